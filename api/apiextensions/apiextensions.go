@@ -1,16 +1,16 @@
-// Package apiextensions is the group apiextensions.k8s.io/v1: the definitions of custom resources. It has the
-// registration of the kind and the checks of a definition; api/structural compiles the schemas of those that pass.
+// Package apiextensions registers the kind of apiextensions.k8s.io/v1, CustomResourceDefinition, and validates
+// definitions. api/structural compiles the schemas of valid ones.
 //
-// definition.go has the registration, default.go what the server sets. A write is checked by validate.go in the order
-// of kube-apiserver: the spec and its names (names.go), each version (version.go) with its schema, and the conversion
-// (conversion.go). A schema becomes a tree of nodes (node.go) that is walked several times: is it structural
-// (structure.go), are its defaults valid (api/structural), are its fields and extensions allowed (schema.go,
-// extensions.go), and do its rules compile and cost little enough (rules.go). An update does not fail for what the
-// stored definition was allowed (ratchet.go). warn.go has the warnings.
+// definition.go has the registration, default.go the fields that the server sets. validate.go checks a write in the
+// same order as kube-apiserver: the spec and its names (names.go), each version (version.go) with its schema, and the
+// conversion (conversion.go). A schema becomes a tree of nodes (node.go) that is walked several times, to check that
+// it is structural (structure.go), that its defaults are valid (api/structural), that its fields and extensions are
+// allowed (schema.go, extensions.go), and that its rules compile and are cheap enough (rules.go). An update is not
+// rejected for faults that the stored definition already has (ratchet.go). warn.go has the warnings.
 //
-// The checks are those of kube-apiserver with its words: on the internal type, to which the versions are converted, so
-// that what all versions have in common is reported at the top of the spec. limits.go has what kube-apiserver does not
-// limit: a definition is a document of a client's, of megabytes, and a check must end.
+// The checks and their messages are kube-apiserver's. Like there, the versions are converted to the internal type, so
+// that errors in fields that all versions share are reported at the top of the spec. limits.go has limits that
+// kube-apiserver lacks: a client's definition may have megabytes, and its check must end.
 package apiextensions
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// references are the fields of the group's types that name other objects.
+// references lists the fields of the group's types that contain names of other objects.
 var references = api.NewReferences(map[reflect.Type][]string{
 	reflect.TypeFor[apiextensionsv1.ServiceReference](): {"Name", "Namespace"},
 })

@@ -25,8 +25,8 @@ func setDefaults(crd *definition) {
 	}
 }
 
-// storeVersion notes in the status that there may be objects of the storage version in the store. Versions leave this
-// list by writes to the status alone, after a client has migrated the objects.
+// storeVersion adds the storage version to status.storedVersions, since objects may be stored in it from now on. A
+// version leaves this list only by a write to the status, after a client has migrated the objects.
 func storeVersion(crd *definition) {
 	for _, v := range crd.Spec.Versions {
 		if v.Storage {
@@ -38,8 +38,8 @@ func storeVersion(crd *definition) {
 	}
 }
 
-// terminate begins the deletion of a definition, which the finalizer keeps until its objects are deleted. The
-// condition's time is that of the deletion.
+// terminate begins the deletion of a definition. Its finalizer keeps the definition until its objects are deleted. The
+// condition has the time of the deletion.
 func terminate(crd *definition) {
 	if !slices.Contains(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)

@@ -53,16 +53,16 @@ func TestTerminate_KeepsTheDefinitionForItsObjects(t *testing.T) {
 	t.Parallel()
 	crd := changed(t, nil)
 	crd.Finalizers = []string{"example.com/own"}
-	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	crd.DeletionTimestamp = &at
+	deleted := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	crd.DeletionTimestamp = &deleted
 	kind().Terminate(crd)
 	kind().Terminate(crd)
 	require.Equal(t, []string{"example.com/own", "customresourcecleanup.apiextensions.k8s.io"}, crd.Finalizers)
 	require.Equal(t, []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Terminating,
-		Status: apiextensionsv1.ConditionTrue, LastTransitionTime: at, Reason: "InstanceDeletionPending",
+		Status: apiextensionsv1.ConditionTrue, LastTransitionTime: deleted, Reason: "InstanceDeletionPending",
 		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"}},
 		crd.Status.Conditions)
-	// The finalizer has no domain of its own; an update of the definition may keep it nevertheless.
+	// The finalizer has no domain. An update of the definition may keep it nevertheless.
 	require.Empty(t, kind().ValidateMetadata(crd, nil))
 }
 

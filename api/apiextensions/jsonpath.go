@@ -58,7 +58,7 @@ func (n *node) find(source string, brackets bool) (path *field.Path, found *node
 	return path, n, nil
 }
 
-// step goes to a property or, in a map, to an entry. A value without a schema is nil.
+// step descends to a property or, in a map, to an entry. The node of a value without a schema is nil.
 func (n *node) step(path *field.Path, name string) (*field.Path, *node, error) {
 	switch {
 	case n == nil:
@@ -72,7 +72,8 @@ func (n *node) step(path *field.Path, name string) (*field.Path, *node, error) {
 	return nil, nil, errNoField
 }
 
-// firstToken takes the first token off a path: a dot, a bracket, a quoted string, or what is before the next of them.
+// firstToken splits the first token off a path: a dot, a bracket, a quoted string, or the text before the next of
+// these.
 func firstToken(path string) (token, rest string) {
 	end := len(path)
 	switch {
@@ -108,8 +109,8 @@ func unquoted(token string) (string, error) {
 			continue
 		}
 		i++
-		char, known := escapes[text[i]]
-		if !known {
+		char, ok := escapes[text[i]]
+		if !ok {
 			return "", fmt.Errorf("invalid string literal: invalid escape char \\%c", text[i])
 		}
 		plain.WriteString(char)

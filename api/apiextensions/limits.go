@@ -8,26 +8,26 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// The limits of one definition. Kubernetes has none of them but that of a request's size; the largest definitions in
-// use (argo-workflows) have 20,000 schemas.
+// The limits of one definition. Kubernetes limits only the size of the request. The largest definitions in use
+// (argo-workflows) have 20,000 schemas.
 const (
-	// maxDepth is how deep a schema may be nested, maxSchemas how many there may be.
+	// maxDepth limits the nesting of a schema, maxSchemas the number of schemas.
 	maxDepth   = 500
 	maxSchemas = 100_000
 	// maxVersions limits the versions.
 	maxVersions = 1_000
-	// maxRules limits the rules, each of which takes a millisecond to compile, and maxRuleText their text in bytes, of
-	// which the parser takes 60,000 a second. The largest definitions in use have 220 rules of 30 KiB.
+	// maxRules limits the rules. Each takes a millisecond to compile. maxRuleText limits their text in bytes. The
+	// parser reads 60,000 bytes a second. The largest definitions in use have 220 rules of 30 KiB.
 	maxRules    = 1_000
 	maxRuleText = 256 << 10
-	// maxPatterns limits the instructions of all compiled patterns together; bounds.MaxPattern limits each.
+	// maxPatterns limits the instructions of all compiled patterns together. bounds.MaxPattern limits each.
 	maxPatterns = 500_000
 )
 
-// size is what a definition's limits are about.
+// size has the measures of a definition that are limited.
 type size struct{ depth, schemas, rules, ruleText int }
 
-// measure checks a definition against the limits. Nothing else is checked of one that exceeds them.
+// measure checks a definition against the limits. A definition that exceeds one is rejected without further checks.
 func measure(crd *definition) *field.Error {
 	versions := field.NewPath("spec", "versions")
 	if n := len(crd.Spec.Versions); n > maxVersions {
@@ -70,7 +70,7 @@ func (n *size) measure(s *apiextensionsv1.JSONSchemaProps, depth int) {
 	eachBelow(s, func(below *apiextensionsv1.JSONSchemaProps) { n.measure(below, depth+1) })
 }
 
-// eachBelow calls f with the schemas in a schema, in no order.
+// eachBelow calls f with the schemas one level below a schema, in no particular order.
 func eachBelow(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
 	if s.Items != nil {
 		eachOf(s.Items.JSONSchemas, s.Items.Schema, f)

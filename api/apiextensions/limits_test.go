@@ -11,18 +11,18 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// A definition is a client's document of up to 3 MiB. kube-apiserver works on these for long.
+// A client's definition may have up to 3 MiB. kube-apiserver takes long for these.
 func TestValidateCreate_Ends(t *testing.T) {
 	t.Parallel()
-	const at = "spec.versions[0].schema.openAPIV3Schema"
+	const path = "spec.versions[0].schema.openAPIV3Schema"
 	for name, c := range map[string]struct{ schema, want, path string }{
-		"a deep schema": {nested(600), "nested deeper", at},
+		"a deep schema": {nested(600), "nested deeper", path},
 		"a schema of many branches": {"{type: object, anyOf: [" + strings.Repeat("{},", 110_000) + "{}]}",
-			"more than 100000 schemas", at},
+			"more than 100000 schemas", path},
 		"many rules": {"{type: object, x-kubernetes-validations: [" +
-			strings.Repeat(`{rule: "true"},`, 1500) + `{rule: "true"}]}`, "more than 1000 x-kubernetes", at},
+			strings.Repeat(`{rule: "true"},`, 1500) + `{rule: "true"}]}`, "more than 1000 x-kubernetes", path},
 		"a long rule": {`{type: object, x-kubernetes-validations: [{rule: "` + strings.Repeat(" ", 256<<10) +
-			`true"}]}`, "more than 262144 bytes", at},
+			`true"}]}`, "more than 262144 bytes", path},
 		"large patterns": {"{type: object, properties: {" +
 			properties(200, `{type: string, pattern: "(abcdefghij){500}"}`) + "}}", "take too much memory", ""},
 		"a large pattern": {`{type: string, pattern: "(abcdefghij){1000}"}`, "is too large", ""},
@@ -42,8 +42,8 @@ func TestValidateCreate_Ends(t *testing.T) {
 	}
 }
 
-// A refusal has values of the definition in it, some of them more than once.
-func TestValidateCreate_RefusesInFewWords(t *testing.T) {
+// An error contains values of the definition, some of them more than once.
+func TestValidateCreate_RepeatsFewValuesInErrors(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]pairs{
 		"many schemas": {{"storage: true", "storage: false"},
@@ -73,7 +73,7 @@ func properties(n int, schema string) string {
 	return strings.Join(list, ", ")
 }
 
-func TestValidateCreate_StopsAtTheMostErrors(t *testing.T) {
+func TestValidateCreate_StopsAtTheErrorLimit(t *testing.T) {
 	t.Parallel()
 	for name, schema := range map[string]string{
 		"not structural":   "{}",
@@ -91,7 +91,7 @@ func TestValidateCreate_StopsAtTheMostErrors(t *testing.T) {
 	}
 }
 
-// The error of a root with fields that it may not have does not show the schema, which can be long.
+// The error for a root with forbidden fields does not contain the schema, which can be long.
 func TestValidateCreate_ErrorsAreShort(t *testing.T) {
 	t.Parallel()
 	schema := "{type: object, maxProperties: 3, properties: {" + properties(2000, "{type: string}") + "}}"
@@ -103,7 +103,7 @@ func TestValidateCreate_ErrorsAreShort(t *testing.T) {
 	require.Less(t, len(errs[0].Error()), 1000)
 }
 
-// many is a definition of 10,000 schemas, some of which have rules and defaults.
+// many returns a definition with 10,000 schemas, some with rules and defaults.
 func many(t testing.TB) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// validateName checks that a new definition has the only name that it may have.
+// validateName checks that a new definition has the required name, <plural>.<group>.
 func validateName(crd *definition) (errs field.ErrorList) {
 	want := crd.Spec.Names.Plural + "." + crd.Spec.Group
 	for _, n := range []struct {
@@ -25,23 +25,23 @@ func validateName(crd *definition) (errs field.ErrorList) {
 	return errs
 }
 
-// validateSpecNames checks the names that a definition asks for, of which some are required.
-func validateSpecNames(n *internal.CustomResourceDefinitionNames, at *field.Path) (errs field.ErrorList) {
+// validateSpecNames checks the requested names, and that the required ones are set.
+func validateSpecNames(n *internal.CustomResourceDefinitionNames, path *field.Path) (errs field.ErrorList) {
 	for _, required := range []struct{ name, value string }{
 		{"plural", n.Plural}, {"singular", n.Singular}, {"kind", n.Kind}, {"listKind", n.ListKind},
 	} {
 		if required.value == "" {
-			errs = append(errs, field.Required(at.Child(required.name), ""))
+			errs = append(errs, field.Required(path.Child(required.name), ""))
 		}
 	}
-	return append(errs, validateNames(n, at)...)
+	return append(errs, validateNames(n, path)...)
 }
 
-// validateNames checks the form of names, asked for or accepted.
-func validateNames(n *internal.CustomResourceDefinitionNames, at *field.Path) (errs field.ErrorList) {
-	check := func(at *field.Path, value, lowered, prefix string) {
+// validateNames checks the form of requested or accepted names.
+func validateNames(n *internal.CustomResourceDefinitionNames, path *field.Path) (errs field.ErrorList) {
+	check := func(path *field.Path, value, lowered, prefix string) {
 		if why := isLabel(lowered); why != "" {
-			errs = append(errs, field.Invalid(at, value, prefix+why))
+			errs = append(errs, field.Invalid(path, value, prefix+why))
 		}
 	}
 	const mixed = "may have mixed case, but should otherwise match: "
@@ -52,27 +52,27 @@ func validateNames(n *internal.CustomResourceDefinitionNames, at *field.Path) (e
 		{"listKind", n.ListKind, strings.ToLower(n.ListKind), mixed},
 	} {
 		if name.value != "" {
-			check(at.Child(name.field), name.value, name.lowered, name.prefix)
+			check(path.Child(name.field), name.value, name.lowered, name.prefix)
 		}
 	}
-	list := func(at *field.Path, values []string) {
+	list := func(path *field.Path, values []string) {
 		for i, value := range values {
 			if field.Enough(errs) {
 				return
 			}
-			check(at.Index(i), value, value, "")
+			check(path.Index(i), value, value, "")
 		}
 	}
-	list(at.Child("shortNames"), n.ShortNames)
+	list(path.Child("shortNames"), n.ShortNames)
 	if n.Kind != "" && n.Kind == n.ListKind {
-		errs = append(errs, field.Invalid(at.Child("listKind"), n.ListKind, "kind and listKind may not be the same"))
+		errs = append(errs, field.Invalid(path.Child("listKind"), n.ListKind, "kind and listKind may not be the same"))
 	}
-	list(at.Child("categories"), n.Categories)
+	list(path.Child("categories"), n.Categories)
 	return errs
 }
 
-// validateApproval requires the groups of the Kubernetes community to say where their API was approved
-// (https://kep.k8s.io/1111). A definition that does not say so may stay as it is.
+// validateApproval requires definitions in the groups of the Kubernetes community to link the approval of their API
+// (https://kep.k8s.io/1111). A stored definition without such a link may keep its state.
 func validateApproval(crd, old *definition) field.ErrorList {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return nil
@@ -84,12 +84,12 @@ func validateApproval(crd, old *definition) field.ErrorList {
 		}
 	}
 	const annotation = apiextensionsv1.KubeAPIApprovedAnnotation
-	at := field.NewPath("metadata", "annotations").Key(annotation)
+	keyPath := field.NewPath("metadata", "annotations").Key(annotation)
 	switch state {
 	case apihelpers.APIApprovalInvalid:
-		return field.ErrorList{field.Invalid(at, crd.Annotations[annotation], reason)}
+		return field.ErrorList{field.Invalid(keyPath, crd.Annotations[annotation], reason)}
 	case apihelpers.APIApprovalMissing:
-		return field.ErrorList{field.Required(at, reason)}
+		return field.ErrorList{field.Required(keyPath, reason)}
 	}
 	return nil
 }

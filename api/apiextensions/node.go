@@ -9,30 +9,30 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// props are a schema as kube-apiserver checks it.
+// props is a schema in the type that kube-apiserver checks.
 type props = internal.JSONSchemaProps
 
-// node is a schema with the schemas in it, which are in the order in which errors name them.
+// node is a schema with the schemas below it. They are in the order that errors follow.
 type node struct {
 	*props
 	properties             []child
 	items, additional, not *node
-	itemList               []*node // of an items that is a list
+	itemList               []*node // if items is a list
 	allOf, oneOf, anyOf    []*node
 	definitions            []child
 	dependencies           []child
 	others                 []*node // patternProperties and additionalItems
-	// err is the first reason why this schema, or one in it, has no structural form.
+	// err is the first reason why this schema, or one below it, has no structural form.
 	err error
 }
 
-// child is a schema under a name.
+// child is a schema with a name.
 type child struct {
 	name string
 	*node
 }
 
-// grow returns the node of a schema; of no schema, nil.
+// grow returns the node of a schema, or nil if there is no schema.
 func grow(p *props) *node {
 	if p == nil {
 		return nil
@@ -80,7 +80,7 @@ func growMap(named map[string]props) []child {
 	return children
 }
 
-// unsupported says which field of a schema has no place in a structural one.
+// unsupported returns an error for a field that a structural schema cannot have.
 func unsupported(p *props) error {
 	switch {
 	case p.ID != "":
@@ -101,7 +101,7 @@ func unsupported(p *props) error {
 	return nil
 }
 
-// findError sets err from the schemas in this one.
+// findError sets err from the schemas below this one.
 func (n *node) findError() {
 	note := func(err error) {
 		if n.err == nil {
@@ -132,7 +132,7 @@ func (n *node) findError() {
 	below(n.additional)
 }
 
-// each calls f with the node and those in it, in an order that is the same each time.
+// each calls f with the node and the nodes below it, in a fixed order.
 func (n *node) each(f func(*node)) {
 	if n == nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// newOptions are those of an update of the stored definition old, which is was as the internal type.
+// newOptions returns the options for an update of the stored definition old. was is old in the internal type.
 func newOptions(spec *internal.CustomResourceDefinitionSpec, old *definition,
 	was *internal.CustomResourceDefinition) *options {
 	common, each := schemasOf(was, old)
@@ -25,23 +25,23 @@ func newOptions(spec *internal.CustomResourceDefinitionSpec, old *definition,
 		anyCABundle:      !isEstablished(old) || hasBadCABundle(was.Spec.Conversion),
 		manyFields:       tooManyFields(spec, &was.Spec),
 		unchanged:        unchangedSchemas(spec, &was.Spec),
-		known:            func(expression string) bool { return has.expressions[expression] },
+		isStored:         func(expression string) bool { return has.expressions[expression] },
 		keepUnknown: sync.OnceValue(func() bool {
 			return slices.ContainsFunc(append([]*schema{common}, each...), hasUnprunedDefaults)
 		}),
 	}
-	// The others must be structural whatever the stored one is.
+	// The others must be structural even if the stored definition is not.
 	if p := spec.PreserveUnknownFields; p == nil || *p {
 		o.requireStructural = !slices.ContainsFunc(roots, func(root *node) bool { return !isStructural(root) })
 	}
 	return o
 }
 
-// traits are what a walk over schemas finds out.
+// traits are the findings of a walk over schemas.
 type traits struct {
 	defaults, extensions bool
-	// unknownType reports a type that is none of OpenAPI's, looseSet and looseKeys items of sets and maps as they may
-	// no longer be.
+	// unknownType reports a type that OpenAPI does not have. looseSet and looseKeys report items of sets and maps that
+	// are no longer allowed.
 	unknownType, looseSet, looseKeys bool
 	expressions                      map[string]bool
 }
@@ -95,7 +95,7 @@ func hasBadCABundle(c *internal.CustomResourceConversion) bool {
 	return c != nil && c.WebhookClientConfig != nil && checkCABundle(c.WebhookClientConfig.CABundle) != nil
 }
 
-// tooManyFields has the versions that have too many selectable fields, and have not changed them.
+// tooManyFields returns the versions that have too many selectable fields in both definitions, without a change.
 func tooManyFields(spec, old *internal.CustomResourceDefinitionSpec) map[string]bool {
 	many := map[string]bool{}
 	note := func(version string, fields, before []internal.SelectableField) {
@@ -114,7 +114,7 @@ func tooManyFields(spec, old *internal.CustomResourceDefinitionSpec) map[string]
 	return many
 }
 
-// unchangedSchemas has the versions whose schema is that of the stored definition.
+// unchangedSchemas returns the versions with the same schema as in the stored definition.
 func unchangedSchemas(spec, old *internal.CustomResourceDefinitionSpec) map[string]bool {
 	type pair struct {
 		now, before *internal.CustomResourceValidation
@@ -141,7 +141,8 @@ func unchangedSchemas(spec, old *internal.CustomResourceDefinitionSpec) map[stri
 	return unchanged
 }
 
-// schemaByVersion finds the schema of a version. If all have the same, a version that is not there has it too.
+// schemaByVersion returns a function that finds the schema of a version. If all versions have the same schema, it also
+// returns that one for a version that does not exist.
 func schemaByVersion(spec *internal.CustomResourceDefinitionSpec) func(string) (*internal.CustomResourceValidation,
 	bool) {
 	byName := map[string]*internal.CustomResourceValidation{}

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// place is where in a resource a schema is.
+// place is the position of a schema in a resource.
 type place int
 
 const (
@@ -22,19 +22,19 @@ const (
 	inField
 )
 
-// structure checks that a schema is structural (https://kep.k8s.io/1693): types and extensions stand outside of
-// allOf, anyOf, oneOf and not, and what is checked in these stands outside of them as well.
+// structure checks that a schema is structural (https://kep.k8s.io/1693): types and extensions are outside of allOf,
+// anyOf, oneOf and not, and every field in one of these also has a schema outside of them.
 type structure struct {
 	errs field.ErrorList
-	// patterns are the instructions of the definition's patterns.
+	// patterns counts the instructions of the definition's patterns.
 	patterns *int64
 }
 
-// validateStructure returns the errors, sorted as kube-apiserver sorts them.
-func validateStructure(root *node, at *field.Path, patterns *int64) field.ErrorList {
+// validateStructure returns the errors in kube-apiserver's order.
+func validateStructure(root *node, path *field.Path, patterns *int64) field.ErrorList {
 	c := structure{patterns: patterns}
-	c.node(root, atRoot, at)
-	c.complete(root, root, at, at)
+	c.node(root, atRoot, path)
+	c.complete(root, root, path, path)
 	slices.SortStableFunc(c.errs, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
 	return c.errs
 }
@@ -42,64 +42,64 @@ func validateStructure(root *node, at *field.Path, patterns *int64) field.ErrorL
 func (c *structure) add(err *field.Error) { c.errs = append(c.errs, err) }
 
 // node checks a schema outside of allOf, anyOf, oneOf and not.
-func (c *structure) node(s *node, where place, at *field.Path) {
+func (c *structure) node(s *node, where place, path *field.Path) {
 	if s == nil || field.Enough(c.errs) {
 		return
 	}
 	if s.Type == "array" && s.items == nil {
-		c.add(field.Required(at.Child("items"), "must be specified"))
+		c.add(field.Required(path.Child("items"), "must be specified"))
 	}
-	c.node(s.items, inItems, at.Child("items"))
+	c.node(s.items, inItems, path.Child("items"))
 	for _, p := range s.properties {
-		c.node(p.node, inField, at.Child("properties").Key(p.name))
+		c.node(p.node, inField, path.Child("properties").Key(p.name))
 	}
 	if s.AdditionalProperties != nil {
 		if where == atRoot {
-			c.add(field.Forbidden(at.Child("additionalProperties"), "must not be used at the root"))
+			c.add(field.Forbidden(path.Child("additionalProperties"), "must not be used at the root"))
 		}
-		c.node(s.additional, inField, at.Child("additionalProperties"))
+		c.node(s.additional, inField, path.Child("additionalProperties"))
 	}
-	c.intOrString(s, at)
-	c.junctors(s, isIntOrString(s), len(s.allOf) > 0 && isIntOrString(s.allOf[0]), at)
-	c.typed(s, where, at)
-	c.embedded(s, where, at)
+	c.intOrString(s, path)
+	c.junctors(s, isIntOrString(s), len(s.allOf) > 0 && isIntOrString(s.allOf[0]), path)
+	c.typed(s, where, path)
+	c.embedded(s, where, path)
 }
 
-func (c *structure) intOrString(s *node, at *field.Path) {
+func (c *structure) intOrString(s *node, path *field.Path) {
 	const detail = "must be false if x-kubernetes-int-or-string is true"
 	if s.XIntOrString && s.XPreserveUnknownFields != nil {
-		c.add(field.Invalid(at.Child("x-kubernetes-preserve-unknown-fields"), true, detail))
+		c.add(field.Invalid(path.Child("x-kubernetes-preserve-unknown-fields"), true, detail))
 	}
 	if s.XIntOrString && s.XEmbeddedResource {
-		c.add(field.Invalid(at.Child("x-kubernetes-embedded-resource"), true, detail))
+		c.add(field.Invalid(path.Child("x-kubernetes-embedded-resource"), true, detail))
 	}
 }
 
-// typed checks that there is a type.
-func (c *structure) typed(s *node, where place, at *field.Path) {
+// typed requires a type.
+func (c *structure) typed(s *node, where place, path *field.Path) {
 	const object = "must be object if x-kubernetes-embedded-resource is true"
-	at = at.Child("type")
+	path = path.Child("type")
 	switch {
 	case s.XEmbeddedResource && s.Type == "":
-		c.add(field.Required(at, object))
+		c.add(field.Required(path, object))
 	case s.XEmbeddedResource && s.Type != "object":
-		c.add(field.Invalid(at, s.Type, object))
+		c.add(field.Invalid(path, s.Type, object))
 	case s.Type == "" && !s.XIntOrString && s.XPreserveUnknownFields == nil:
-		c.add(field.Required(at, [...]string{
+		c.add(field.Required(path, [...]string{
 			atRoot:  "must not be empty at the root",
 			inItems: "must not be empty for specified array items",
 			inField: "must not be empty for specified object fields"}[where]))
 	}
 	if where == atRoot && s.Type != "" && s.Type != "object" {
-		c.add(field.Invalid(at, s.Type, "must be object at the root"))
+		c.add(field.Invalid(path, s.Type, "must be object at the root"))
 	}
 }
 
-// embedded checks what a schema says about the metadata of a resource or of an embedded object.
-func (c *structure) embedded(s *node, where place, at *field.Path) {
-	properties := at.Child("properties")
+// embedded checks the schema of the metadata of a resource or of an embedded object.
+func (c *structure) embedded(s *node, where place, path *field.Path) {
+	properties := path.Child("properties")
 	if s.XEmbeddedResource && s.AdditionalProperties != nil {
-		c.add(field.Forbidden(at.Child("additionalProperties"),
+		c.add(field.Forbidden(path.Child("additionalProperties"),
 			"must not be used if x-kubernetes-embedded-resource is set"))
 	}
 	isObject := where == atRoot || s.XEmbeddedResource
@@ -123,7 +123,7 @@ func (c *structure) embedded(s *node, where place, at *field.Path) {
 	}
 }
 
-// onlyNames reports whether the schema of the metadata has nothing but a type and the properties name and generateName.
+// onlyNames reports whether the schema of the metadata has only a type and the properties name and generateName.
 func onlyNames(meta *node) bool {
 	rest := essence(meta)
 	rest.Type, rest.AdditionalProperties = "", meta.AdditionalProperties
@@ -133,11 +133,11 @@ func onlyNames(meta *node) bool {
 	if !others {
 		rest.Properties = nil
 	}
-	rest.Default = nil // ValidateDefaults checks it
+	rest.Default = nil // ValidateDefaults checks the default
 	return reflect.DeepEqual(rest, props{})
 }
 
-// essence is a schema without what its structural form does not have.
+// essence returns a schema without the fields that its structural form does not have.
 func essence(s *node) props {
 	p := *s.props
 	clear := func(list *[]props) {
@@ -162,63 +162,63 @@ func essence(s *node) props {
 			*value = nil
 		}
 	}
-	p.Ref, p.PatternProperties, p.Dependencies, p.Definitions = nil, nil, nil, nil // they are empty
+	p.Ref, p.PatternProperties, p.Dependencies, p.Definitions = nil, nil, nil, nil // these are empty
 	return p
 }
 
-// isIntOrString reports whether anyOf is the two types of an int-or-string, and nothing else.
+// isIntOrString reports whether anyOf consists of exactly the two types of an int-or-string.
 func isIntOrString(s *node) bool {
 	return len(s.anyOf) == 2 && reflect.DeepEqual(essence(s.anyOf[0]), props{Type: "integer"}) &&
 		reflect.DeepEqual(essence(s.anyOf[1]), props{Type: "string"})
 }
 
-// junctors checks the branches of a schema, and its pattern. anyOf, and that of the first branch of allOf, are not
-// checked if they are those of an int-or-string.
-func (c *structure) junctors(s *node, skipAnyOf, skipAllOf bool, at *field.Path) {
+// junctors checks the branches of a schema, and its pattern. It skips anyOf, and the anyOf of the first branch of
+// allOf, if they are the alternatives of an int-or-string.
+func (c *structure) junctors(s *node, skipAnyOf, skipAllOf bool, path *field.Path) {
 	if !skipAnyOf {
 		for i, branch := range s.anyOf {
-			c.branch(branch, false, at.Child("anyOf").Index(i))
+			c.branch(branch, false, path.Child("anyOf").Index(i))
 		}
 	}
 	for i, branch := range s.allOf {
-		c.branch(branch, skipAllOf && i == 0, at.Child("allOf").Index(i))
+		c.branch(branch, skipAllOf && i == 0, path.Child("allOf").Index(i))
 	}
 	for i, branch := range s.oneOf {
-		c.branch(branch, false, at.Child("oneOf").Index(i))
+		c.branch(branch, false, path.Child("oneOf").Index(i))
 	}
-	c.branch(s.not, false, at.Child("not"))
+	c.branch(s.not, false, path.Child("not"))
 	if s.Pattern != "" {
-		c.pattern(s.Pattern, at.Child("pattern"))
+		c.pattern(s.Pattern, path.Child("pattern"))
 	}
 }
 
-func (c *structure) pattern(pattern string, at *field.Path) {
+func (c *structure) pattern(pattern string, path *field.Path) {
 	size, err := limits.CheckPattern(pattern)
 	if err == nil {
 		_, err = syntax.Parse(pattern, syntax.Perl)
 	}
 	if err != nil {
-		c.add(field.Invalid(at, pattern, fmt.Sprintf("must be a valid regular expression, but isn't: %v", err)))
+		c.add(field.Invalid(path, pattern, fmt.Sprintf("must be a valid regular expression, but isn't: %v", err)))
 		return
 	}
 	before := *c.patterns
 	if *c.patterns += size; before <= maxPatterns && *c.patterns > maxPatterns {
-		c.add(field.Forbidden(at, "the patterns of the definition take too much memory"))
+		c.add(field.Forbidden(path, "the patterns of the definition take too much memory"))
 	}
 }
 
 // branch checks a schema in allOf, anyOf, oneOf or not.
-func (c *structure) branch(s *node, skipAnyOf bool, at *field.Path) {
+func (c *structure) branch(s *node, skipAnyOf bool, path *field.Path) {
 	if s == nil || field.Enough(c.errs) {
 		return
 	}
-	c.junctors(s, skipAnyOf, false, at)
-	c.branch(s.items, false, at.Child("items"))
+	c.junctors(s, skipAnyOf, false, path)
+	c.branch(s.items, false, path.Child("items"))
 	for _, p := range s.properties {
-		c.branch(p.node, false, at.Child("properties").Key(p.name))
+		c.branch(p.node, false, path.Child("properties").Key(p.name))
 	}
 	if a := s.AdditionalProperties; a != nil && (a.Schema != nil || a.Allows) {
-		c.add(field.Forbidden(at.Child("additionalProperties"), "must be undefined to be structural"))
+		c.add(field.Forbidden(path.Child("additionalProperties"), "must be undefined to be structural"))
 	}
 	for _, f := range []struct {
 		name, must string
@@ -238,15 +238,15 @@ func (c *structure) branch(s *node, skipAnyOf bool, at *field.Path) {
 		{"x-kubernetes-validations", "empty", len(s.XValidations) > 0},
 	} {
 		if f.is {
-			c.add(field.Forbidden(at.Child(f.name), "must be "+f.must+" to be structural"))
+			c.add(field.Forbidden(path.Child(f.name), "must be "+f.must+" to be structural"))
 		}
 	}
 	if s.property("metadata") != nil {
-		c.add(field.Forbidden(at.Child("properties").Key("metadata"), "must not be specified in a nested context"))
+		c.add(field.Forbidden(path.Child("properties").Key("metadata"), "must not be specified in a nested context"))
 	}
 }
 
-// complete checks that what the branches of v say about fields and items, s has a schema for.
+// complete checks that s has a schema for each field and item that occurs in a branch of v.
 func (c *structure) complete(v, s *node, sAt, vAt *field.Path) {
 	c.completeBranch(v.not, s, sAt, vAt.Child("not"))
 	for _, j := range []struct {

@@ -14,37 +14,38 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// validation is one check of a definition.
+// validation validates one definition.
 type validation struct {
 	*options
 	spec *internal.CustomResourceDefinitionSpec
-	// common is the schema of all versions, schemas those of each, if they differ.
+	// common is the schema that all versions share. schemas has the schemas of the versions if they differ.
 	common  *schema
 	schemas []*schema
 
 	defaultChecks structural.DefaultChecks
-	patterns      int64 // their instructions
+	patterns      int64 // the total of their instructions
 }
 
-// options are what a definition is not refused for, if the stored one has it already.
+// options relaxes checks that the stored definition already fails.
 type options struct {
-	// requireSchema requires a schema for each version, requireType a type of OpenAPI in it.
+	// requireSchema requires a schema for each version. requireType requires its types to be OpenAPI's.
 	requireSchema, requireType bool
-	// requireStructural requires schemas to be structural; only definitions with preserveUnknownFields may do without.
+	// requireStructural requires structural schemas. Only definitions with preserveUnknownFields may have others.
 	requireStructural bool
-	// requireAtomicSet and requireMapKeys are for the items of sets and maps.
+	// requireAtomicSet and requireMapKeys apply to the items of sets and maps.
 	requireAtomicSet, requireMapKeys bool
-	// requireReview requires one of the versions of ConversionReview that are known.
+	// requireReview requires a version of ConversionReview that this server can send.
 	requireReview bool
 	// keepUnknown reports whether defaults may have unknown fields.
 	keepUnknown func() bool
-	// known reports whether the stored definition has the expression.
-	known func(expression string) bool
-	// unchanged has the versions whose schema has not changed: the limit of each rule's cost does not apply.
+	// isStored reports whether the stored definition has the expression.
+	isStored func(expression string) bool
+	// unchanged has the versions with an unchanged schema: the cost limit of a single rule does not apply to them.
 	unchanged map[string]bool
-	// anyCABundle allows a CA bundle that is not one.
+	// anyCABundle accepts an invalid CA bundle.
 	anyCABundle bool
-	// manyFields has the versions that may have more selectable fields than the limit, "" all together.
+	// manyFields has the versions that may exceed the limit of selectable fields. "" stands for the fields that all
+	// share.
 	manyFields map[string]bool
 }
 
@@ -56,7 +57,7 @@ func validateCreate(crd *definition) field.ErrorList {
 	}
 	v.options = &options{requireSchema: true, requireType: true, requireStructural: true, requireAtomicSet: true,
 		requireMapKeys: true, requireReview: true,
-		anyCABundle: true, // nobody uses it before the definition is established
+		anyCABundle: true, // it is not used before the definition is established
 	}
 	errs = append(errs, v.validateSpec(field.NewPath("spec"))...)
 	errs = append(errs, validateStatus(crd)...)
@@ -74,20 +75,22 @@ func validateUpdate(crd, old *definition) field.ErrorList {
 		return field.ErrorList{field.InternalError(nil, internalErr)}
 	}
 	v.options = newOptions(v.spec, old, was)
-	at := field.NewPath("spec")
-	errs := v.validateSpec(at)
-	if isEstablished(old) { // the store has objects under them
-		errs = append(errs, validate.Unchanged(v.spec.Scope, was.Spec.Scope, at.Child("scope"))...)
-		errs = append(errs, validate.Unchanged(v.spec.Names.Kind, was.Spec.Names.Kind, at.Child("names", "kind"))...)
+	specPath := field.NewPath("spec")
+	errs := v.validateSpec(specPath)
+	if isEstablished(old) { // objects are stored under these names
+		errs = append(errs, validate.Unchanged(v.spec.Scope, was.Spec.Scope, specPath.Child("scope"))...)
+		errs = append(errs,
+			validate.Unchanged(v.spec.Names.Kind, was.Spec.Names.Kind, specPath.Child("names", "kind"))...)
 	}
-	errs = append(errs, validate.Unchanged(v.spec.Group, was.Spec.Group, at.Child("group"))...)
-	errs = append(errs, validate.Unchanged(v.spec.Names.Plural, was.Spec.Names.Plural, at.Child("names", "plural"))...)
+	errs = append(errs, validate.Unchanged(v.spec.Group, was.Spec.Group, specPath.Child("group"))...)
+	errs = append(errs,
+		validate.Unchanged(v.spec.Names.Plural, was.Spec.Names.Plural, specPath.Child("names", "plural"))...)
 	errs = append(errs, validateStatus(crd)...)
 	errs = append(errs, validateApproval(crd, old)...)
 	return append(errs, validatePreserve(crd, old)...)
 }
 
-// newValidation converts the definition, which moves all that the versions have in common to the top of the spec.
+// newValidation converts the definition, which moves the parts that all versions share to the top of the spec.
 func newValidation(crd *definition) (*validation, *field.Error) {
 	if err := measure(crd); err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func schemasOf(converted *internal.CustomResourceDefinition, crd *definition) (c
 	return common, each
 }
 
-// all are the roots of the schemas.
+// all returns the roots of the schemas.
 func (v *validation) all() []*node { return rootsOf(v.common, v.schemas) }
 
 func rootsOf(common *schema, each []*schema) []*node {
@@ -125,29 +128,29 @@ func rootsOf(common *schema, each []*schema) []*node {
 	return roots
 }
 
-func (v *validation) validateSpec(at *field.Path) field.ErrorList {
+func (v *validation) validateSpec(path *field.Path) field.ErrorList {
 	spec := v.spec
-	errs := validateGroup(spec.Group, at.Child("group"))
-	errs = append(errs, validate.RequiredOneOf(at.Child("scope"), spec.Scope, internal.ClusterScoped,
+	errs := validateGroup(spec.Group, path.Child("group"))
+	errs = append(errs, validate.RequiredOneOf(path.Child("scope"), spec.Scope, internal.ClusterScoped,
 		internal.NamespaceScoped)...)
-	errs = append(errs, v.requiredSchemas(at)...)
-	errs = append(errs, v.versions(at)...)
-	errs = append(errs, validateSpecNames(&spec.Names, at.Child("names"))...)
+	errs = append(errs, v.requiredSchemas(path)...)
+	errs = append(errs, v.versions(path)...)
+	errs = append(errs, validateSpecNames(&spec.Names, path.Child("names"))...)
 	if field.Enough(errs) {
 		return errs
 	}
-	errs = append(errs, v.schema(v.common, hasAnyStatus(spec), v.unchanged[spec.Version], at.Child("validation"))...)
-	errs = append(errs, validateSubresources(spec.Subresources, at.Child("subresources"))...)
-	errs = append(errs, validateColumns(spec.AdditionalPrinterColumns, at.Child("additionalPrinterColumns"))...)
+	errs = append(errs, v.schema(v.common, hasAnyStatus(spec), v.unchanged[spec.Version], path.Child("validation"))...)
+	errs = append(errs, validateSubresources(spec.Subresources, path.Child("subresources"))...)
+	errs = append(errs, validateColumns(spec.AdditionalPrinterColumns, path.Child("additionalPrinterColumns"))...)
 	if len(spec.SelectableFields) > 0 {
-		fields := at.Child("selectableFields")
+		fields := path.Child("selectableFields")
 		if v.common == nil {
 			errs = append(errs, field.Invalid(fields, "", "may only be set when validations.schema is included"))
 		} else {
-			errs = append(errs, v.selectableFields(spec.SelectableFields, v.common, "", fields, at)...)
+			errs = append(errs, v.selectableFields(spec.SelectableFields, v.common, "", fields, path)...)
 		}
 	}
-	conversion := at.Child("conversion")
+	conversion := path.Child("conversion")
 	if c := spec.Conversion; c != nil && c.Strategy != internal.NoneConverter && v.preserves() {
 		errs = append(errs, field.Invalid(conversion.Child("strategy"), c.Strategy,
 			"must be None if spec.preserveUnknownFields is true"))
@@ -155,28 +158,28 @@ func (v *validation) validateSpec(at *field.Path) field.ErrorList {
 	return append(errs, v.conversion(spec.Conversion, conversion)...)
 }
 
-func validateGroup(group string, at *field.Path) field.ErrorList {
+func validateGroup(group string, path *field.Path) field.ErrorList {
 	complaints := naming.IsDNS1123Subdomain(group)
 	switch {
 	case group == "":
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(path, "")}
 	case len(complaints) > 0:
-		return field.ErrorList{field.Invalid(at, group, strings.Join(complaints, ","))}
+		return field.ErrorList{field.Invalid(path, group, strings.Join(complaints, ","))}
 	case !strings.Contains(group, "."):
-		return field.ErrorList{field.Invalid(at, group, "should be a domain with at least one dot")}
+		return field.ErrorList{field.Invalid(path, group, "should be a domain with at least one dot")}
 	}
 	return nil
 }
 
-// preserves reports whether fields are kept that the schemas do not know, as definitions from before v1 may do.
+// preserves reports whether the kind keeps fields that its schemas do not declare, as definitions from before v1 may.
 func (v *validation) preserves() bool {
 	p := v.spec.PreserveUnknownFields
 	return p == nil || *p
 }
 
-// requiredSchemas checks that there are schemas where they are needed, and finds out whether they must be structural:
-// pruning, defaults and extensions work on such schemas alone.
-func (v *validation) requiredSchemas(at *field.Path) (errs field.ErrorList) {
+// requiredSchemas requires schemas where they are needed, and determines whether they must be structural: pruning,
+// defaults and extensions need structural schemas.
+func (v *validation) requiredSchemas(fldPath *field.Path) (errs field.ErrorList) {
 	v.requireStructural = v.requireStructural || !v.preserves()
 	if v.common == nil || v.common.root == nil {
 		for i, version := range v.spec.Versions {
@@ -186,7 +189,7 @@ func (v *validation) requiredSchemas(at *field.Path) (errs field.ErrorList) {
 			if field.Enough(errs) {
 				break
 			}
-			path := at.Child("versions").Index(i).Child("schema", "openAPIV3Schema")
+			path := fldPath.Child("versions").Index(i).Child("schema", "openAPIV3Schema")
 			switch {
 			case v.requireSchema:
 				errs = append(errs, field.Required(path, ""))
@@ -197,7 +200,7 @@ func (v *validation) requiredSchemas(at *field.Path) (errs field.ErrorList) {
 	}
 	has := traitsOf(v.all())
 	if has.defaults && v.preserves() {
-		errs = append(errs, field.Invalid(at.Child("preserveUnknownFields"), true,
+		errs = append(errs, field.Invalid(fldPath.Child("preserveUnknownFields"), true,
 			"must be false in order to use defaults in the schema"))
 	}
 	v.requireStructural = v.requireStructural || has.defaults || has.extensions
@@ -209,7 +212,7 @@ func validateStatusUpdate(crd, _ *definition) field.ErrorList {
 	return validateNames(names(&crd.Status.AcceptedNames), field.NewPath("status", "acceptedNames"))
 }
 
-// names are the names in a spec or a status, as the internal type.
+// names converts the names in a spec or a status to the internal type.
 func names(n *apiextensionsv1.CustomResourceDefinitionNames) *internal.CustomResourceDefinitionNames {
 	return &internal.CustomResourceDefinitionNames{Plural: n.Plural, Singular: n.Singular, ShortNames: n.ShortNames,
 		Kind: n.Kind, ListKind: n.ListKind, Categories: n.Categories}
@@ -220,11 +223,11 @@ func validateStatus(crd *definition) field.ErrorList {
 	return append(errs, validateStoredVersions(crd, field.NewPath("status", "storedVersions"))...)
 }
 
-// validateStoredVersions checks that the spec has every version in which there may be stored objects.
-func validateStoredVersions(crd *definition, at *field.Path) (errs field.ErrorList) {
+// validateStoredVersions requires the spec to have every version that stored objects may have.
+func validateStoredVersions(crd *definition, path *field.Path) (errs field.ErrorList) {
 	stored := crd.Status.StoredVersions
 	if len(stored) == 0 {
-		return field.ErrorList{field.Invalid(at, stored, "must have at least one stored version")}
+		return field.ErrorList{field.Invalid(path, stored, "must have at least one stored version")}
 	}
 	last := make(map[string]int, len(stored))
 	for i, name := range stored {
@@ -233,13 +236,13 @@ func validateStoredVersions(crd *definition, at *field.Path) (errs field.ErrorLi
 	for _, version := range crd.Spec.Versions {
 		_, found := last[version.Name]
 		if version.Storage && !found && !field.Enough(errs) {
-			errs = append(errs, field.Invalid(at, stored, "must have the storage version "+version.Name))
+			errs = append(errs, field.Invalid(path, stored, "must have the storage version "+version.Name))
 		}
 		delete(last, version.Name)
 	}
 	for i, name := range stored {
 		if j, missing := last[name]; missing && j == i && !field.Enough(errs) {
-			errs = append(errs, field.Invalid(at.Index(i), name, fmt.Sprintf("missing from spec.versions; %[1]s was "+
+			errs = append(errs, field.Invalid(path.Index(i), name, fmt.Sprintf("missing from spec.versions; %[1]s was "+
 				"previously a storage version, and must remain in spec.versions until a storage migration ensures no "+
 				"data remains persisted in %[1]s and removes %[1]s from status.storedVersions", name)))
 		}
@@ -247,7 +250,7 @@ func validateStoredVersions(crd *definition, at *field.Path) (errs field.ErrorLi
 	return errs
 }
 
-// validatePreserve refuses preserveUnknownFields, which only definitions may have that have it already.
+// validatePreserve rejects preserveUnknownFields, unless the stored definition already has it.
 func validatePreserve(crd, old *definition) field.ErrorList {
 	if !crd.Spec.PreserveUnknownFields || old != nil && old.Spec.PreserveUnknownFields {
 		return nil
@@ -256,5 +259,5 @@ func validatePreserve(crd, old *definition) field.ErrorList {
 		"set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")}
 }
 
-// isLabel returns why a text is not a DNS label that begins with a letter, in one message.
+// isLabel returns the reasons why a text is not a DNS label that begins with a letter, in one message, or "".
 func isLabel(text string) string { return strings.Join(utilvalidation.IsDNS1035Label(text), ",") }

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// sound is a definition that is accepted; *schema is soundSchema.
+// sound is a valid definition. soundSchema replaces *schema.
 const (
 	sound = `
 metadata: {name: widgets.example.com}
@@ -33,12 +33,12 @@ status: {}
 		`metadata: {type: object, properties: {name: {type: string}}}}}}`
 )
 
-// pairs are texts and what replaces them.
+// pairs are texts and their replacements.
 type pairs [][2]string
 
-// refusal is a case: changes of the sound definition, or of an old one and a new one, or a schema, and the refusals in
-// kube-apiserver v1.37's words: "Reason path: detail". $ stands for spec.validation.openAPIV3Schema, and … for the rest
-// of a detail.
+// refusal is a test case: changes of the sound definition, or of an old and a new one, or a schema, and the expected
+// errors of kube-apiserver v1.37: "Reason path: detail". $ stands for spec.validation.openAPIV3Schema, and … for the
+// rest of a detail.
 type refusal struct {
 	Name   string
 	Change pairs
@@ -68,7 +68,7 @@ func cases(t *testing.T, document []byte) []refusal {
 
 func kind() *api.Resource { return apiextensions.Kinds()[0] }
 
-// changed is the sound definition with some of its text replaced, before the schema is in it or after.
+// changed returns the sound definition with some of its text replaced, before or after its schema is inserted.
 func changed(t *testing.T, change pairs) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	text := sound
@@ -88,7 +88,7 @@ func changed(t *testing.T, change pairs) *apiextensionsv1.CustomResourceDefiniti
 	return kindtest.Decode(t, kind(), text).(*apiextensionsv1.CustomResourceDefinition)
 }
 
-// withSchema is the sound definition with a schema in one line.
+// withSchema returns the sound definition with a schema in one line.
 func withSchema(t *testing.T, root string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	return changed(t, pairs{{"*schema", "{openAPIV3Schema: " + root + "}"}})
@@ -118,7 +118,7 @@ func requireRefusals(t *testing.T, want []string, errs field.ErrorList) {
 	require.ElementsMatch(t, want, got)
 }
 
-func TestValidateCreate_RefusesDefinitions(t *testing.T) {
+func TestValidateCreate_RejectsDefinitions(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases(t, definitions) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestValidateCreate_RefusesDefinitions(t *testing.T) {
 	}
 }
 
-// The schemas are those of a property x.
-func TestValidateCreate_RefusesSchemas(t *testing.T) {
+// Each case is the schema of a property x.
+func TestValidateCreate_RejectsSchemas(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases(t, schemas) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestValidateCreate_RefusesSchemas(t *testing.T) {
 	}
 }
 
-func TestValidateCreate_RefusesRootSchemas(t *testing.T) {
+func TestValidateCreate_RejectsRootSchemas(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases(t, roots) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestValidateCreate_RefusesRootSchemas(t *testing.T) {
 	}
 }
 
-func TestValidateUpdate_RefusesWhatTheStoredDefinitionHasNot(t *testing.T) {
+func TestValidateUpdate_RejectsFaultsThatTheStoredDefinitionLacks(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases(t, updates) {
 		t.Run(c.Name, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// versions checks each version, and that they go together.
-func (v *validation) versions(at *field.Path) (errs field.ErrorList) {
-	spec, path := v.spec, at.Child("versions")
+// versions checks each version, and that they are consistent.
+func (v *validation) versions(fldPath *field.Path) (errs field.ErrorList) {
+	spec, path := v.spec, fldPath.Child("versions")
 	hasStatus := map[string]bool{} // of the first version with a name
 	stored := 0
 	for i := range spec.Versions {
@@ -45,16 +45,16 @@ func (v *validation) versions(at *field.Path) (errs field.ErrorList) {
 			"must have exactly one version marked as storage version"))
 	}
 	if why := isLabel(spec.Version); spec.Version != "" && why != "" {
-		errs = append(errs, field.Invalid(at.Child("version"), spec.Version, why))
+		errs = append(errs, field.Invalid(fldPath.Child("version"), spec.Version, why))
 	}
 	return errs
 }
 
-// shown are the versions that an error shows. They have no schemas: of the internal type these take a hundred times
-// as much space as of the one that the client sent.
+// shown returns the versions for an error, without their schemas: in the internal type, schemas take a hundred times
+// as much space as in the client's document.
 func shown(versions []internal.CustomResourceDefinitionVersion) []internal.CustomResourceDefinitionVersion {
-	const most = 20
-	versions = slices.Clone(versions[:min(len(versions), most)])
+	const maxShown = 20
+	versions = slices.Clone(versions[:min(len(versions), maxShown)])
 	for i := range versions {
 		versions[i].Schema = nil
 	}
@@ -75,22 +75,22 @@ func hasAnyStatus(spec *internal.CustomResourceDefinitionSpec) bool {
 }
 
 func (v *validation) version(version *internal.CustomResourceDefinitionVersion, s *schema, hasStatus bool,
-	at *field.Path) (errs field.ErrorList) {
+	path *field.Path) (errs field.ErrorList) {
 	for _, why := range deprecationComplaints(version.Deprecated, version.DeprecationWarning) {
-		errs = append(errs, field.Invalid(at.Child("deprecationWarning"), version.DeprecationWarning, why))
+		errs = append(errs, field.Invalid(path.Child("deprecationWarning"), version.DeprecationWarning, why))
 	}
-	errs = append(errs, v.schema(s, hasStatus, v.unchanged[version.Name], at.Child("schema"))...)
-	errs = append(errs, validateSubresources(version.Subresources, at.Child("subresources"))...)
-	errs = append(errs, validateColumns(version.AdditionalPrinterColumns, at.Child("additionalPrinterColumns"))...)
+	errs = append(errs, v.schema(s, hasStatus, v.unchanged[version.Name], path.Child("schema"))...)
+	errs = append(errs, validateSubresources(version.Subresources, path.Child("subresources"))...)
+	errs = append(errs, validateColumns(version.AdditionalPrinterColumns, path.Child("additionalPrinterColumns"))...)
 	if len(version.SelectableFields) == 0 {
 		return errs
 	}
-	fields := at.Child("selectableFields")
+	fields := path.Child("selectableFields")
 	if s == nil || s.root == nil {
 		return append(errs, field.Invalid(fields, "",
 			"may only be set when `version.schema.openAPIV3Schema` is not included"))
 	}
-	return append(errs, v.selectableFields(version.SelectableFields, s, version.Name, fields, at)...)
+	return append(errs, v.selectableFields(version.SelectableFields, s, version.Name, fields, path)...)
 }
 
 func deprecationComplaints(deprecated bool, warning *string) (complaints []string) {
@@ -117,16 +117,16 @@ func deprecationComplaints(deprecated bool, warning *string) (complaints []strin
 	return complaints
 }
 
-func validateSubresources(s *internal.CustomResourceSubresources, at *field.Path) (errs field.ErrorList) {
+func validateSubresources(s *internal.CustomResourceSubresources, fldPath *field.Path) (errs field.ErrorList) {
 	if s == nil || s.Scale == nil {
 		return nil
 	}
 	check := func(name, path, detail string, under ...string) {
-		errs = append(errs, pathUnder(path, at.Child("scale", name), detail, under...)...)
+		errs = append(errs, pathUnder(path, fldPath.Child("scale", name), detail, under...)...)
 	}
 	required := func(name, path, detail, under string) {
 		if path == "" {
-			errs = append(errs, field.Required(at.Child("scale", name), ""))
+			errs = append(errs, field.Required(fldPath.Child("scale", name), ""))
 			return
 		}
 		check(name, path, detail, under)
@@ -139,9 +139,9 @@ func validateSubresources(s *internal.CustomResourceSubresources, at *field.Path
 	return errs
 }
 
-// pathUnder checks that a path begins with one of several others.
-func pathUnder(path string, at *field.Path, detail string, under ...string) field.ErrorList {
-	if errs := validatePath(path, at); len(errs) > 0 {
+// pathUnder checks that a path begins with one of the allowed prefixes.
+func pathUnder(path string, fldPath *field.Path, detail string, under ...string) field.ErrorList {
+	if errs := validatePath(path, fldPath); len(errs) > 0 {
 		return errs
 	}
 	for _, prefix := range under {
@@ -149,12 +149,12 @@ func pathUnder(path string, at *field.Path, detail string, under ...string) fiel
 			return nil
 		}
 	}
-	return field.ErrorList{field.Invalid(at, path, detail)}
+	return field.ErrorList{field.Invalid(fldPath, path, detail)}
 }
 
-func validatePath(path string, at *field.Path) field.ErrorList {
+func validatePath(path string, fldPath *field.Path) field.ErrorList {
 	if !strings.HasPrefix(path, ".") {
-		return field.ErrorList{field.Invalid(at, path, "must be a simple json path starting with .")}
+		return field.ErrorList{field.Invalid(fldPath, path, "must be a simple json path starting with .")}
 	}
 	return nil
 }
@@ -164,15 +164,15 @@ const (
 	columnFormats = "byte,date,date-time,double,float,int32,int64,password"
 )
 
-// among reports whether a word is in a list with commas.
+// among reports whether a comma-separated list has a word.
 func among(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
 
-func validateColumns(columns []internal.CustomResourceColumnDefinition, at *field.Path) (errs field.ErrorList) {
+func validateColumns(columns []internal.CustomResourceColumnDefinition, fldPath *field.Path) (errs field.ErrorList) {
 	for i := range columns {
 		if field.Enough(errs) {
 			break
 		}
-		c, path := &columns[i], at.Index(i)
+		c, path := &columns[i], fldPath.Index(i)
 		if c.Name == "" {
 			errs = append(errs, field.Required(path.Child("name"), ""))
 		}
@@ -194,11 +194,11 @@ func validateColumns(columns []internal.CustomResourceColumnDefinition, at *fiel
 	return errs
 }
 
-// maxSelectableFields limits the fields of a version by which its objects can be selected.
+// maxSelectableFields limits the selectable fields of a version.
 const maxSelectableFields = 8
 
-// selectableFields checks the selectable fields of a version; its name is empty if they are those of all versions.
-func (v *validation) selectableFields(fields []internal.SelectableField, s *schema, version string, at,
+// selectableFields checks the selectable fields of a version. version is "" for the fields that all versions share.
+func (v *validation) selectableFields(fields []internal.SelectableField, s *schema, version string, fldPath,
 	around *field.Path) (errs field.ErrorList) {
 	if s.root != nil && s.root.err != nil {
 		return field.ErrorList{field.Invalid(around.Child("schema", "openAPIV3Schema"), "", s.root.err.Error())}
@@ -208,7 +208,7 @@ func (v *validation) selectableFields(fields []internal.SelectableField, s *sche
 		if field.Enough(errs) {
 			return errs
 		}
-		source, path := fields[i].JSONPath, at.Index(i).Child("jsonPath")
+		source, path := fields[i].JSONPath, fldPath.Index(i).Child("jsonPath")
 		if source == "" {
 			errs = append(errs, field.Required(path, ""))
 			continue
@@ -232,7 +232,7 @@ func (v *validation) selectableFields(fields []internal.SelectableField, s *sche
 		unique[name] = true
 	}
 	if len(unique) > maxSelectableFields && !v.manyFields[version] {
-		errs = append(errs, field.TooMany(at, len(unique), maxSelectableFields))
+		errs = append(errs, field.TooMany(fldPath, len(unique), maxSelectableFields))
 	}
 	return errs
 }

@@ -10,23 +10,23 @@ import (
 // maxWarnings limits the warnings of a response.
 const maxWarnings = 50
 
-// warnings names formats that no value is checked for, and sets of which apply and rules don't know the items. old is
-// nil for a new definition; what it has already is not named again.
+// warnings returns warnings about formats that are never checked, and about sets whose items are unknown to
+// server-side apply and rules. old is nil for a new definition. A warning that also applies to old is omitted.
 func warnings(crd, old *definition) []string {
-	known := map[string]bool{}
+	seen := map[string]bool{}
 	if old != nil {
-		warningsOf(old, known)
+		warningsOf(old, seen)
 	}
-	found := warningsOf(crd, known)
+	found := warningsOf(crd, seen)
 	return found[:min(len(found), maxWarnings)]
 }
 
-// warningsOf returns the warnings that are not known, and notes them.
-func warningsOf(crd *definition, known map[string]bool) []string {
+// warningsOf returns the warnings that are not in seen, and adds them to it.
+func warningsOf(crd *definition, seen map[string]bool) []string {
 	var formats, sets []string
 	note := func(list *[]string, warning string) {
-		if !known[warning] {
-			known[warning] = true
+		if !seen[warning] {
+			seen[warning] = true
 			*list = append(*list, warning)
 		}
 	}
