@@ -1,17 +1,17 @@
-// Package cel is the Common Expression Language as Kubernetes extends it: the language of
+// Package cel compiles and evaluates the Common Expression Language as Kubernetes extends it: the language of
 // ValidatingAdmissionPolicies, MutatingAdmissionPolicies, the matchConditions of webhooks, and the rules of custom
 // resources (which api/structural compiles, in an Environment of its types).
 //
-// A Compiler takes the text of an expression and the names that it may use (Declarations), whose types are
-// dynamic or follow a schema (Shape). It returns an Expression, with errors in kube-apiserver's words. An
-// Evaluator evaluates expressions with the Bindings of one request, within a budget. The result is a Go
-// value or, for a mutation, an apply configuration or a JSON patch.
+// A Compiler takes the text of an expression and the names that it may use (Declarations), whose types are dynamic or
+// follow a schema (Shape). It returns an Expression. Compile errors equal kube-apiserver's. An Evaluator evaluates
+// expressions with the Bindings of one request, within a budget. The result is a Go value or, for a mutation, an apply
+// configuration or a JSON patch.
 //
-// Nothing is built before it is needed: a program that only imports this package has no environment
-// (environment.go). Kubernetes' functions are in one file per library (library_*.go), and the costs of
-// calls in cost.go; what an expression may cost at most is estimated in estimate.go.
+// Everything is built on first use: a program that only imports this package has no environment (environment.go).
+// Kubernetes' functions are in one file per library (library_*.go), the costs of calls in cost.go, and the estimate of
+// worst-case costs in estimate.go.
 //
-// The package knows neither storage nor servers; permission checks go to an Authorizer.
+// The package depends neither on storage nor on servers. Permission checks go to an Authorizer.
 // https://kubernetes.io/docs/reference/using-api/cel/
 package cel
 
@@ -25,20 +25,20 @@ import (
 
 var compilations atomic.Int64
 
-// Compilations returns how many expressions the process has begun to compile. Each takes half a millisecond of CPU or
-// more, so that a client must not have many compiled by one request.
+// Compilations returns how many compilations of expressions the process has begun. Each takes half a millisecond of
+// CPU or more, so one request must not be able to cause many of them.
 func Compilations() int64 { return compilations.Load() }
 
-// CountCompilation counts an expression that is about to be compiled elsewhere.
+// CountCompilation counts an expression that is about to be compiled outside of this package.
 func CountCompilation() { compilations.Add(1) }
 
-// The limits of kube-apiserver (k8s.io/apiserver/pkg/apis/cel). A unit of cost is about the time to read
+// The limits of kube-apiserver (k8s.io/apiserver/pkg/apis/cel). A unit of cost is about the time that it takes to read
 // one value; 10,000,000 units take about a second.
 const (
 	// PerCallLimit limits the cost of one expression.
 	PerCallLimit = 1_000_000
-	// PolicyBudget limits the cost of all expressions of a policy for one binding and one parameter;
-	// MatchBudget does so for match conditions.
+	// PolicyBudget limits the cost of all expressions of a policy for one binding and one parameter, MatchBudget that
+	// of match conditions.
 	PolicyBudget = 10_000_000
 	MatchBudget  = 2_500_000
 	// MaxMessage limits the result of a messageExpression, in bytes.
@@ -47,14 +47,14 @@ const (
 	checkEvery = 100
 )
 
-// Result is the type to which an expression must evaluate.
+// Result is the set of types that an expression may evaluate to.
 type Result struct {
 	types []*celgo.Type
 }
 
 // The results that the fields of policies require.
 var (
-	// Any is any type, for a variable.
+	// Any allows any type, for a variable.
 	Any = Result{[]*celgo.Type{celgo.AnyType, celgo.DynType}}
 	// Bool is for a condition, String for a message, StringOrNull for an audit annotation.
 	Bool         = Result{[]*celgo.Type{celgo.BoolType}}
@@ -75,23 +75,23 @@ func (r Result) has(t *celgo.Type) bool {
 	return false
 }
 
-// Declarations are the names that an expression may use besides object, oldObject, request and
-// namespaceObject. They also select its functions.
+// Declarations are the names that an expression may use in addition to object, oldObject, request and namespaceObject.
+// They also select its functions.
 type Declarations struct {
 	// Params declares params, Authorizer authorizer and authorizer.requestResource.
 	Params, Authorizer bool
 	// Patch declares the types Object, Object.… and JSONPatch, and jsonpatch.escapeKey.
 	Patch bool
-	// Stored is for expressions that are already stored: they may use what this release can read but does
-	// not accept in new expressions yet, so that the previous release can still read what is stored.
+	// Stored is for expressions that are already stored: they may use features that this release can read but does not
+	// accept in new expressions yet, so that the previous release can still read all stored expressions.
 	Stored bool
-	// Object is the shape of object and oldObject, Param of params. Without one they are dynamic.
+	// Object is the shape of object and oldObject, Param that of params. Without a shape they are dynamic.
 	Object, Param *Shape
 }
 
 func (d Declarations) typed() bool { return d.Object != nil || d.Param != nil }
 
-// ErrBudget reports that a policy's expressions have used up their budget.
+// ErrBudget means that a policy's expressions have exhausted their budget.
 var ErrBudget = errors.New(
 	"validation failed due to running out of cost budget, no further validation rules will be run")
 

@@ -19,23 +19,23 @@ func document(d any) *cel.Document {
 	return &cel.Document{Make: func() (any, error) { return d, nil }}
 }
 
-// answers are the checks that it allows.
+// answers is an authorizer that allows the listed checks.
 type answers []string
 
 func (a answers) Authorize(c cel.Check) (bool, string, error) {
 	if c.Verb == "fail" {
 		return false, "", errors.New("out of order")
 	}
-	who := "me"
+	user := "me"
 	if c.As != nil {
-		who = c.As.Username
+		user = c.As.Username
 	}
-	question := strings.Join([]string{who, c.Verb, c.Path, c.Group, c.Resource, c.Subresource, c.Namespace, c.Name,
+	question := strings.Join([]string{user, c.Verb, c.Path, c.Group, c.Resource, c.Subresource, c.Namespace, c.Name,
 		c.FieldSelector, c.LabelSelector}, " ")
 	return slices.Contains(a, strings.Join(strings.Fields(question), " ")), "asked " + c.Verb, nil
 }
 
-// bindings returns documents of its own to each evaluation: they are not safe for concurrent use.
+// bindings returns separate documents to each evaluation, since they are not safe for concurrent use.
 func bindings() cel.Bindings {
 	return cel.Bindings{
 		Object: document(doc{"apiVersion": "apps/v1", "kind": "Deployment",
@@ -252,7 +252,7 @@ func TestCompile_Errors(t *testing.T) {
 	require.NoError(t, stored.Err)
 }
 
-func TestVariables_AreTypedLazyAndKept(t *testing.T) {
+func TestVariables_AreTypedLazyAndCached(t *testing.T) {
 	t.Parallel()
 	c := cel.NewCompiler(true)
 	require.ErrorContains(t, c.Compile("variables.n == 1", cel.Bool, everything).Err, "undefined field 'n'")
@@ -281,9 +281,9 @@ func TestVariables_AreTypedLazyAndKept(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, result.Err, `composited variable "broken" fails to evaluate: no such key: missing`)
 
-	// A variable has its cost when it is first read.
-	require.NoError(t, c.Define("dear", "lists.range(1000).map(x, x + 1).size()", everything).Err)
-	x := c.Compile("variables.dear == 1000", cel.Bool, everything)
+	// The cost of a variable is charged when it is first read.
+	require.NoError(t, c.Define("costly", "lists.range(1000).map(x, x + 1).size()", everything).Err)
+	x := c.Compile("variables.costly == 1000", cel.Bool, everything)
 	e, budget = cel.NewEvaluator(bindings(), c.Variables()), cel.PolicyBudget
 	_, err = e.Evaluate(t.Context(), x, &budget)
 	require.NoError(t, err)
@@ -372,7 +372,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
-// FuzzExpression compiles and evaluates any text, which must neither panic nor take long.
+// FuzzExpression compiles and evaluates any text. That must neither panic nor take long.
 func FuzzExpression(f *testing.F) {
 	for _, seed := range []string{
 		"object.spec.replicas <= 5", "[1,2,3].all(x, x > 0)", "Object{spec: Object.spec{a: 1}}",

@@ -8,28 +8,29 @@ import (
 
 // Expression is a compiled expression. It is safe for concurrent use.
 type Expression struct {
-	// Source is its text.
+	// Source is the expression's text.
 	Source string
-	// Err is the reason why it does not compile, in kube-apiserver's words: "compilation failed: ERROR:
-	// <input>:1:1: …". Such an expression evaluates to this error.
+	// Err is the reason why it does not compile, as kube-apiserver words it: "compilation failed: ERROR: <input>:1:1:
+	// …". Such an expression evaluates to this error.
 	Err error
 
 	program celgo.Program
 	output  *celgo.Type
-	// selections are the fields that an expression of a Scope reads, with the variable or "" for whatever operand.
+	// selections are the fields that an expression of a Scope reads, with the variable, and also with "" for any
+	// operand.
 	selections map[[2]string]bool
 }
 
-// Compiler compiles the expressions of one policy, which may share variables. It is not safe for concurrent
-// use; its expressions are.
+// Compiler compiles the expressions of one policy. They may share variables. It is not safe for concurrent use, but
+// its expressions are.
 type Compiler struct {
 	fields       fields
 	variables    map[string]*Expression
 	environments map[Declarations]*celgo.Env
 }
 
-// NewCompiler returns a compiler. If composed, expressions may use variables.x for each x that was defined
-// before (Define).
+// NewCompiler returns a compiler. If composed is true, expressions may use variables.x for each x that Define has
+// defined before.
 func NewCompiler(composed bool) *Compiler {
 	c := &Compiler{environments: map[Declarations]*celgo.Env{}}
 	if composed {
@@ -49,8 +50,8 @@ func (c *Compiler) environment(d Declarations) (*celgo.Env, error) {
 	return env, err
 }
 
-// Check type-checks an expression, whatever its result. complaints are the compiler's messages; err is set
-// if the expression did not reach the compiler.
+// Check type-checks an expression that may have any result. complaints are the compiler's messages. err is set if the
+// expression did not reach the compiler.
 func (c *Compiler) Check(source string, d Declarations) (complaints string, err error) {
 	env, err := c.environment(d)
 	if err != nil {
@@ -72,7 +73,7 @@ func (c *Compiler) Compile(source string, want Result, d Declarations) *Expressi
 	return e
 }
 
-// compile also returns the checked syntax, nil if there is none.
+// compile also returns the checked syntax tree, or nil if there is none.
 func compile(env *celgo.Env, source string, want Result) (*Expression, *celgo.Ast) {
 	e := &Expression{Source: source}
 	CountCompilation()
@@ -96,8 +97,8 @@ func compile(env *celgo.Env, source string, want Result) (*Expression, *celgo.As
 	return e, ast
 }
 
-// Define compiles a variable. Expressions that are compiled after it may use it; earlier ones, and the
-// variable itself, may not: there is no recursion.
+// Define compiles a variable. Expressions that are compiled later may use it. Earlier ones, and the variable itself,
+// may not, so there is no recursion.
 func (c *Compiler) Define(name, source string, d Declarations) *Expression {
 	e := c.Compile(source, Any, d)
 	c.fields[name] = celgo.DynType
@@ -108,8 +109,8 @@ func (c *Compiler) Define(name, source string, d Declarations) *Expression {
 	return e
 }
 
-// declared is the type of a variable with a value of type t: the language's own types, and lists and maps
-// of them, are kept. Others are dynamic, as in Kubernetes.
+// declared returns the type of a variable with a value of type t. It keeps the language's own types, and lists and
+// maps of them. Others become dynamic, as in Kubernetes.
 func declared(t *celgo.Type) *celgo.Type {
 	switch t.Kind() {
 	case celgo.BoolKind, celgo.BytesKind, celgo.DoubleKind, celgo.DurationKind, celgo.IntKind,
@@ -123,5 +124,5 @@ func declared(t *celgo.Type) *celgo.Type {
 	return celgo.DynType
 }
 
-// Variables are the defined variables, for an Evaluator.
+// Variables returns the defined variables, for an Evaluator.
 func (c *Compiler) Variables() map[string]*Expression { return c.variables }

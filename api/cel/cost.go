@@ -9,14 +9,14 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// costs is the cost of calls to Kubernetes' functions, counted as kube-apiserver does. Unknown functions
-// cost what the language itself counts.
+// costs counts the cost of calls to Kubernetes' functions as kube-apiserver does. Other functions have the language's
+// own costs.
 type costs struct{}
 
-// A permission check costs so much that an expression can afford two.
+// The cost of a permission check allows an expression two of them.
 const checkCost = 350_000
 
-// read is the cost of reading the first argument once, times factor.
+// read returns the cost of reading the first argument once, times factor.
 func read(args []ref.Val, factor float64) uint64 {
 	if len(args) == 0 {
 		return 0
@@ -30,8 +30,8 @@ func reading(size uint64, factor float64) uint64 {
 
 // CallCost implements interpreter.ActualCostEstimator.
 func (costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
-	cost, known := callCost(function, overload, args, result)
-	if !known {
+	cost, ok := callCost(function, overload, args, result)
+	if !ok {
 		return nil
 	}
 	return &cost
@@ -89,7 +89,7 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (uint64
 	return 0, false
 }
 
-// selectorCost is the cost of parsing a selector into a list with, at worst, a requirement for every other
+// selectorCost returns the cost of parsing a selector into a list that has, at worst, a requirement for every second
 // character.
 func selectorCost(args []ref.Val) (uint64, bool) {
 	if len(args) < 2 {
@@ -118,7 +118,7 @@ func formatCost(args []ref.Val) (uint64, bool) {
 	return matching(sizeOf(args[1]), uint64(f.pattern)), true
 }
 
-// containsCost compares byte by byte. Another network is masked first, and a string is parsed.
+// containsCost returns the cost of a byte-by-byte comparison. Another network is masked first, and a string is parsed.
 func containsCost(function, overload string, args []ref.Val) (uint64, bool) {
 	if len(args) < 2 {
 		return 0, false
@@ -143,7 +143,7 @@ func sizeOf(v ref.Val) uint64 {
 	return 1
 }
 
-// traversal is the cost of visiting everything in a value.
+// traversal returns the cost of visiting all parts of a value.
 func traversal(v ref.Val) uint64 {
 	switch v := v.(type) {
 	case types.String:

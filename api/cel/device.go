@@ -8,10 +8,10 @@ import (
 	"github.com/google/cel-go/ext"
 )
 
-// deviceName is the type of device, the variable of expressions that select devices for a claim (KEP-4381).
+// deviceName is the type of device, the variable in expressions that select devices for a claim (KEP-4381).
 const deviceName = "kubernetes.DRADevice"
 
-// deviceFields are grouped by the domain of their names: device.attributes["example.com"].model.
+// deviceFields groups attributes and capacity by the domain of their names: device.attributes["example.com"].model.
 var deviceFields = fields{
 	"driver":                   celgo.StringType,
 	"allowMultipleAllocations": celgo.BoolType,
@@ -31,7 +31,7 @@ var deviceEnvironment = sync.OnceValues(func() (*celgo.Env, error) {
 	)
 })
 
-// CheckDeviceSelector returns what is wrong with a new expression that selects devices.
+// CheckDeviceSelector returns the error in a new expression that selects devices, or nil.
 func CheckDeviceSelector(source string) error {
 	env, err := deviceEnvironment()
 	if err != nil {
@@ -42,7 +42,7 @@ func CheckDeviceSelector(source string) error {
 	if issues.Err() != nil {
 		return fmt.Errorf("compilation failed: %s", issues)
 	}
-	// an attribute may turn out to be a bool
+	// an attribute may be a bool at run time
 	if t := ast.OutputType(); !Bool.has(t) && t.Kind() != celgo.DynKind && t.Kind() != celgo.AnyKind {
 		return fmt.Errorf("must evaluate to %v or the unknown type, not %v", celgo.BoolType, t)
 	}

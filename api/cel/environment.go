@@ -12,23 +12,23 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// The environments behind every compiler. Each is built when it is first needed, which takes a few
-// milliseconds and about a mebibyte.
+// The environments that the compilers share. Each is built on first use, which takes a few milliseconds and about a
+// mebibyte.
 var (
 	newExpressions    = sync.OnceValues(func() (*celgo.Env, error) { return baseEnvironment(false) })
 	storedExpressions = sync.OnceValues(func() (*celgo.Env, error) { return baseEnvironment(true) })
 
-	// stateless are the environments without variables.
+	// stateless has the environments without variables, guarded by statelessMu.
 	stateless   = map[Declarations]*celgo.Env{}
 	statelessMu sync.Mutex
 )
 
-// baseEnvironment is the language with the libraries of Kubernetes 1.37. As in Kubernetes, new expressions
-// are limited to those of 1.36.
+// baseEnvironment returns the language with the libraries of Kubernetes 1.37. As in Kubernetes, new expressions are
+// limited to the libraries of 1.36.
 func baseEnvironment(stored bool) (*celgo.Env, error) {
 	options := []celgo.EnvOption{
 		celgo.StdLib(celgo.StdLibSubset(env.NewLibrarySubset().AddExcludedFunctions(
-			env.NewFunction(overloads.Matches)))), // which is regexLibrary's
+			env.NewFunction(overloads.Matches)))), // replaced by regexLibrary's
 		celgo.HomogeneousAggregateLiterals(),
 		celgo.EagerlyValidateDeclarations(true),
 		celgo.DefaultUTCTimeZone(true),
@@ -70,8 +70,8 @@ func (costLimits) ProgramOptions() []celgo.ProgramOption {
 	}
 }
 
-// environment has the declarations. variables may be nil: then there is no such name and, unless there are
-// shapes, the environment is shared.
+// environment returns an environment with the declarations. If variables is nil, the name variables is not declared
+// and, unless there are shapes, the environment is shared.
 func environment(d Declarations, variables fields) (*celgo.Env, error) {
 	if variables != nil || d.typed() {
 		return extended(d, variables)
@@ -117,10 +117,10 @@ func extended(d Declarations, variables fields) (*celgo.Env, error) {
 	return env.Extend(append([]celgo.EnvOption{p}, options...)...)
 }
 
-// Environment is the language with Kubernetes' functions for the variables of a caller, some of struct types, whose
-// fields fieldsOf returns. stored is as in Declarations. A program that is made in it counts its cost, and ends at
-// PerCallLimit.
-func Environment(stored bool, fieldsOf func(structType string) (fields map[string]*celgo.Type, known bool),
+// Environment returns an environment with Kubernetes' functions for a caller's own variables. Some may have struct
+// types: fieldsOf returns the fields of such a type, and false for other types. stored is as in Declarations. Programs
+// in the environment count their cost and end at PerCallLimit.
+func Environment(stored bool, fieldsOf func(structType string) (fields map[string]*celgo.Type, ok bool),
 	variables ...celgo.EnvOption) (*celgo.Env, error) {
 	env, err := base(stored)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// Sizes returns how many elements (characters, items, entries) the value at a path of an expression may have at
-// most: ["self", "spec", "list", "@items"] is an item of self.spec.list; "@keys" and "@values" are those of a map.
-// known is false if nothing is known about the value; then it counts as without limit.
-type Sizes func(path []string) (most uint64, known bool)
+// Sizes returns the maximum number of elements (characters, items, entries) of the value at a path of an expression:
+// ["self", "spec", "list", "@items"] is an item of self.spec.list, "@keys" and "@values" are the keys and values of a
+// map. It returns false if the size is unknown. The value then counts as unlimited.
+type Sizes func(path []string) (length uint64, ok bool)
 
-// EstimateCost is the cost of a compiled expression in the worst case, in the units of PerCallLimit. Which rules a
-// CustomResourceDefinition may have depends on it, so that it is kube-apiserver's to the unit
+// EstimateCost returns the worst-case cost of a compiled expression, in the units of PerCallLimit. It decides whether
+// a CustomResourceDefinition may have a rule, so it equals kube-apiserver's estimate to the unit
 // (k8s.io/apiserver/pkg/cel/library/cost.go).
 func EstimateCost(env *celgo.Env, compiled *celgo.Ast, sizes Sizes) (uint64, error) {
 	cost, err := env.EstimateCost(compiled, estimator{sizes})
@@ -29,14 +29,14 @@ type estimator struct{ sizes Sizes }
 // EstimateSize implements checker.CostEstimator.
 func (e estimator) EstimateSize(node checker.AstNode) *checker.SizeEstimate {
 	if path := node.Path(); len(path) > 0 {
-		if most, known := e.sizes(path); known {
-			return &checker.SizeEstimate{Max: most}
+		if length, ok := e.sizes(path); ok {
+			return &checker.SizeEstimate{Max: length}
 		}
 	}
 	return nil
 }
 
-// size is the number of elements of a value.
+// size returns the number of elements of a value.
 func (e estimator) size(node checker.AstNode) checker.SizeEstimate {
 	if size := node.ComputedSize(); size != nil {
 		return *size
@@ -51,13 +51,13 @@ func constant(cost uint64) *checker.CallEstimate {
 	return &checker.CallEstimate{CostEstimate: checker.FixedCostEstimate(cost)}
 }
 
-// reads is the cost of reading a value of a size once, times factor.
+// reads returns the cost of reading a value of that size once, times factor.
 func reads(size checker.SizeEstimate, factor float64) checker.CostEstimate {
 	return size.MultiplyByCostFactor(factor * common.StringTraversalCostFactor)
 }
 
-// EstimateCallCost implements checker.CostEstimator: callCost, as far as it can be told from the types. What it
-// doesn't know, cel-go does.
+// EstimateCallCost implements checker.CostEstimator. It estimates callCost as far as the types determine it, and
+// returns nil for functions that cel-go estimates.
 func (e estimator) EstimateCallCost(function, overload string, target *checker.AstNode,
 	args []checker.AstNode) *checker.CallEstimate {
 	switch function {
@@ -81,7 +81,7 @@ func (e estimator) EstimateCallCost(function, overload string, target *checker.A
 	return e.functionCost(function, overload, args)
 }
 
-// functionCost is the cost of functions that read their first argument.
+// functionCost returns the cost of functions that read their first argument.
 func (e estimator) functionCost(function, overload string, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) == 0 {
 		return nil
@@ -100,7 +100,7 @@ func (e estimator) functionCost(function, overload string, args []checker.AstNod
 	return nil
 }
 
-// methodCost is the cost of functions that read the value that they are called on.
+// methodCost returns the cost of methods that read their receiver.
 func (e estimator) methodCost(function, overload string, target checker.AstNode,
 	args []checker.AstNode) *checker.CallEstimate {
 	switch function {
@@ -131,7 +131,7 @@ func (e estimator) methodCost(function, overload string, target checker.AstNode,
 	return e.argumentCost(function, overload, target, args)
 }
 
-// argumentCost is the cost of methods that read their first argument.
+// argumentCost returns the cost of methods that read their first argument.
 func (e estimator) argumentCost(function, overload string, target checker.AstNode,
 	args []checker.AstNode) *checker.CallEstimate {
 	size := e.size(args[0])
@@ -145,7 +145,7 @@ func (e estimator) argumentCost(function, overload string, target checker.AstNod
 		}
 	case "find", "findAll":
 		text := e.size(target)
-		longer := text.Add(checker.FixedSizeEstimate(1)) // an empty text does not make the pattern free
+		longer := text.Add(checker.FixedSizeEstimate(1)) // even with an empty text the pattern has a cost
 		return &checker.CallEstimate{
 			CostEstimate: reads(longer, 1).Multiply(size.MultiplyByCostFactor(common.RegexStringLengthCostFactor)),
 			ResultSize:   &checker.SizeEstimate{Max: text.Max}}
@@ -164,7 +164,7 @@ const (
 	maxFormat        = 64
 )
 
-// visits is the cost of looking at each element of a list, or of searching a string.
+// visits returns the cost of visiting each element of a list, or of searching a string.
 func (e estimator) visits(function string, target checker.AstNode) checker.CostEstimate {
 	size := e.size(target)
 	one := checker.FixedCostEstimate(1)
@@ -181,14 +181,14 @@ func (e estimator) visits(function string, target checker.AstNode) checker.CostE
 	return reads(size, 1)
 }
 
-// replaced is the size of a string in which one string was replaced by another: at most, where the shortest
-// possible one is replaced by the longest possible.
-func replaced(size, old, by checker.SizeEstimate) checker.SizeEstimate {
+// replaced returns the size of a string after a replacement. Its maximum is that of replacing the shortest possible
+// old string by the longest possible new one.
+func replaced(size, old, replacement checker.SizeEstimate) checker.SizeEstimate {
 	var times, rest checker.SizeEstimate
 	switch {
-	case old.Min == 0: // between all characters, which stay
+	case old.Min == 0: // between all characters, which remain
 		times.Max, rest.Max = oneMore(size.Max), size.Max
-	case by.Max <= old.Min:
+	case replacement.Max <= old.Min:
 		rest.Max = size.Max
 	default:
 		times.Max = uint64(math.Ceil(float64(size.Max) / float64(old.Min)))
@@ -196,12 +196,12 @@ func replaced(size, old, by checker.SizeEstimate) checker.SizeEstimate {
 	switch {
 	case old.Max == 0:
 		times.Min, rest.Min = oneMore(size.Min), size.Min
-	case old.Max <= by.Min:
+	case old.Max <= replacement.Min:
 		rest.Min = size.Min
 	default:
 		times.Min = uint64(math.Ceil(float64(size.Min) / float64(old.Max)))
 	}
-	return times.Multiply(by).Add(rest)
+	return times.Multiply(replacement).Add(rest)
 }
 
 func oneMore(n uint64) uint64 {
@@ -211,7 +211,7 @@ func oneMore(n uint64) uint64 {
 	return n + 1
 }
 
-// parts is how many parts a string is split into at most: one for each character, or as many as the call says.
+// parts returns the maximum number of parts of a split string: one for each character, or the limit in the call.
 func parts(size checker.SizeEstimate, args []checker.AstNode) uint64 {
 	if len(args) > 1 {
 		if literal := args[1].Expr().AsLiteral(); literal != nil {
@@ -223,7 +223,7 @@ func parts(size checker.SizeEstimate, args []checker.AstNode) uint64 {
 	return size.Max
 }
 
-// joined is the size of a list's strings in one, with a separator between them.
+// joined returns the size of a list's strings joined with a separator.
 func (e estimator) joined(list checker.AstNode, args []checker.AstNode) (size checker.SizeEstimate) {
 	items := e.size(list)
 	if item := itemOf(list); item != nil {
@@ -243,7 +243,7 @@ func oneLess(n uint64) uint64 {
 	return n - 1
 }
 
-// contains is the cost of comparing networks of 4 or 16 bytes. See containsCost.
+// contains returns the cost of comparing networks of 4 or 16 bytes. See containsCost.
 func contains(function, overload string, argument checker.SizeEstimate) checker.CostEstimate {
 	network := checker.SizeEstimate{Min: 4, Max: 16}
 	cost := reads(network.Add(network), 1)
@@ -256,36 +256,36 @@ func contains(function, overload string, argument checker.SizeEstimate) checker.
 	return cost
 }
 
-// equality is the cost of comparing two values of one of Kubernetes' types.
+// equality returns the cost of comparing two values of one of Kubernetes' types.
 func equality(args []checker.AstNode) *checker.CallEstimate {
 	if len(args) != 2 || args[0].Type().Equal(args[1].Type()) != types.True {
 		return nil
 	}
 	t := args[0].Type()
-	for _, known := range []*types.Type{ipType, cidrType, quantityType, semverType, authorizerType, pathCheckType,
+	for _, opaque := range []*types.Type{ipType, cidrType, quantityType, semverType, authorizerType, pathCheckType,
 		groupCheckType, resourceCheckType, decisionType} {
-		if t.Kind() == known.Kind() && t.TypeName() == known.TypeName() {
+		if t.Kind() == opaque.Kind() && t.TypeName() == opaque.TypeName() {
 			return constant(1)
 		}
 	}
 	if t.Kind() != types.StructKind {
 		return nil
 	}
-	most := checker.SizeEstimate{Min: 1, Max: 1}
+	one := checker.SizeEstimate{Min: 1, Max: 1}
 	switch t.TypeName() {
 	case formatType.TypeName():
-		most.Max = maxFormat
+		one.Max = maxFormat
 	case urlType.TypeName():
 		if size := args[1].ComputedSize(); size != nil {
-			most.Max = size.Max
+			one.Max = size.Max
 		}
 	default:
 		return nil
 	}
-	return &checker.CallEstimate{CostEstimate: reads(most, 1)}
+	return &checker.CallEstimate{CostEstimate: reads(one, 1)}
 }
 
-// itemOf stands for the items of a list, or is nil if it is none.
+// itemOf returns a node for the items of a list, or nil if it is not a list.
 func itemOf(list checker.AstNode) checker.AstNode {
 	parameters := list.Type().Parameters()
 	if len(parameters) == 0 {

@@ -14,9 +14,8 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// Document is the value of a name in expressions: a JSON document in Go's types (maps, lists, strings,
-// int64, float64, bool, nil). It is built when an expression first reads it, and then kept. It is not safe
-// for concurrent use.
+// Document is the value of a name in expressions: a JSON document in Go's types (maps, lists, strings, int64, float64,
+// bool, nil). It is built when an expression first reads it, and then cached. It is not safe for concurrent use.
 type Document struct {
 	Make func() (any, error)
 
@@ -42,8 +41,8 @@ func (d *Document) get() ref.Val {
 // Bindings are the values of the names in an expression. A nil Document is null.
 type Bindings struct {
 	Object, OldObject, Request, Namespace, Params *Document
-	// Authorizer and Resource stand behind authorizer and authorizer.requestResource; they are nil if those
-	// are not declared.
+	// Authorizer and Resource provide authorizer and authorizer.requestResource. They are nil if these are not
+	// declared.
 	Authorizer Authorizer
 	Resource   Resource
 }
@@ -54,11 +53,11 @@ type Evaluator struct {
 	variables *variables
 }
 
-// NewEvaluator binds the names. defined are the variables of the policy's compiler.
+// NewEvaluator returns an evaluator with these bindings. defined are the variables of the policy's compiler.
 func NewEvaluator(b Bindings, defined map[string]*Expression) *Evaluator {
 	e := &Evaluator{bindings: b}
 	if defined != nil {
-		e.variables = &variables{evaluator: e, defined: defined, known: map[string]ref.Val{}}
+		e.variables = &variables{evaluator: e, defined: defined, values: map[string]ref.Val{}}
 	}
 	return e
 }
@@ -108,7 +107,7 @@ func (e Evaluation) True() bool { return e.Err == nil && e.value == types.True }
 // False reports whether the result is false.
 func (e Evaluation) False() bool { return e.Err == nil && e.value == types.False }
 
-// Text is the result, if it is a string.
+// Text returns the result if it is a string.
 func (e Evaluation) Text() (string, bool) {
 	if e.Err != nil || e.value == nil {
 		return "", false
@@ -120,10 +119,10 @@ func (e Evaluation) Text() (string, bool) {
 // Null reports whether the result is null.
 func (e Evaluation) Null() bool { return e.Err == nil && e.value == types.NullValue }
 
-// Type is the name of the result's type.
+// Type returns the name of the result's type.
 func (e Evaluation) Type() string { return e.value.Type().TypeName() }
 
-// Plain is the result in JSON's types.
+// Plain returns the result in JSON's types.
 func (e Evaluation) Plain() (any, error) {
 	if e.Err != nil {
 		return nil, e.Err
@@ -131,9 +130,9 @@ func (e Evaluation) Plain() (any, error) {
 	return plain(e.value)
 }
 
-// Evaluate evaluates the expression and subtracts its cost from the budget. The Evaluation's Err is set if
-// the expression fails, also by exceeding PerCallLimit. An error of Evaluate itself means that nothing else
-// is to be evaluated: the budget is used up.
+// Evaluate evaluates the expression and subtracts its cost from the budget. If the expression fails, or exceeds
+// PerCallLimit, the Evaluation's Err is set. If Evaluate itself returns an error, the budget is exhausted and the
+// caller must not evaluate any further expression.
 func (e *Evaluator) Evaluate(ctx context.Context, x *Expression, budget *int64) (Evaluation, error) {
 	if x.Err != nil {
 		return Evaluation{Err: fmt.Errorf("compilation error: %w", x.Err)}, nil
@@ -148,7 +147,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, x *Expression, budget *int64) 
 	return x.finish(result, details, err, budget)
 }
 
-// finish subtracts the cost of a program's result.
+// finish subtracts the cost of a program's run and returns its result.
 func (x *Expression) finish(result ref.Val, details *celgo.EvalDetails, err error, budget *int64) (Evaluation, error) {
 	if details == nil || details.ActualCost() == nil {
 		return Evaluation{}, fmt.Errorf("runtime cost could not be calculated for expression: %v, no further "+
@@ -172,11 +171,11 @@ func spend(budget *int64, cost uint64) bool {
 	return true
 }
 
-// variables is the value of variables. A variable is evaluated once, when it is first read.
+// variables is the value of the name variables. Each variable is evaluated once, when it is first read.
 type variables struct {
 	evaluator *Evaluator
 	defined   map[string]*Expression
-	known     map[string]ref.Val
+	values    map[string]ref.Val
 	// ctx and cost belong to the evaluation in progress.
 	ctx  context.Context
 	cost uint64
@@ -193,15 +192,15 @@ func (v *variables) Get(key ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(key)
 	}
-	if is, ok := v.known[name]; ok {
+	if is, ok := v.values[name]; ok {
 		return is
 	}
 	x, ok := v.defined[name]
 	if !ok {
 		return types.NewErr("no such key: %s", name)
 	}
-	v.known[name] = v.evaluate(name, x)
-	return v.known[name]
+	v.values[name] = v.evaluate(name, x)
+	return v.values[name]
 }
 
 func (v *variables) evaluate(name string, x *Expression) ref.Val {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// library is a set of functions, as a table of their overloads.
+// library is a set of functions, in a table of their overloads.
 type library struct {
 	name      string
 	functions map[string][]celgo.FunctionOpt
@@ -47,8 +47,7 @@ func member(id string, args []*celgo.Type, result *celgo.Type, bind celgo.Overlo
 
 func args(types ...*celgo.Type) []*celgo.Type { return types }
 
-// unary, binary and ternary bind functions of Go values. An argument of another type is the language's own
-// error.
+// unary, binary and ternary bind functions of Go values. An argument of another type yields the language's own error.
 func unary[A any](f func(A) ref.Val) celgo.OverloadOpt {
 	return celgo.UnaryBinding(func(a ref.Val) ref.Val {
 		x, ok := a.Value().(A)
@@ -91,38 +90,38 @@ func ternary[A, B, C any](f func(A, B, C) ref.Val) celgo.OverloadOpt {
 	})
 }
 
-// value is a Go value of one of Kubernetes' own types in an expression.
+// value wraps a Go value of one of Kubernetes' own types for expressions.
 type value[T any] struct {
-	typ   *types.Type
-	of    T
-	equal func(T, T) bool
-	// text converts it to a string if the language allows that; size is the cost of reading it.
+	typ     *types.Type
+	wrapped T
+	equal   func(T, T) bool
+	// text, if not nil, converts the value to a string. size is the cost of reading the value.
 	text func(T) string
 	size int
 }
 
 // ConvertToNative implements ref.Val.
-func (v value[T]) ConvertToNative(to reflect.Type) (any, error) {
-	if reflect.TypeFor[T]().AssignableTo(to) {
-		return v.of, nil
+func (v value[T]) ConvertToNative(target reflect.Type) (any, error) {
+	if reflect.TypeFor[T]().AssignableTo(target) {
+		return v.wrapped, nil
 	}
-	if v.text != nil && to.Kind() == reflect.String {
-		return v.text(v.of), nil
+	if v.text != nil && target.Kind() == reflect.String {
+		return v.text(v.wrapped), nil
 	}
-	return nil, fmt.Errorf("type conversion error from '%s' to '%v'", v.typ, to)
+	return nil, fmt.Errorf("type conversion error from '%s' to '%v'", v.typ, target)
 }
 
 // ConvertToType implements ref.Val.
-func (v value[T]) ConvertToType(to ref.Type) ref.Val {
+func (v value[T]) ConvertToType(target ref.Type) ref.Val {
 	switch {
-	case to.TypeName() == v.typ.TypeName():
+	case target.TypeName() == v.typ.TypeName():
 		return v
-	case to == types.TypeType:
+	case target == types.TypeType:
 		return v.typ
-	case to == types.StringType && v.text != nil:
-		return types.String(v.text(v.of))
+	case target == types.StringType && v.text != nil:
+		return types.String(v.text(v.wrapped))
 	}
-	return types.NewErr("type conversion error from '%s' to '%s'", v.typ, to)
+	return types.NewErr("type conversion error from '%s' to '%s'", v.typ, target)
 }
 
 // Equal implements ref.Val.
@@ -131,14 +130,14 @@ func (v value[T]) Equal(other ref.Val) ref.Val {
 	if !ok || v.equal == nil {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
-	return types.Bool(v.equal(v.of, o.of))
+	return types.Bool(v.equal(v.wrapped, o.wrapped))
 }
 
 // Type implements ref.Val.
 func (v value[T]) Type() ref.Type { return v.typ }
 
 // Value implements ref.Val.
-func (v value[T]) Value() any { return v.of }
+func (v value[T]) Value() any { return v.wrapped }
 
 // Size implements traits.Sizer, for the costs of calls.
 func (v value[T]) Size() ref.Val { return types.Int(max(v.size, 1)) }

@@ -10,39 +10,39 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 )
 
-// Authorizer answers the permission checks of expressions. It is called during an evaluation, in the
-// evaluation's goroutine.
+// Authorizer decides the permission checks of expressions. It is called during an evaluation, in the evaluation's
+// goroutine.
 type Authorizer interface {
 	Authorize(Check) (allowed bool, reason string, err error)
 }
 
-// Check is one permission check, of a path of the server or of a resource of any version.
+// Check is one permission check, for a path of the server or for a resource of any version.
 type Check struct {
-	// As is the user; nil is the author of the request.
+	// As is the user. nil means the author of the request.
 	As   *authenticationv1.UserInfo
 	Verb string
 	Path string
 
 	Group, Resource, Subresource, Namespace, Name string
-	// FieldSelector and LabelSelector narrow a list or watch; empty ones do not.
+	// FieldSelector and LabelSelector narrow a list or watch. Empty ones do not.
 	FieldSelector, LabelSelector string
 }
 
-// Resource is the resource of a request: the start of authorizer.requestResource.
+// Resource is the resource of a request, as in authorizer.requestResource.
 type Resource struct {
 	Group, Resource, Subresource, Namespace, Name string
 }
 
 // The steps of a check's method chain. Each is a copy of the previous one with more fields.
 type (
-	asked  struct{ by Authorizer }
-	asking struct {
-		asked
+	target  struct{ authorizer Authorizer }
+	request struct {
+		target
 		Check
 	}
-	group         struct{ asking }
-	resourceCheck struct{ asking }
-	path          struct{ asking }
+	group         struct{ request }
+	resourceCheck struct{ request }
+	path          struct{ request }
 	decision      struct {
 		allowed bool
 		reason  string
@@ -52,17 +52,17 @@ type (
 
 var authorizerLibrary = library{name: "kubernetes.authz", functions: map[string][]celgo.FunctionOpt{
 	"path": {member("authorizer_path", args(authorizerType, celgo.StringType), pathCheckType,
-		binary(func(a asking, name string) ref.Val {
+		binary(func(a request, name string) ref.Val {
 			if strings.TrimSpace(name) == "" {
 				return types.NewErr("path must not be empty")
 			}
 			a.Path = name
-			return step(pathCheckType, path{a})
+			return wrap(pathCheckType, path{a})
 		}))},
 	"group": {member("authorizer_group", args(authorizerType, celgo.StringType), groupCheckType,
-		binary(func(a asking, name string) ref.Val {
+		binary(func(a request, name string) ref.Val {
 			a.Group = name
-			return step(groupCheckType, group{a})
+			return wrap(groupCheckType, group{a})
 		}))},
 	"serviceAccount": {member("authorizer_serviceaccount", args(authorizerType, celgo.StringType, celgo.StringType),
 		authorizerType, ternary(asServiceAccount))},
@@ -72,7 +72,7 @@ var authorizerLibrary = library{name: "kubernetes.authz", functions: map[string]
 				return types.NewErr("resource must not be empty")
 			}
 			g.Resource = name
-			return step(resourceCheckType, resourceCheck(g))
+			return wrap(resourceCheckType, resourceCheck(g))
 		}))},
 	"subresource":   {narrowed("resourcecheck_subresource", func(c *Check, text string) { c.Subresource = text })},
 	"namespace":     {narrowed("resourcecheck_namespace", func(c *Check, text string) { c.Namespace = text })},
@@ -106,17 +106,17 @@ var authorizerLibrary = library{name: "kubernetes.authz", functions: map[string]
 	}))},
 }}
 
-func step[T any](typ *types.Type, of T) ref.Val { return value[T]{typ: typ, of: of} }
+func wrap[T any](typ *types.Type, v T) ref.Val { return value[T]{typ: typ, wrapped: v} }
 
 func narrowed(id string, say func(*Check, string)) celgo.FunctionOpt {
 	return member(id, args(resourceCheckType, celgo.StringType), resourceCheckType,
 		binary(func(r resourceCheck, text string) ref.Val {
 			say(&r.Check, text)
-			return step(resourceCheckType, r)
+			return wrap(resourceCheckType, r)
 		}))
 }
 
-func asServiceAccount(a asking, namespace, name string) ref.Val {
+func asServiceAccount(a request, namespace, name string) ref.Val {
 	if len(validation.ValidateServiceAccountName(name, false)) > 0 {
 		return types.NewErr("Invalid service account name")
 	}
@@ -127,19 +127,21 @@ func asServiceAccount(a asking, namespace, name string) ref.Val {
 		Username: "system:serviceaccount:" + namespace + ":" + name,
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
 	}
-	return step(authorizerType, a)
+	return wrap(authorizerType, a)
 }
 
-func (a asking) decide(verb string) ref.Val {
+func (a request) decide(verb string) ref.Val {
 	a.Verb = verb
-	allowed, reason, err := a.by.Authorize(a.Check)
-	return step(decisionType, decision{allowed, reason, err})
+	allowed, reason, err := a.authorizer.Authorize(a.Check)
+	return wrap(decisionType, decision{allowed, reason, err})
 }
 
-func authorizerValue(by Authorizer) ref.Val { return step(authorizerType, asking{asked: asked{by}}) }
+func authorizerValue(authorizer Authorizer) ref.Val {
+	return wrap(authorizerType, request{target: target{authorizer}})
+}
 
-func resourceValue(by Authorizer, r Resource) ref.Val {
-	return step(resourceCheckType, resourceCheck{asking{asked{by}, Check{
+func resourceValue(authorizer Authorizer, r Resource) ref.Val {
+	return wrap(resourceCheckType, resourceCheck{request{target{authorizer}, Check{
 		Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name,
 	}}})
 }

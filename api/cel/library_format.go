@@ -59,10 +59,10 @@ func saying(complaint string, is func(string) bool) func(string) []string {
 	}
 }
 
-// OpenAPI's formats, as k8s.io/kube-openapi reads them. That package is not used, since it builds half a
-// mebibyte of patterns when a program starts.
+// OpenAPI's formats, as k8s.io/kube-openapi parses them. That package is not used, since it builds half a mebibyte of
+// patterns when a program starts.
 
-// longestTime is the length of its pattern for a date with a time.
+// longestTime is the length of kube-openapi's pattern for a date-time.
 const longestTime = 72
 
 var uuidPattern = sync.OnceValue(func() *regexp.Regexp {
@@ -109,15 +109,15 @@ func formatFunctions() map[string][]celgo.FunctionOpt {
 				return types.OptionalNone
 			}))},
 	}
-	for name, of := range formats {
+	for name, spec := range formats {
 		f["format."+name] = []celgo.FunctionOpt{call("format."+name, nil, formatType,
 			celgo.FunctionBinding(func(...ref.Val) ref.Val {
-				return formatValue(of)
+				return formatValue(spec)
 			}))}
 	}
 	return f
 }
 
 func formatValue(f *format) ref.Val {
-	return value[*format]{typ: formatType, of: f, equal: func(a, b *format) bool { return a == b }}
+	return value[*format]{typ: formatType, wrapped: f, equal: func(a, b *format) bool { return a == b }}
 }

@@ -113,7 +113,7 @@ func sum(zero ref.Val) func(ref.Val) ref.Val {
 	}
 }
 
-// extreme is min or max: it replaces the best element so far if that compares to the next one as away.
+// extreme returns min or max. It replaces the best element so far if comparing that to the next one yields away.
 func extreme(name string, away ref.Val) func(ref.Val) ref.Val {
 	return func(list ref.Val) ref.Val {
 		var best ref.Val
@@ -141,13 +141,13 @@ func index(list, item ref.Val, last bool) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(list)
 	}
-	at, n := types.Int(-1), lister.Size().(types.Int)
-	for i := types.Int(0); i < n && (last || at < 0); i++ {
+	position, n := types.Int(-1), lister.Size().(types.Int)
+	for i := types.Int(0); i < n && (last || position < 0); i++ {
 		if lister.Get(i).Equal(item) == types.True {
-			at = i
+			position = i
 		}
 	}
-	return at
+	return position
 }
 
 func includes(target, item ref.Val) ref.Val {

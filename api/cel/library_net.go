@@ -76,13 +76,13 @@ func ipIs(id string, is func(netip.Addr) bool) celgo.FunctionOpt {
 }
 
 func ipValue(a netip.Addr) ref.Val {
-	return value[netip.Addr]{typ: ipType, of: a, equal: func(a, b netip.Addr) bool {
+	return value[netip.Addr]{typ: ipType, wrapped: a, equal: func(a, b netip.Addr) bool {
 		return a == b
 	}, text: netip.Addr.String, size: a.BitLen() / 8}
 }
 
 func cidrValue(p netip.Prefix) ref.Val {
-	return value[netip.Prefix]{typ: cidrType, of: p, equal: func(a, b netip.Prefix) bool {
+	return value[netip.Prefix]{typ: cidrType, wrapped: p, equal: func(a, b netip.Prefix) bool {
 		return a == b
 	}, text: netip.Prefix.String, size: (p.Bits() + 7) / 8}
 }

@@ -62,7 +62,7 @@ var quantityLibrary = library{name: "kubernetes.quantity", functions: map[string
 }}
 
 func quantityValue(q resource.Quantity) ref.Val {
-	return value[quantity]{typ: quantityType, of: &q, equal: func(a, b quantity) bool { return a.Equal(*b) }}
+	return value[quantity]{typ: quantityType, wrapped: &q, equal: func(a, b quantity) bool { return a.Equal(*b) }}
 }
 
 func whole(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalExponent) }
@@ -170,7 +170,7 @@ func stringToVersion(text string, normalize bool) ref.Val {
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	return value[version]{typ: semverType, of: v, equal: version.EQ}
+	return value[version]{typ: semverType, wrapped: v, equal: version.EQ}
 }
 
 func isVersion(text string, normalize bool) ref.Val {

@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// regexLibrary is Kubernetes' find and findAll, and the language's own matches, which would compile a pattern of any
-// size and could not be interrupted. What a match may cost is bounded before it begins.
+// regexLibrary has Kubernetes' find and findAll, and replaces the language's own matches, which would compile a
+// pattern of any size and could not be interrupted. The cost of a match is bounded before it begins.
 var regexLibrary = library{
 	name: "kubernetes.regex",
 	functions: map[string][]celgo.FunctionOpt{
@@ -41,7 +41,7 @@ var regexLibrary = library{
 		compiledOnce("find", "", find), compiledOnce("findAll", "", findAll))},
 }
 
-// regexFunction is a function of a text, a pattern and perhaps more. re is the compiled pattern, if it is a literal.
+// regexFunction takes a text, a pattern and possibly more. re is the compiled pattern if the pattern is a literal.
 type regexFunction func(re *limits.Pattern, all ...ref.Val) ref.Val
 
 func regexBinding(f regexFunction) celgo.OverloadOpt {
@@ -66,8 +66,8 @@ func compiledOnce(name, overload string, f regexFunction) *interpreter.RegexOpti
 	}
 }
 
-// pattern returns the text and the pattern of a function's arguments. A match that would cost more than an expression
-// may is an error.
+// pattern returns the text and the pattern from a function's arguments. It returns an error if a match could cost more
+// than an expression may.
 func pattern(re *limits.Pattern, all []ref.Val) (string, *limits.Pattern, ref.Val) {
 	text, ok := all[0].Value().(string)
 	if !ok {
@@ -105,7 +105,7 @@ func find(re *limits.Pattern, all ...ref.Val) ref.Val {
 	return types.String(re.FindString(text))
 }
 
-// findAllFor is how long findAll may take: between any two matches it may have read all of the text.
+// findAllFor limits the time of findAll, which may read all of the text between any two matches.
 const findAllFor = time.Second
 
 func findAll(re *limits.Pattern, all ...ref.Val) ref.Val {
@@ -113,22 +113,22 @@ func findAll(re *limits.Pattern, all ...ref.Val) ref.Val {
 	if failed != nil {
 		return failed
 	}
-	most := int64(-1)
+	limit := int64(-1)
 	if len(all) == 3 {
 		var ok bool
-		if most, ok = all[2].Value().(int64); !ok {
+		if limit, ok = all[2].Value().(int64); !ok {
 			return types.MaybeNoSuchOverloadErr(all[2])
 		}
 	}
-	found, ok := allMatches(re, text, most)
+	found, ok := allMatches(re, text, limit)
 	if !ok {
 		return types.NewErr("findAll takes longer than %v", findAllFor)
 	}
 	return types.NewStringList(types.DefaultTypeAdapter, found)
 }
 
-// allMatches is FindAllString, unless that takes too long.
-func allMatches(re *limits.Pattern, text string, most int64) (found []string, inTime bool) {
+// allMatches returns the result of FindAllString. It returns false if that takes too long.
+func allMatches(re *limits.Pattern, text string, limit int64) (found []string, inTime bool) {
 	type enough struct{}
 	began := time.Now()
 	defer func() {
@@ -136,9 +136,9 @@ func allMatches(re *limits.Pattern, text string, most int64) (found []string, in
 			panic(p)
 		}
 	}()
-	// Of the functions that find all matches this alone can be stopped between two.
+	// This is the only function for all matches that can be stopped between two of them.
 	re.ReplaceAllStringFunc(text, func(match string) string {
-		if inTime = time.Since(began) < findAllFor; !inTime || int64(len(found)) == most {
+		if inTime = time.Since(began) < findAllFor; !inTime || int64(len(found)) == limit {
 			panic(enough{})
 		}
 		found = append(found, match)
@@ -147,18 +147,18 @@ func allMatches(re *limits.Pattern, text string, most int64) (found []string, in
 	return found, true
 }
 
-// patternSize is what counts as a pattern's length: that of its program, if it is longer than its text. Kubernetes
-// counts the text alone, and so a thousand repetitions as little as one.
+// patternSize returns the length of a pattern for the cost: the size of its program, if that is longer than its text.
+// Kubernetes counts only the text, so that a thousand repetitions cost as little as one.
 func patternSize(source string) uint64 {
 	cached := &patternSizes[maphash.String(patternSeed, source)%uint64(len(patternSizes))]
-	known := cached.Load()
-	if known == nil || known.source != source {
-		known = &sizedPattern{source, uint64(max(limits.PatternSize(source)/2, int64(len(source))))}
+	pattern := cached.Load()
+	if pattern == nil || pattern.source != source {
+		pattern = &sizedPattern{source, uint64(max(limits.PatternSize(source)/2, int64(len(source))))}
 		if len(source) <= cachedPattern {
-			cached.Store(known)
+			cached.Store(pattern)
 		}
 	}
-	return known.size
+	return pattern.size
 }
 
 type sizedPattern struct {
@@ -166,7 +166,7 @@ type sizedPattern struct {
 	size   uint64
 }
 
-// patternSizes are the sizes of patterns that were counted lately, of cachedPattern bytes at most.
+// patternSizes caches the sizes of recently counted patterns with at most cachedPattern bytes.
 var (
 	patternSizes [64]atomic.Pointer[sizedPattern]
 	patternSeed  = maphash.MakeSeed()
@@ -180,7 +180,7 @@ type patternLiterals struct{}
 // Name implements celgo.ASTValidator.
 func (patternLiterals) Name() string { return "cel.validator.matches" }
 
-// Validate implements celgo.ASTValidator. As in the language's own check, a pattern is the first argument.
+// Validate implements celgo.ASTValidator. Like the language's own validator, it checks the first argument.
 func (patternLiterals) Validate(_ *celgo.Env, _ celgo.ValidatorConfig, a *ast.AST, issues *celgo.Issues) {
 	for _, call := range ast.MatchDescendants(ast.NavigateAST(a), ast.FunctionMatcher(overloads.Matches)) {
 		args := call.AsCall().Args()

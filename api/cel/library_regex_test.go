@@ -22,7 +22,7 @@ func TestMatches(t *testing.T) {
 	require.ErrorContains(t, err, "error parsing regexp: missing closing ): `x(`")
 }
 
-// onText evaluates an expression whose object is a text.
+// onText evaluates an expression with a text as its object.
 func onText(t testing.TB, source, text string) (result any, cost int64, err error) {
 	t.Helper()
 	x := cel.NewCompiler(false).Compile(source, cel.Any, everything)
@@ -35,7 +35,7 @@ func onText(t testing.TB, source, text string) (result any, cost int64, err erro
 	return result, cel.PolicyBudget - budget, err
 }
 
-func TestFindAll_IsGosFindAll(t *testing.T) {
+func TestFindAll_MatchesGosFindAll(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{"", "a", "a*", "a|", "^a", "(a|aa)+?", `\b`, "[^a]*", "$"} {
 		for _, text := range []string{"", "a", "baaac", "ä aa €", "aaaa"} {
@@ -84,9 +84,9 @@ func TestRegex_IsBounded(t *testing.T) {
 	}
 }
 
-// TestRegex_CostsWhatItsProgramCosts: a thousand repetitions are not as cheap as one. A pattern without them costs what
-// Kubernetes charges for it.
-func TestRegex_CostsWhatItsProgramCosts(t *testing.T) {
+// TestRegex_CostFollowsTheProgram: a thousand repetitions cost more than one. A pattern without repetitions costs as
+// much as in Kubernetes.
+func TestRegex_CostFollowsTheProgram(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("a", 999)
 	_, plain, err := onText(t, "object.matches('^[a-c]+$')", text)

@@ -33,7 +33,9 @@ func parseURL(text string) ref.Val {
 	if err != nil {
 		return types.NewErr("URL parse error during conversion from string: %v", err)
 	}
-	return value[*url.URL]{typ: urlType, of: u, equal: func(a, b *url.URL) bool { return a.String() == b.String() }}
+	return value[*url.URL]{typ: urlType, wrapped: u, equal: func(a, b *url.URL) bool {
+		return a.String() == b.String()
+	}}
 }
 
 func isURL(text string) ref.Val {

@@ -27,19 +27,19 @@ var patchLibrary = library{name: "kubernetes.jsonpatch", functions: map[string][
 // RFC 6901.
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// objectValue is an Object{…} of any path.
+// objectValue is an Object{…} with any path.
 type objectValue struct {
 	typ    *types.Type
 	fields map[string]ref.Val
 }
 
 // ConvertToNative implements ref.Val.
-func (v *objectValue) ConvertToNative(to reflect.Type) (any, error) {
+func (v *objectValue) ConvertToNative(target reflect.Type) (any, error) {
 	object, err := plainObject(v)
 	if err != nil {
 		return nil, err
 	}
-	switch to {
+	switch target {
 	case reflect.TypeFor[map[string]any]():
 		return object, nil
 	case reflect.TypeFor[*structpb.Struct]():
@@ -47,18 +47,18 @@ func (v *objectValue) ConvertToNative(to reflect.Type) (any, error) {
 	case reflect.TypeFor[*structpb.Value]():
 		return structpb.NewValue(object)
 	}
-	return nil, fmt.Errorf("unable to convert to %v", to)
+	return nil, fmt.Errorf("unable to convert to %v", target)
 }
 
 // ConvertToType implements ref.Val.
-func (v *objectValue) ConvertToType(to ref.Type) ref.Val {
+func (v *objectValue) ConvertToType(target ref.Type) ref.Val {
 	switch {
-	case to.TypeName() == v.typ.TypeName():
+	case target.TypeName() == v.typ.TypeName():
 		return v
-	case to == types.TypeType:
+	case target == types.TypeType:
 		return types.NewTypeTypeWithParam(v.typ)
 	}
-	return types.NewErr("unsupported conversion into %v", to)
+	return types.NewErr("unsupported conversion into %v", target)
 }
 
 // Equal implements ref.Val.
@@ -68,7 +68,7 @@ func (v *objectValue) Equal(other ref.Val) ref.Val {
 		return types.False
 	}
 	for name, field := range v.fields {
-		if their, ok := o.fields[name]; !ok || field.Equal(their) != types.True {
+		if value, ok := o.fields[name]; !ok || field.Equal(value) != types.True {
 			return types.False
 		}
 	}
@@ -90,7 +90,7 @@ func (v *objectValue) Value() any {
 // IsZeroValue implements traits.Zeroer.
 func (v *objectValue) IsZeroValue() bool { return len(v.fields) == 0 }
 
-// checkNames requires the type of each Object to be its path.
+// checkNames requires the type of each Object to match its path.
 func checkNames(v ref.Val, path string) error {
 	var errs []error
 	switch v := v.(type) {
@@ -161,7 +161,7 @@ func plain(v ref.Val) (any, error) {
 		}
 		return object, nil
 	}
-	// Bytes, timestamps, durations: as CEL converts them to JSON.
+	// CEL's own conversion to JSON handles bytes, timestamps and durations.
 	native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
 	if err != nil {
 		return nil, err
@@ -223,19 +223,19 @@ func (p *patchValue) Get(name ref.Val) ref.Val { v, _ := p.field(name); return v
 func (p *patchValue) IsSet(name ref.Val) ref.Val { _, set := p.field(name); return types.Bool(set) }
 
 // ConvertToNative implements ref.Val.
-func (p *patchValue) ConvertToNative(to reflect.Type) (any, error) {
-	return nil, fmt.Errorf("cannot convert to native type: %v", to)
+func (p *patchValue) ConvertToNative(target reflect.Type) (any, error) {
+	return nil, fmt.Errorf("cannot convert to native type: %v", target)
 }
 
 // ConvertToType implements ref.Val.
-func (p *patchValue) ConvertToType(to ref.Type) ref.Val {
+func (p *patchValue) ConvertToType(target ref.Type) ref.Val {
 	switch {
-	case to.TypeName() == patchType.TypeName():
+	case target.TypeName() == patchType.TypeName():
 		return p
-	case to == types.TypeType:
+	case target == types.TypeType:
 		return types.NewTypeTypeWithParam(patchType)
 	}
-	return types.NewErr("unsupported type: %s", to.TypeName())
+	return types.NewErr("unsupported type: %s", target.TypeName())
 }
 
 // Equal implements ref.Val.
@@ -256,7 +256,7 @@ func (p *patchValue) Type() ref.Type { return patchType }
 // Value implements ref.Val.
 func (p *patchValue) Value() any { return p }
 
-// operation is the patch as RFC 6902 writes it.
+// operation returns the patch in the form of RFC 6902.
 func (p *patchValue) operation() (map[string]any, error) {
 	op := map[string]any{"op": p.op, "path": p.path}
 	if p.from != "" {
@@ -278,7 +278,7 @@ func (p *patchValue) operation() (map[string]any, error) {
 	return op, nil
 }
 
-// ApplyConfiguration is the object that an expression of the result Object returned.
+// ApplyConfiguration returns the object that an expression with the result Object evaluated to.
 func (e Evaluation) ApplyConfiguration() (map[string]any, error) {
 	object, ok := e.value.(*objectValue)
 	if !ok {
@@ -290,7 +290,7 @@ func (e Evaluation) ApplyConfiguration() (map[string]any, error) {
 	return plainObject(object)
 }
 
-// JSONPatch is the document of the JSON patch that an expression of the result Patches returned.
+// JSONPatch returns the JSON patch that an expression with the result Patches evaluated to.
 func (e Evaluation) JSONPatch() ([]byte, error) {
 	list, ok := e.value.(traits.Lister)
 	if !ok {

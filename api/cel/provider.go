@@ -8,7 +8,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// The names of the types whose fields the checker knows. Their values are maps.
+// The names of the types with fields that the checker knows. Their values are maps.
 const (
 	namespaceName = "kubernetes.Namespace"
 	requestName   = "kubernetes.AdmissionRequest"
@@ -65,11 +65,11 @@ var structs = map[string]fields{
 	},
 }
 
-// structProvider provides the checker with struct types by their fields. Their values are maps, which no expression
-// can make.
+// structProvider provides struct types to the checker, by their fields. Their values are maps. Expressions cannot
+// create such values.
 type structProvider struct {
 	types.Provider
-	fieldsOf func(name string) (fields map[string]*celgo.Type, known bool)
+	fieldsOf func(name string) (fields map[string]*celgo.Type, ok bool)
 }
 
 // FindStructType implements types.Provider.
@@ -105,8 +105,8 @@ func (p *structProvider) NewValue(name string, values map[string]ref.Val) ref.Va
 	return p.Provider.NewValue(name, values)
 }
 
-// provider provides the checker with these types, with the variables of a policy, which grow during
-// compilation, with the shapes of objects, and with the types of mutations.
+// provider also provides the variables of a policy, which grow during compilation, the shapes of objects, and the
+// types of mutations.
 type provider struct {
 	structProvider
 	Declarations

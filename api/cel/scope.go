@@ -12,8 +12,8 @@ import (
 // Fields are the types of the fields of a struct type.
 type Fields = map[string]*celgo.Type
 
-// Scope compiles the expressions of a configuration file, in which the names are the caller's. The file was accepted
-// by whoever may write it, so expressions may use all that this release can read. It is safe for concurrent use.
+// Scope compiles the expressions of a configuration file, with names that the caller defines. The author of the file
+// is trusted, so expressions may use all features that this release can read. It is safe for concurrent use.
 type Scope struct {
 	env *celgo.Env
 }
@@ -25,24 +25,24 @@ var (
 	TextLists = celgo.MapType(celgo.StringType, stringList)
 )
 
-// Claims is a map whose values may be anything.
+// Claims is the type of a map with values of any type.
 var Claims = celgo.MapType(celgo.StringType, celgo.AnyType)
 
-// Struct is the struct type of a name.
+// Struct returns the struct type with a name.
 func Struct(name string) *celgo.Type { return celgo.ObjectType(name) }
 
-// List is the type of lists of another type.
-func List(of *celgo.Type) *celgo.Type { return celgo.ListType(of) }
+// List returns the type of lists of another type.
+func List(element *celgo.Type) *celgo.Type { return celgo.ListType(element) }
 
-// NewScope declares variables by their names. structs are the struct types that they use.
+// NewScope declares variables by name. structs are the struct types that the variables use.
 func NewScope(variables map[string]*celgo.Type, structs map[string]Fields) (*Scope, error) {
 	var declared []celgo.EnvOption
 	for name, t := range variables {
 		declared = append(declared, celgo.Variable(name, t))
 	}
 	env, err := Environment(true, func(name string) (map[string]*celgo.Type, bool) {
-		f, known := structs[name]
-		return f, known
+		f, ok := structs[name]
+		return f, ok
 	}, declared...)
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func (s *Scope) Compile(source string, want Result) *Expression {
 	return e
 }
 
-// Eval evaluates an expression of a Scope with the values of its variables, which are JSON's types, and subtracts its
-// cost from the budget. The results are those of Evaluator.Evaluate.
+// Eval evaluates an expression of a Scope and subtracts its cost from the budget. values has the values of the
+// variables, in JSON's types. The results are the same as those of Evaluator.Evaluate.
 func (x *Expression) Eval(ctx context.Context, values map[string]any, budget *int64) (Evaluation, error) {
 	if x.Err != nil {
 		return Evaluation{Err: fmt.Errorf("compilation error: %w", x.Err)}, nil
@@ -69,12 +69,12 @@ func (x *Expression) Eval(ctx context.Context, values map[string]any, budget *in
 	return x.finish(result, details, err, budget)
 }
 
-// Selects reports whether an expression of a Scope reads a field of a variable by its name: v.f or v.?f.
+// Selects reports whether an expression of a Scope reads a field of a variable by name: v.f or v.?f.
 func (x *Expression) Selects(variable, field string) bool {
 	return x.selections[[2]string{variable, field}]
 }
 
-// SelectsField is Selects for a field of whatever value.
+// SelectsField is Selects for a field of any value.
 func (x *Expression) SelectsField(field string) bool { return x.selections[[2]string{"", field}] }
 
 func selections(checked *celgo.Ast) map[[2]string]bool {

@@ -8,26 +8,26 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Shape is the type of a kind's objects: their fields, by an OpenAPI schema. It reads the schema only as
-// deep as expressions do, since a schema may contain itself. It is not safe for concurrent use.
+// Shape is the type of a kind's objects: their fields, from an OpenAPI schema. It reads the schema only as deep as
+// expressions do, since a schema may contain itself. It is not safe for concurrent use.
 type Shape struct {
 	definitions map[string]*spec.Schema
 	root        *celgo.Type
-	// structs are the schemas of the types that were used, by the types' names; known are the fields of
-	// those that were looked up.
-	structs map[string]*spec.Schema
-	known   map[string]fields
+	// structs has the schemas of the used types, by type name. declared has the fields of the types that were looked
+	// up.
+	structs  map[string]*spec.Schema
+	declared map[string]fields
 }
 
-// NewShape is the shape of the definition called root. name stands for it in the compiler's messages
+// NewShape returns the shape of the definition called root. name stands for it in the compiler's messages
 // ("Deployment", and for its fields "Deployment.spec").
 func NewShape(name, root string, definitions map[string]*spec.Schema) *Shape {
-	s := &Shape{definitions: definitions, structs: map[string]*spec.Schema{}, known: map[string]fields{}}
+	s := &Shape{definitions: definitions, structs: map[string]*spec.Schema{}, declared: map[string]fields{}}
 	s.root = s.typeOf(name, definitions[root])
 	return s
 }
 
-// typ is the type of a variable of this shape. nil is dynamic.
+// typ returns the type of a variable of this shape. It is dynamic if the shape is nil.
 func (s *Shape) typ() *celgo.Type {
 	if s == nil {
 		return celgo.DynType
@@ -35,31 +35,31 @@ func (s *Shape) typ() *celgo.Type {
 	return s.root
 }
 
-// typeOf is the type that the schema describes. Where the schema allows any type, as for quantities,
-// int-or-strings and free-form objects, it is dynamic.
-func (s *Shape) typeOf(name string, of *spec.Schema) *celgo.Type {
-	of = s.resolved(of)
-	if of == nil || len(of.Type) == 0 || of.Format == "int-or-string" ||
-		says(of, "x-kubernetes-int-or-string") || says(of, "x-kubernetes-preserve-unknown-fields") {
+// typeOf returns the type that the schema describes. It is dynamic if the schema allows any type, as for quantities,
+// int-or-strings and free-form objects.
+func (s *Shape) typeOf(name string, schema *spec.Schema) *celgo.Type {
+	schema = s.resolved(schema)
+	if schema == nil || len(schema.Type) == 0 || schema.Format == "int-or-string" ||
+		says(schema, "x-kubernetes-int-or-string") || says(schema, "x-kubernetes-preserve-unknown-fields") {
 		return celgo.DynType
 	}
-	switch of.Type[0] {
+	switch schema.Type[0] {
 	case "array":
-		if of.Items == nil {
+		if schema.Items == nil {
 			return celgo.ListType(celgo.DynType)
 		}
-		return celgo.ListType(s.typeOf(name+".@idx", of.Items.Schema))
+		return celgo.ListType(s.typeOf(name+".@idx", schema.Items.Schema))
 	case "object":
-		if more := of.AdditionalProperties; more != nil && more.Schema != nil {
+		if more := schema.AdditionalProperties; more != nil && more.Schema != nil {
 			return celgo.MapType(celgo.StringType, s.typeOf(name+".@elem", more.Schema))
 		}
-		if len(of.Properties) == 0 {
+		if len(schema.Properties) == 0 {
 			return celgo.DynType
 		}
-		s.structs[name] = of
+		s.structs[name] = schema
 		return celgo.ObjectType(name)
 	case "string":
-		switch of.Format {
+		switch schema.Format {
 		case "byte":
 			return celgo.BytesType
 		case "duration":
@@ -78,51 +78,51 @@ func (s *Shape) typeOf(name string, of *spec.Schema) *celgo.Type {
 	return celgo.DynType
 }
 
-// resolved follows a reference, which is wrapped in allOf where it has siblings.
-func (s *Shape) resolved(of *spec.Schema) *spec.Schema {
-	for of != nil {
-		ref := of.Ref.String()
-		if ref == "" && len(of.AllOf) == 1 {
-			ref = of.AllOf[0].Ref.String()
+// resolved follows a reference. One with siblings is wrapped in allOf.
+func (s *Shape) resolved(schema *spec.Schema) *spec.Schema {
+	for schema != nil {
+		ref := schema.Ref.String()
+		if ref == "" && len(schema.AllOf) == 1 {
+			ref = schema.AllOf[0].Ref.String()
 		}
 		if ref == "" {
-			return of
+			return schema
 		}
-		of = s.definitions[ref[strings.LastIndexByte(ref, '/')+1:]]
+		schema = s.definitions[ref[strings.LastIndexByte(ref, '/')+1:]]
 	}
 	return nil
 }
 
-func says(of *spec.Schema, extension string) bool {
-	yes, ok := of.Extensions.GetBool(extension)
+func says(schema *spec.Schema, extension string) bool {
+	yes, ok := schema.Extensions.GetBool(extension)
 	return yes && ok
 }
 
-// fields are the fields of one of the shape's types, under their names in expressions.
+// fields returns the fields of one of the shape's types, by their names in expressions.
 func (s *Shape) fields(name string) (fields, bool) {
-	if known, ok := s.known[name]; ok {
-		return known, true
+	if declared, ok := s.declared[name]; ok {
+		return declared, true
 	}
-	of, ok := s.structs[name]
+	schema, ok := s.structs[name]
 	if !ok {
 		return nil, false
 	}
-	known := fields{}
-	for property, schema := range of.Properties {
+	declared := fields{}
+	for property, field := range schema.Properties {
 		escapedName, ok := Escape(property)
 		if !ok {
 			continue
 		}
-		known[escapedName] = s.typeOf(name+"."+escapedName, &schema)
+		declared[escapedName] = s.typeOf(name+"."+escapedName, &field)
 		if reserved[property] {
-			known[property] = known[escapedName]
+			declared[property] = declared[escapedName]
 		}
 	}
-	s.known[name] = known
-	return known, true
+	s.declared[name] = declared
+	return declared, true
 }
 
-// reserved are the language's keywords. A field with such a name may be written as it is or as __word__.
+// reserved are the language's keywords. A field with such a name may be written unescaped or as __word__.
 var reserved = map[string]bool{
 	"true": true, "false": true, "null": true, "in": true, "as": true, "break": true, "const": true, "continue": true,
 	"else": true, "for": true, "function": true, "if": true, "import": true, "let": true, "loop": true, "package": true,
@@ -135,10 +135,10 @@ var (
 	escapes   = strings.NewReplacer("__", "__underscores__", ".", "__dot__", "-", "__dash__", "/", "__slash__")
 )
 
-// IsKeyword reports whether a property has the name of one of the language's keywords. It may be written as it is.
+// IsKeyword reports whether a property is named like one of the language's keywords. It may be written unescaped.
 func IsKeyword(property string) bool { return reserved[property] }
 
-// Escape returns a property's name in expressions, if it has one.
+// Escape returns the name of a property in expressions, or false if it has none.
 // https://kubernetes.io/docs/reference/using-api/cel/#escaping
 func Escape(property string) (string, bool) {
 	if reserved[property] {
@@ -147,7 +147,7 @@ func Escape(property string) (string, bool) {
 	return escapes.Replace(property), escapable.MatchString(property)
 }
 
-// Unescape returns the property of a name in expressions; ok is false if there is none.
+// Unescape returns the property with a name in expressions, or false if there is none.
 func Unescape(name string) (property string, ok bool) {
 	if !strings.Contains(name, "__") {
 		return name, true

@@ -48,7 +48,7 @@ func shapeOfThing(t *testing.T) *cel.Shape {
 	return cel.NewShape("Thing", "Thing", definitions)
 }
 
-func TestShape_KnowsTheFields(t *testing.T) {
+func TestShape_DeclaresTheFields(t *testing.T) {
 	t.Parallel()
 	shape := shapeOfThing(t)
 	c := cel.NewCompiler(true)
@@ -93,7 +93,7 @@ func TestShape_KnowsTheFields(t *testing.T) {
 	})
 }
 
-// requireComplaints checks that each expression gets its complaint, or none if that is "".
+// requireComplaints checks that each expression gets its complaint, or none if the complaint is "".
 func requireComplaints(t *testing.T, c *cel.Compiler, d cel.Declarations, expressions map[string]string) {
 	t.Helper()
 	for source, complaint := range expressions {
@@ -107,7 +107,7 @@ func requireComplaints(t *testing.T, c *cel.Compiler, d cel.Declarations, expres
 	}
 }
 
-// Variables keep simple types; others, and variables with errors, are dynamic.
+// Variables keep simple types. Other variables, and variables with errors, are dynamic.
 func TestShape_OfVariables(t *testing.T) {
 	t.Parallel()
 	d := cel.Declarations{Object: shapeOfThing(t)}
@@ -128,7 +128,7 @@ func TestShape_OfVariables(t *testing.T) {
 	})
 }
 
-// A compiler with shapes does not affect others.
+// The shapes of one compiler do not affect others.
 func TestShape_IsNotShared(t *testing.T) {
 	t.Parallel()
 	complaints, err := cel.NewCompiler(false).Check("object.none == 1", cel.Declarations{Object: shapeOfThing(t)})
