@@ -1,5 +1,5 @@
-// Package certificates is the group certificates.k8s.io/v1: requests for certificates, those of pods
-// among them, and the bundles by which certificates are trusted.
+// Package certificates is the group certificates.k8s.io/v1: requests for certificates, also for pods, and bundles
+// of trusted certificates.
 package certificates
 
 import (

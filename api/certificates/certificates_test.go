@@ -30,12 +30,12 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// certified is a certificate in PEM that one key signs for another.
-func certified(t *testing.T, template *x509.Certificate, public crypto.PublicKey, by crypto.Signer) string {
+// certified returns a certificate in PEM that one key signs for another.
+func certified(t *testing.T, template *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) string {
 	t.Helper()
 	template.SerialNumber = big.NewInt(1)
 	der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}},
-		public, by)
+		public, signer)
 	require.NoError(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
@@ -54,7 +54,7 @@ func stubRequest(t *testing.T, key crypto.Signer) []byte {
 	return der
 }
 
-func TestTrustBundle_ValidateRefuses(t *testing.T) {
+func TestTrustBundle_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	key := newKey(t)
 	anchor := func(name string) string {
@@ -101,13 +101,13 @@ func TestTrustBundle_ValidateRefuses(t *testing.T) {
 		{"bundle", bundle(leaf), []string{complaint}},
 		{"another bundle", bundle(anchor("two")), nil},
 	})
-	// A bundle that was stored under older rules stays valid.
+	// A bundle that was stored under older rules remains valid.
 	r := kindtest.Of(t, "ClusterTrustBundle")
 	old := kindtest.Decode(t, r, kindtest.Changed(t, sound, bundle(leaf)))
 	require.Empty(t, r.ValidateUpdate(old.DeepCopyObject().(*certificatesv1.ClusterTrustBundle), old))
 }
 
-func TestPodCertificateRequest_ValidateRefuses(t *testing.T) {
+func TestPodCertificateRequest_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	encoded := func(der []byte) string { return base64.StdEncoding.EncodeToString(der) }
 	stub := encoded(stubRequest(t, newKey(t)))
@@ -164,19 +164,19 @@ func TestPodCertificateRequest_IsAnsweredOnce(t *testing.T) {
 	template := func() *x509.Certificate {
 		return &x509.Certificate{NotBefore: from, NotAfter: from.Add(2 * time.Hour), DNSNames: []string{"a.b"}}
 	}
-	asked := func() *certificatesv1.PodCertificateRequest {
+	newRequest := func() *certificatesv1.PodCertificateRequest {
 		return &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{
 			StubPKCS10Request: stubRequest(t, key), MaxExpirationSeconds: ptr.To[int32](7200)}}
 	}
-	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: from.Add(d)} }
+	after := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: from.Add(d)} }
 	condition := func(kind string) metav1.Condition {
-		return metav1.Condition{Type: kind, Status: "True", Reason: "Because", LastTransitionTime: *at(0)}
+		return metav1.Condition{Type: kind, Status: "True", Reason: "Because", LastTransitionTime: *after(0)}
 	}
 	issued := func(chain string) *certificatesv1.PodCertificateRequest {
-		pcr := asked()
+		pcr := newRequest()
 		pcr.Status = certificatesv1.PodCertificateRequestStatus{
-			Conditions: []metav1.Condition{condition("Issued")}, CertificateChain: chain, NotBefore: at(0),
-			BeginRefreshAt: at(time.Hour), NotAfter: at(2 * time.Hour),
+			Conditions: []metav1.Condition{condition("Issued")}, CertificateChain: chain, NotBefore: after(0),
+			BeginRefreshAt: after(time.Hour), NotAfter: after(2 * time.Hour),
 		}
 		return pcr
 	}
@@ -226,27 +226,27 @@ func TestPodCertificateRequest_IsAnsweredOnce(t *testing.T) {
 			p.Status.NotBefore, p.Status.NotAfter, p.Status.BeginRefreshAt = nil, nil, nil
 		}, []string{"Required status.notBefore", "Required status.notAfter", "Required status.beginRefreshAt"}},
 		{"another beginning", func(p *certificatesv1.PodCertificateRequest) {
-			p.Status.NotBefore = at(time.Second)
+			p.Status.NotBefore = after(time.Second)
 		}, []string{"Invalid status.notBefore"}},
 		{"another end", func(p *certificatesv1.PodCertificateRequest) {
-			p.Status.NotAfter = at(time.Hour)
+			p.Status.NotAfter = after(time.Hour)
 		}, []string{"Invalid status.notAfter"}},
 		{"long ago", func(p *certificatesv1.PodCertificateRequest) {
 			p.Status.CertificateChain = leafWith(func(c *x509.Certificate) { c.NotBefore = from.Add(-time.Hour) })
-			p.Status.NotBefore = at(-time.Hour)
+			p.Status.NotBefore = after(-time.Hour)
 		}, []string{"Invalid status.notBefore"}},
 		{"short", func(p *certificatesv1.PodCertificateRequest) {
 			p.Status.CertificateChain = leafWith(func(c *x509.Certificate) { c.NotAfter = from.Add(time.Minute) })
-			p.Status.NotAfter = at(time.Minute)
+			p.Status.NotAfter = after(time.Minute)
 		}, []string{"Invalid status.certificateChain"}},
 		{"longer than asked for", func(p *certificatesv1.PodCertificateRequest) {
 			p.Spec.MaxExpirationSeconds = ptr.To[int32](7199)
 		}, []string{"Invalid status.certificateChain"}},
 		{"renewed at once", func(p *certificatesv1.PodCertificateRequest) {
-			p.Status.BeginRefreshAt = at(9 * time.Minute)
+			p.Status.BeginRefreshAt = after(9 * time.Minute)
 		}, []string{"Invalid status.beginRefreshAt"}},
 		{"renewed at the end", func(p *certificatesv1.PodCertificateRequest) {
-			p.Status.BeginRefreshAt = at(111 * time.Minute)
+			p.Status.BeginRefreshAt = after(111 * time.Minute)
 		}, []string{"Invalid status.beginRefreshAt"}},
 		{"denied", func(p *certificatesv1.PodCertificateRequest) {
 			p.Status = certificatesv1.PodCertificateRequestStatus{Conditions: []metav1.Condition{condition("Denied")}}
@@ -274,20 +274,20 @@ func TestPodCertificateRequest_IsAnsweredOnce(t *testing.T) {
 			t.Parallel()
 			pcr := issued(chain)
 			c.change(pcr)
-			require.ElementsMatch(t, c.want, kindtest.Refusals(r.Status.Validate(pcr, asked())))
+			require.ElementsMatch(t, c.want, kindtest.Refusals(r.Status.Validate(pcr, newRequest())))
 		})
 	}
 
 	done := issued(chain)
 	require.Empty(t, r.Status.Validate(done.DeepCopy(), done), "the same again")
 	again := done.DeepCopy()
-	again.Status.BeginRefreshAt = at(30 * time.Minute)
+	again.Status.BeginRefreshAt = after(30 * time.Minute)
 	require.Equal(t, []string{"Invalid status"}, kindtest.Refusals(r.Status.Validate(again, done)))
 	require.Equal(t, []any{"", "", "", "", "", "Issued"}, r.Cells(done))
-	require.Equal(t, "Pending", r.Cells(asked())[5])
+	require.Equal(t, "Pending", r.Cells(newRequest())[5])
 }
 
-func TestSigningRequest_StatusRefuses(t *testing.T) {
+func TestSigningRequest_StatusRejects(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "CertificateSigningRequest")
 	key := newKey(t)
@@ -351,7 +351,7 @@ func TestSigningRequest_StatusRefuses(t *testing.T) {
 	require.Empty(t, approve(request("", "Approved", "Denied"), request("", "Denied", "Approved")))
 }
 
-// requestOfAnRSAKey is a request for a key of so many bits, with a signature of nobody.
+// requestOfAnRSAKey returns a request for a key with that many bits, with an invalid signature.
 func requestOfAnRSAKey(t *testing.T, bits uint) []byte {
 	t.Helper()
 	n := new(big.Int).Lsh(big.NewInt(1), bits-1)
@@ -378,7 +378,7 @@ func requestOfAnRSAKey(t *testing.T, bits uint) []byte {
 	return der
 }
 
-func TestSigningRequest_ValidateRefuses(t *testing.T) {
+func TestSigningRequest_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -393,7 +393,7 @@ func TestSigningRequest_ValidateRefuses(t *testing.T) {
 	csr := "metadata: {name: c}\nspec: {signerName: example.com/signer, usages: [client auth], request: " +
 		request + "}\n"
 	forged := slices.Clone(der)
-	forged[len(forged)-1]++ // in the signature
+	forged[len(forged)-1]++ // changes the signature
 	kindtest.Create(t, "CertificateSigningRequest", csr, []kindtest.Case{
 		{"request", []string{request, "AAAA"}, []string{"Invalid spec.request"}},
 		{"signature", []string{request, encoded(forged)}, []string{"Invalid spec.request"}},
@@ -432,11 +432,11 @@ func TestSigningRequest_ValidateRefuses(t *testing.T) {
 		kindtest.Refusals(r.Status.Validate(changed, issued)))
 }
 
-func TestSigningRequest_TouchSetsTheTimesThatAreLeftOut(t *testing.T) {
+func TestSigningRequest_SetsMissingConditionTimes(t *testing.T) {
 	t.Parallel()
 	kind := kindtest.Of(t, "CertificateSigningRequest")
-	at := func(minute int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)) }
-	of := func(conditions ...certificatesv1.CertificateSigningRequestCondition) api.Object {
+	stamp := func(minute int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)) }
+	withConditions := func(conditions ...certificatesv1.CertificateSigningRequestCondition) api.Object {
 		return &certificatesv1.CertificateSigningRequest{
 			Status: certificatesv1.CertificateSigningRequestStatus{Conditions: conditions}}
 	}
@@ -446,21 +446,21 @@ func TestSigningRequest_TouchSetsTheTimesThatAreLeftOut(t *testing.T) {
 			Status: corev1.ConditionStatus(status), LastUpdateTime: updated, LastTransitionTime: since}
 	}
 	unset := metav1.Time{}
-	old := of(condition("a", "True", at(1), at(1)), condition("b", "True", at(1), at(1)),
-		condition("c", "True", at(1), unset), condition("d", "True", at(1), at(1)), condition("d", "True", at(1), at(2)))
-	now := of(condition("a", "True", unset, unset), condition("b", "False", at(3), unset),
-		condition("c", "True", unset, unset), condition("d", "True", unset, unset), condition("e", "True", unset, at(3)))
-	kind.Touch(now, old, at(9))
-	require.Equal(t, of(condition("a", "True", at(9), at(1)), condition("b", "False", at(3), at(9)),
-		condition("c", "True", at(9), at(9)), condition("d", "True", at(9), at(2)), condition("e", "True", at(9), at(3))),
+	old := withConditions(condition("a", "True", stamp(1), stamp(1)), condition("b", "True", stamp(1), stamp(1)),
+		condition("c", "True", stamp(1), unset), condition("d", "True", stamp(1), stamp(1)), condition("d", "True", stamp(1), stamp(2)))
+	now := withConditions(condition("a", "True", unset, unset), condition("b", "False", stamp(3), unset),
+		condition("c", "True", unset, unset), condition("d", "True", unset, unset), condition("e", "True", unset, stamp(3)))
+	kind.Touch(now, old, stamp(9))
+	require.Equal(t, withConditions(condition("a", "True", stamp(9), stamp(1)), condition("b", "False", stamp(3), stamp(9)),
+		condition("c", "True", stamp(9), stamp(9)), condition("d", "True", stamp(9), stamp(2)), condition("e", "True", stamp(9), stamp(3))),
 		now)
 
-	// As many as a body has room for: comparing each with each would take minutes.
+	// This many fit into a request body. A comparison of all pairs would take minutes.
 	var many, were []conditionOf
 	for i := range 200_000 {
-		were = append(were, condition(strconv.Itoa(i), "True", at(1), at(1)))
-		many = append(many, condition(strconv.Itoa(i), "False", at(1), unset))
+		were = append(were, condition(strconv.Itoa(i), "True", stamp(1), stamp(1)))
+		many = append(many, condition(strconv.Itoa(i), "False", stamp(1), unset))
 	}
-	kind.Touch(of(many...), of(were...), at(9))
-	require.Equal(t, at(9), many[0].LastTransitionTime)
+	kind.Touch(withConditions(many...), withConditions(were...), stamp(9))
+	require.Equal(t, stamp(9), many[0].LastTransitionTime)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzSigningRequest: a request that is accepted is one that a signer can read, and is signed with its key.
+// FuzzSigningRequest: a signer can read an accepted request, and the request is signed with its own key.
 func FuzzSigningRequest(f *testing.F) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(f, err)
@@ -31,7 +31,7 @@ func FuzzSigningRequest(f *testing.F) {
 	})
 }
 
-// FuzzIssued: what a signer writes is refused, or is certificates alone.
+// FuzzIssued: an accepted output of a signer consists only of certificates.
 func FuzzIssued(f *testing.F) {
 	for _, text := range []string{"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "# x\n-----BEGIN CERTIFICATE-----\nA: b\n\nAA==\n"} {

@@ -36,7 +36,7 @@ func podCertificateRequests(now func() time.Time) *api.Resource {
 			defaults.SetPtr(&r.Spec.MaxExpirationSeconds, 24*60*60)
 		}),
 		ValidateName: validate.SegmentName,
-		// The spec never changes, so a stored request is not checked again.
+		// The spec is immutable, so a stored request is not checked again.
 		ValidateCreate: api.Check(validatePodCertificateRequest),
 		ValidateUpdate: api.CheckUpdate(func(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 			return validate.Unchanged(r.Spec, old.Spec, field.NewPath("spec"))
@@ -49,12 +49,13 @@ func podCertificateRequests(now func() time.Time) *api.Resource {
 		).CheckedBy(api.CheckUpdate(func(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 			return validatePodCertificateStatus(r, old, now())
 		})).PermittedBy(
-			api.Permitted(func(by api.Caller, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
-				if equality.Semantic.DeepEqual(r.Status, old.Status) || mayUseSigner(by, "sign", old.Spec.SignerName) {
+			api.Permitted(func(caller api.Caller, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+				if equality.Semantic.DeepEqual(r.Status, old.Status) ||
+					mayUseSigner(caller, "sign", old.Spec.SignerName) {
 					return nil
 				}
 				return field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
-					fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", by.User().Username,
+					fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", caller.User().Username,
 						old.Spec.SignerName))}
 			})),
 		Fields: []string{"spec.signerName", "spec.podName", "spec.nodeName"}, FieldIndex: "spec.nodeName",
@@ -87,10 +88,10 @@ const (
 )
 
 // mayUseSigner reports whether the user may use the verb on the signer, or on all signers of its domain.
-func mayUseSigner(by api.Caller, verb, signer string) bool {
+func mayUseSigner(caller api.Caller, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
-	return by.May(verb, certificatesv1.GroupName, "signers", "", "", signer) ||
-		by.May(verb, certificatesv1.GroupName, "signers", "", "", domain+"/*")
+	return caller.May(verb, certificatesv1.GroupName, "signers", "", "", signer) ||
+		caller.May(verb, certificatesv1.GroupName, "signers", "", "", domain+"/*")
 }
 
 func validatePodCertificateRequest(r *certificatesv1.PodCertificateRequest) field.ErrorList {
@@ -110,7 +111,7 @@ func validatePodCertificateRequest(r *certificatesv1.PodCertificateRequest) fiel
 	return append(errs, validateStubRequest(spec.StubPKCS10Request, path.Child("stubPKCS10Request"))...)
 }
 
-// validateUIDOf checks a UID, which keeps a later object of the same name from being meant.
+// validateUIDOf checks a UID, which distinguishes an object from a later one with the same name.
 func validateUIDOf(path *field.Path, uid types.UID) field.ErrorList {
 	switch {
 	case uid == "":
@@ -121,8 +122,7 @@ func validateUIDOf(path *field.Path, uid types.UID) field.ErrorList {
 	return nil
 }
 
-// validateStubRequest requires a request that is signed with the key to be certified, as proof of
-// possession.
+// validateStubRequest requires a request that is signed with the key to certify, as proof of possession.
 func validateStubRequest(der []byte, path *field.Path) field.ErrorList {
 	if len(der) == 0 {
 		return field.ErrorList{field.Required(path, "")}

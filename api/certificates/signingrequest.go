@@ -31,11 +31,11 @@ func certificateSigningRequests() *api.Resource {
 		New:        func() api.Object { return &certificatesv1.CertificateSigningRequest{} },
 		NewList:    func() runtime.Object { return &certificatesv1.CertificateSigningRequestList{} },
 
-		// Signers decide by the requester, so it is always the caller.
-		Requester: func(obj api.Object, by authenticationv1.UserInfo) {
+		// Signers decide by the requester, so it always is the caller.
+		Requester: func(obj api.Object, user authenticationv1.UserInfo) {
 			spec := &obj.(*certificatesv1.CertificateSigningRequest).Spec
-			spec.Username, spec.UID, spec.Groups, spec.Extra = by.Username, by.UID, by.Groups, nil
-			for key, values := range by.Extra {
+			spec.Username, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
+			for key, values := range user.Extra {
 				if spec.Extra == nil {
 					spec.Extra = map[string]certificatesv1.ExtraValue{}
 				}
@@ -60,8 +60,8 @@ func certificateSigningRequests() *api.Resource {
 		Subresources: []api.Subresource{{
 			Name: "approval", Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
 			Verbs: []string{"get", "patch", "update"}, Metadata: api.AllMetadata,
-			Copy: api.Typed2(func(to, from *certificatesv1.CertificateSigningRequest) {
-				to.Status.Conditions = slices.Clone(from.Status.Conditions)
+			Copy: api.Typed2(func(dst, src *certificatesv1.CertificateSigningRequest) {
+				dst.Status.Conditions = slices.Clone(src.Status.Conditions)
 			}),
 			Validate: api.CheckUpdate(validateApproval),
 		}},
@@ -89,7 +89,7 @@ func certificateSigningRequests() *api.Resource {
 	}
 }
 
-// touchConditions sets the times that a write left out of conditions.
+// touchConditions sets the times of conditions that a write left out.
 func touchConditions(conditions, was []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
 	type state struct {
 		kind   certificatesv1.RequestConditionType
@@ -116,25 +116,25 @@ func touchConditions(conditions, was []certificatesv1.CertificateSigningRequestC
 	}
 }
 
-// keepDecisions is a write to the status, which does not change the conditions of approval. One that tries
-// to is rejected later (changedDecisions).
-func keepDecisions(to, from *certificatesv1.CertificateSigningRequest) {
-	had := to.Status.Conditions
-	to.Status = *from.Status.DeepCopy()
+// keepDecisions copies a status in a write to /status. It does not change the conditions of approval. A write that
+// tries to is rejected later (changedDecisions).
+func keepDecisions(dst, src *certificatesv1.CertificateSigningRequest) {
+	had := dst.Status.Conditions
+	dst.Status = *src.Status.DeepCopy()
 	for _, kind := range decisions {
 		was := conditionsOf(had, kind)
-		if len(was) != len(conditionsOf(to.Status.Conditions, kind)) {
+		if len(was) != len(conditionsOf(dst.Status.Conditions, kind)) {
 			continue
 		}
-		for i := range to.Status.Conditions {
-			if c := &to.Status.Conditions[i]; c.Type == kind {
+		for i := range dst.Status.Conditions {
+			if c := &dst.Status.Conditions[i]; c.Type == kind {
 				*c, was = was[0], was[1:]
 			}
 		}
 	}
 }
 
-// decisions are the conditions that only a write to approval may change.
+// decisions are the conditions that only a write to /approval may change.
 var decisions = []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
 	certificatesv1.CertificateDenied}
 
@@ -198,11 +198,11 @@ func validateSigningRequest(c *certificatesv1.CertificateSigningRequest) field.E
 			errs = append(errs, field.Duplicate(path.Child("usages").Index(i), u))
 		}
 	}
-	if at := path.Child("signerName"); c.Spec.SignerName == legacySigner {
+	if fldPath := path.Child("signerName"); c.Spec.SignerName == legacySigner {
 		errs = append(errs,
-			field.Invalid(at, c.Spec.SignerName, "the legacy signerName is not allowed via this API version"))
+			field.Invalid(fldPath, c.Spec.SignerName, "the legacy signerName is not allowed via this API version"))
 	} else {
-		errs = append(errs, validate.SignerName(c.Spec.SignerName, at)...)
+		errs = append(errs, validate.SignerName(c.Spec.SignerName, fldPath)...)
 	}
 	if s := c.Spec.ExpirationSeconds; s != nil && *s < 600 {
 		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s,
@@ -211,10 +211,10 @@ func validateSigningRequest(c *certificatesv1.CertificateSigningRequest) field.E
 	return errs
 }
 
-// legacySigner is the signer of requests from before signers had names.
+// legacySigner is the signer of requests that are older than signer names.
 const legacySigner = "kubernetes.io/legacy-unknown"
 
-// keyUsages are RFC 5280's key usages, in the words of this API.
+// keyUsages are the key usages of RFC 5280, with the names of this API.
 var keyUsages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
 	certificatesv1.UsageCodeSigning,
@@ -229,8 +229,8 @@ var keyUsages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
 }
 
-// validateRequestConditions requires each type of condition to appear once, and decisions to be true.
-// Stored conditions that break these rules may stay.
+// validateRequestConditions requires each type of condition to occur once, and decisions to be true. Stored conditions
+// that break these rules may stay.
 func validateRequestConditions(conditions, old []signingCondition) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status", "conditions")
@@ -240,17 +240,17 @@ func validateRequestConditions(conditions, old []signingCondition) field.ErrorLi
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		if c.Type == "" && !mayLackType {
-			errs = append(errs, field.Required(at.Child("type"), ""))
+			errs = append(errs, field.Required(idxPath.Child("type"), ""))
 		}
 		if !mayRepeat && validate.RepeatedBy(&before, conditions[:i], c.Type, requestConditionType) {
-			errs = append(errs, field.Duplicate(at.Child("type"), c.Type))
+			errs = append(errs, field.Duplicate(idxPath.Child("type"), c.Type))
 		}
 		if isDecision(c) || c.Type == certificatesv1.CertificateFailed {
-			errs = append(errs, validate.RequiredOneOf(at.Child("status"), c.Status, corev1.ConditionTrue)...)
+			errs = append(errs, validate.RequiredOneOf(idxPath.Child("status"), c.Status, corev1.ConditionTrue)...)
 		} else {
-			errs = append(errs, validate.RequiredOneOf(at.Child("status"), c.Status, corev1.ConditionFalse,
+			errs = append(errs, validate.RequiredOneOf(idxPath.Child("status"), c.Status, corev1.ConditionFalse,
 				corev1.ConditionTrue, corev1.ConditionUnknown)...)
 		}
 	}
@@ -265,7 +265,7 @@ func repeatsConditions(conditions []signingCondition) bool {
 	return len(kinds) < len(conditions)
 }
 
-// removedConditions rejects the removal of a decision or of a failure.
+// removedConditions rejects the removal of a decision or a failure.
 func removedConditions(conditions, old []signingCondition) field.ErrorList {
 	path := field.NewPath("status", "conditions")
 	var errs field.ErrorList
@@ -282,11 +282,11 @@ func requestConditionType(c *certificatesv1.CertificateSigningRequestCondition) 
 	return c.Type
 }
 
-// validateIssued checks a write to the status.
+// validateIssued checks a write to /status.
 func validateIssued(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	path := field.NewPath("status")
 	errs := validateRequestConditions(c.Status.Conditions, old.Status.Conditions)
-	for _, kind := range decisions { // an existing decision has been restored: keepDecisions
+	for _, kind := range decisions { // keepDecisions has restored existing decisions
 		if len(conditionsOf(c.Status.Conditions, kind)) > len(conditionsOf(old.Status.Conditions, kind)) {
 			complaint := fmt.Sprintf("updates may not add a condition of type %q", kind)
 			errs = append(errs, field.Forbidden(path.Child("conditions"), complaint))
@@ -295,17 +295,17 @@ func validateIssued(c, old *certificatesv1.CertificateSigningRequest) field.Erro
 	if bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
 		return errs
 	}
-	at := path.Child("certificate")
+	certificatePath := path.Child("certificate")
 	if complaint := parseIssued(c.Status.Certificate); complaint != "" && parseIssued(old.Status.Certificate) == "" {
-		errs = append(errs, field.Invalid(at, "<certificate data>", complaint))
+		errs = append(errs, field.Invalid(certificatePath, "<certificate data>", complaint))
 	}
 	if len(old.Status.Certificate) > 0 {
-		errs = append(errs, field.Forbidden(at, "updates may not modify existing certificate content"))
+		errs = append(errs, field.Forbidden(certificatePath, "updates may not modify existing certificate content"))
 	}
 	return errs
 }
 
-// parseIssued returns why a certificate is not a list of PEM certificates, or nothing.
+// parseIssued returns the reason why a certificate is not a list of PEM certificates, or "".
 func parseIssued(rest []byte) string {
 	if len(rest) == 0 {
 		return ""
@@ -333,7 +333,7 @@ func parseIssued(rest []byte) string {
 	}
 }
 
-// parseRequest returns why data is not a PKCS#10 request that its own key has signed, or nothing.
+// parseRequest returns the reason why data is not a PKCS#10 request signed with its own key, or "".
 func parseRequest(data []byte) string {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -346,17 +346,17 @@ func parseRequest(data []byte) string {
 	if key, ok := request.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
 		return fmt.Sprintf("RSA keys may have at most %d bits", maxRSABits)
 	}
-	if err := request.CheckSignature(); err != nil { // the requester has the private key
+	if err := request.CheckSignature(); err != nil { // proves that the requester has the private key
 		return err.Error()
 	}
 	return ""
 }
 
-// maxRSABits bounds the work of checking a signature, which grows with the square of the size of a key that the
-// requester chooses. It is the bound of OpenSSL.
+// maxRSABits limits the work of checking a signature, which grows with the square of the key size. The requester
+// chooses that size. OpenSSL has the same limit.
 const maxRSABits = 16384
 
-// validateApproval checks a write to approval.
+// validateApproval checks a write to /approval.
 func validateApproval(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	errs := validateRequestConditions(c.Status.Conditions, old.Status.Conditions)
 	if decidedBoth(c) && !decidedBoth(old) {

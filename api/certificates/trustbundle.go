@@ -24,7 +24,7 @@ func clusterTrustBundles() *api.Resource {
 		NewList:     func() runtime.Object { return &certificatesv1.ClusterTrustBundleList{} },
 		Conditional: true,
 
-		// The form of the name depends on the signer: validateTrustBundle checks it.
+		// The form of the name depends on the signer, so validateTrustBundle checks it.
 		ValidateName: func(string, bool) []string { return nil },
 		Validate:     api.Check(validateTrustBundle),
 		ValidateCreate: api.Check(func(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
@@ -65,8 +65,8 @@ func validateTrustBundle(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	return errs
 }
 
-// bundleName requires a signer's bundles to bear its name: without the permission to attest for
-// example.com/a, no client can create a bundle that looks like one of example.com/a's.
+// bundleName requires the name of a signer's bundle to begin with the signer's name: without the permission to attest
+// for example.com/a, no client can create a bundle that looks like one of example.com/a.
 func bundleName(signer, name string, prefix bool) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {
@@ -83,17 +83,17 @@ func bundleName(signer, name string, prefix bool) []string {
 	return naming.NameIsDNSSubdomain(rest, prefix)
 }
 
-// maxTrustBundle bounds a bundle's certificates, in bytes.
+// maxTrustBundle limits a bundle's certificates, in bytes.
 const maxTrustBundle = 1 << 20
 
-// validateTrustAnchors requires PEM blocks, each a CA certificate, without duplicates.
+// validateTrustAnchors requires PEM blocks with CA certificates, without duplicates.
 func validateTrustAnchors(text string, path *field.Path) field.ErrorList {
 	if len(text) > maxTrustBundle {
 		return field.ErrorList{field.TooLong(path, "" /*unused*/, maxTrustBundle)}
 	}
 	var errs field.ErrorList
 	var order []string
-	at := map[string][]int{}
+	indexes := map[string][]int{}
 	rest := []byte(text)
 	for i := 0; ; i++ {
 		if field.Enough(errs) {
@@ -107,30 +107,30 @@ func validateTrustAnchors(text string, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(path, validate.Omitted, fmt.Sprintf("entry %d %s", i, complaint)))
 			continue
 		}
-		if at[string(block.Bytes)] == nil {
+		if indexes[string(block.Bytes)] == nil {
 			order = append(order, string(block.Bytes))
 		}
-		at[string(block.Bytes)] = append(at[string(block.Bytes)], i)
+		indexes[string(block.Bytes)] = append(indexes[string(block.Bytes)], i)
 	}
 	if len(errs) > 0 {
 		return errs
 	}
-	if len(at) == 0 {
+	if len(indexes) == 0 {
 		return field.ErrorList{field.Invalid(path, validate.Omitted, "at least one trust anchor must be provided")}
 	}
 	for _, der := range order {
 		if field.Enough(errs) {
 			break
 		}
-		if len(at[der]) > 1 {
+		if len(indexes[der]) > 1 {
 			errs = append(errs,
-				field.Invalid(path, validate.Omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", at[der])))
+				field.Invalid(path, validate.Omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", indexes[der])))
 		}
 	}
 	return errs
 }
 
-// trustAnchor returns what is wrong with a block, or nothing.
+// trustAnchor returns the reason why a block is not a trust anchor, or "".
 func trustAnchor(block *pem.Block) string {
 	if block.Type != "CERTIFICATE" {
 		return "has bad block type: " + block.Type

@@ -20,13 +20,13 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// The bounds of an issued certificate.
+// The limits of an issued certificate.
 const (
 	maxCertificateChain = 100 << 10
 	minPodCertLife      = time.Hour
-	// clockSkew is how far a signer's clock may be off.
+	// clockSkew is the accepted error of a signer's clock.
 	clockSkew = 5 * time.Minute
-	// refreshMargin is the least time from issue to refresh, and from refresh to expiry.
+	// refreshMargin is the minimum time from issue to refresh, and from refresh to expiry.
 	refreshMargin = 10 * time.Minute
 )
 
@@ -41,7 +41,7 @@ func isVerdict(condition string) bool {
 	return false
 }
 
-// verdict is the condition that has ended a request, or "".
+// verdict returns the condition that has ended a request, or "".
 func verdict(s *certificatesv1.PodCertificateRequestStatus) string {
 	for _, c := range s.Conditions {
 		if isVerdict(c.Type) && c.Status == metav1.ConditionTrue {
@@ -51,7 +51,7 @@ func verdict(s *certificatesv1.PodCertificateRequestStatus) string {
 	return ""
 }
 
-// validatePodCertificateStatus lets a request be answered once, and completely.
+// validatePodCertificateStatus checks that a request is answered once, and completely.
 func validatePodCertificateStatus(r, old *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
 	path := field.NewPath("status")
 	if errs := validateVerdicts(r.Status.Conditions, path.Child("conditions")); len(errs) > 0 {
@@ -87,10 +87,10 @@ func validateVerdicts(conditions []metav1.Condition, path *field.Path) field.Err
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		if !isVerdict(c.Type) {
 			errs = append(errs,
-				field.NotSupported(at.Child("type"), c.Type,
+				field.NotSupported(idxPath.Child("type"), c.Type,
 					[]string{certificatesv1.PodCertificateRequestConditionTypeIssued,
 						certificatesv1.PodCertificateRequestConditionTypeDenied,
 						certificatesv1.PodCertificateRequestConditionTypeFailed}))
@@ -98,30 +98,31 @@ func validateVerdicts(conditions []metav1.Condition, path *field.Path) field.Err
 		}
 		if seen++; seen > 1 {
 			errs = append(errs,
-				field.Invalid(at.Child("type"), c.Type,
+				field.Invalid(idxPath.Child("type"), c.Type,
 					`There may be at most one condition with type "Issued", "Denied", or "Failed"`))
 		}
-		errs = append(errs, validate.OneOf(at.Child("status"), c.Status, metav1.ConditionTrue)...)
+		errs = append(errs, validate.OneOf(idxPath.Child("status"), c.Status, metav1.ConditionTrue)...)
 	}
 	return append(errs, metav1validation.ValidateConditions(conditions, path.Plain())...)
 }
 
-// validateIssuedChain checks the certificate against the request, and the status's times against the
-// certificate. It stops at the first error, since the later checks depend on the earlier ones.
+// validateIssuedChain checks the certificate against the request, and the times of the status against the certificate.
+// It stops at the first error, since the later checks depend on the earlier ones.
 func validateIssuedChain(r *certificatesv1.PodCertificateRequest, path *field.Path, now time.Time) field.ErrorList {
-	at, chain := path.Child("certificateChain"), r.Status.CertificateChain
+	fldPath, chain := path.Child("certificateChain"), r.Status.CertificateChain
 	if len(chain) > maxCertificateChain {
-		return field.ErrorList{field.TooLong(at, "" /*unused*/, maxCertificateChain)}
+		return field.ErrorList{field.TooLong(fldPath, "" /*unused*/, maxCertificateChain)}
 	}
 	leaf, complaint := parseChain([]byte(chain))
 	if complaint != "" {
-		return field.ErrorList{field.Invalid(at, chain, complaint)}
+		return field.ErrorList{field.Invalid(fldPath, chain, complaint)}
 	}
-	if errs := validateLeafNames(leaf, at); len(errs) > 0 {
+	if errs := validateLeafNames(leaf, fldPath); len(errs) > 0 {
 		return errs
 	}
 	if !issuedTo(leaf, r.Spec.StubPKCS10Request) {
-		return field.ErrorList{field.Invalid(at, chain, "leaf certificate was not issued to the requested public key")}
+		return field.ErrorList{
+			field.Invalid(fldPath, chain, "leaf certificate was not issued to the requested public key")}
 	}
 	return validateIssuedTimes(r, leaf, path, now)
 }
@@ -151,7 +152,7 @@ func parseChain(rest []byte) (leaf *x509.Certificate, complaint string) {
 	}
 }
 
-// validateLeafNames rejects names that Go's parser accepts and others do not.
+// validateLeafNames rejects names that Go's parser accepts but others reject.
 func validateLeafNames(leaf *x509.Certificate, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range leaf.DNSNames {
@@ -180,14 +181,14 @@ func validateLeafNames(leaf *x509.Certificate, path *field.Path) field.ErrorList
 	return errs
 }
 
-// issuedTo reports whether a certificate is for a request's key.
+// issuedTo reports whether a certificate is for the key of a request.
 func issuedTo(leaf *x509.Certificate, request []byte) bool {
-	asked, err := x509.ParseCertificateRequest(request)
+	parsed, err := x509.ParseCertificateRequest(request)
 	if err != nil {
 		return false
 	}
-	key, ok := asked.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && key.Equal(leaf.PublicKey) || bytes.Equal(asked.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo)
+	key, ok := parsed.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && key.Equal(leaf.PublicKey) || bytes.Equal(parsed.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo)
 }
 
 func validateIssuedTimes(r *certificatesv1.PodCertificateRequest, leaf *x509.Certificate, path *field.Path,
