@@ -98,7 +98,7 @@ func TestV3_ClientGoReadsEveryGroup(t *testing.T) {
 	}
 }
 
-// v2 reads the version 2 document as kubectl and Helm do, from its protobuf form.
+// v2 decodes the version 2 document from its protobuf form, as kubectl and Helm do.
 func v2(t testing.TB) *openapiv2.Document {
 	data, err := apidocs.NewDocuments(version).V2(registry().Snapshot()).Protobuf()
 	require.NoError(t, err)
@@ -121,16 +121,16 @@ func TestV2_KubectlLooksUpKindsAndPatchKeys(t *testing.T) {
 
 	field := func(s utilproto.Schema, name string) utilproto.Schema {
 		for {
-			switch of := s.(type) {
+			switch schema := s.(type) {
 			case utilproto.Reference:
-				s = of.SubSchema()
+				s = schema.SubSchema()
 				continue
 			case *utilproto.Array:
-				s = of.SubType
+				s = schema.SubType
 				continue
 			case *utilproto.Kind:
-				require.Contains(t, of.Fields, name)
-				return of.Fields[name]
+				require.Contains(t, schema.Fields, name)
+				return schema.Fields[name]
 			}
 			require.FailNow(t, "no such field", name)
 		}

@@ -14,13 +14,13 @@ import (
 
 const extensionFields = "x-kubernetes-selectable-fields"
 
-// The metadata of objects and of lists, as kube-apiserver describes it in custom resources.
+// The metadata of objects and of lists, as kube-apiserver describes it for custom resources.
 var (
 	objectMetaDescription = metav1.PartialObjectMetadata{}.SwaggerDoc()["metadata"]
 	listMetaDescription   = metav1.PartialObjectMetadataList{}.SwaggerDoc()["metadata"]
 )
 
-// custom returns the version of a kind that a definition defines, nil for a built-in kind.
+// custom returns the version that a CustomResourceDefinition defines, or nil for a built-in kind.
 func custom(r *api.Resource) *customresource.Version {
 	if r.Schema == 0 {
 		return nil
@@ -31,7 +31,7 @@ func custom(r *api.Resource) *customresource.Version {
 	return nil
 }
 
-// addCustom defines a custom kind and its list.
+// addCustom defines a custom kind and its list, and returns their names.
 func (d *definitions) addCustom(r *api.Resource, v *customresource.Version) (object, list string) {
 	d.add(reflect.TypeFor[metav1.ObjectMeta]())
 	object, list = d.free(kindName(r.GVK())), d.free(kindName(r.ListGVK()))
@@ -41,16 +41,16 @@ func (d *definitions) addCustom(r *api.Resource, v *customresource.Version) (obj
 
 	items := spec.ArrayProperty(d.ref(object)).WithDescription("List of " + r.Plural + ". More info: " +
 		"https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md")
-	of := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"},
+	listSchema := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"},
 		Description: r.ListGVK().Kind + " is a list of " + r.Kind, Required: []string{"items"}}}
-	of.SetProperty("items", *items)
-	d.withMeta(of, reflect.TypeFor[metav1.ListMeta](), listMetaDescription)
-	markFields(of, r)
-	d.schemas[list] = of
+	listSchema.SetProperty("items", *items)
+	d.withMeta(listSchema, reflect.TypeFor[metav1.ListMeta](), listMetaDescription)
+	markFields(listSchema, r)
+	d.schemas[list] = listSchema
 	return object, list
 }
 
-// free is the name, or one made of it if a built-in kind has that name already.
+// free returns the name, or one derived from it if a built-in kind already has that name.
 func (d *definitions) free(name string) string {
 	for {
 		if _, taken := d.schemas[name]; !taken {
@@ -60,9 +60,9 @@ func (d *definitions) free(name string) string {
 	}
 }
 
-// customForm is the schema of a custom kind's objects. It is that of any object if the definition has none, or one that
-// can't be described. In version 2, a kind with unknown fields at its root has no properties at all: clients would
-// refuse all others.
+// customForm returns the schema of a custom kind's objects. It describes any object if the definition has no schema,
+// or one that cannot be described. In version 2, a kind with unknown fields at its root has no properties at all,
+// since clients would reject all other fields.
 func (d *definitions) customForm(v *customresource.Version) *spec.Schema {
 	form := &spec.Schema{}
 	props, err := v.Props()
@@ -86,7 +86,7 @@ func (d *definitions) withMeta(s *spec.Schema, meta reflect.Type, description st
 	s.SetProperty("metadata", *d.wrapRef(d.ref(d.add(meta)).WithDescription(description)))
 }
 
-// markFields records the fields that selectors may name.
+// markFields records the fields that selectors may use.
 func markFields(s *spec.Schema, r *api.Resource) {
 	if len(r.Fields) == 0 {
 		return
@@ -98,14 +98,14 @@ func markFields(s *spec.Schema, r *api.Resource) {
 	s.AddExtension(extensionFields, fields)
 }
 
-// metaForms are the schemas of metadata, to which the form of every custom kind refers. They are shared.
+// metaForms has the schemas of metadata that the form of every custom kind refers to. They are shared.
 var metaForms = sync.OnceValue(func() map[string]*spec.Schema {
 	d := &definitions{dialect: dialectV3, schemas: map[string]*spec.Schema{}}
 	d.add(reflect.TypeFor[metav1.ObjectMeta]())
 	return d.schemas
 })
 
-// customFormOf is Form of a custom kind.
+// customFormOf implements Form for a custom kind.
 func customFormOf(r *api.Resource, v *customresource.Version) (name string, schemas map[string]*spec.Schema) {
 	d := &definitions{dialect: dialectV3, schemas: maps.Clone(metaForms())}
 	name = kindName(r.GVK())
@@ -115,7 +115,7 @@ func customFormOf(r *api.Resource, v *customresource.Version) (name string, sche
 	return name, d.schemas
 }
 
-// allCustom reports whether definitions define all of the kinds.
+// allCustom reports whether all the kinds are custom.
 func allCustom(resources []*api.Resource) bool {
 	for _, r := range resources {
 		if custom(r) == nil {

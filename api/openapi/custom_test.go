@@ -23,8 +23,8 @@ const cronTab, cronTabList = "com.example.stable.v1.CronTab", "com.example.stabl
 
 var stable = schema.GroupVersion{Group: "stable.example.com", Version: "v1"}
 
-// at is the schema of a field below a definition, as JSON.
-func at(t *testing.T, s spec.Schema, fields ...string) string {
+// fieldSchema returns the schema of a field below a definition, as JSON.
+func fieldSchema(t *testing.T, s spec.Schema, fields ...string) string {
 	t.Helper()
 	for _, name := range fields {
 		require.Contains(t, s.Properties, name)
@@ -35,7 +35,7 @@ func at(t *testing.T, s spec.Schema, fields ...string) string {
 	return string(data)
 }
 
-func TestV3_CustomSchemasAreAsTheirDefinitionHasThem(t *testing.T) {
+func TestV3_CustomSchemasMatchTheirDefinition(t *testing.T) {
 	t.Parallel()
 	kind := *v3(t, stable).Components.Schemas[cronTab]
 	for field, want := range map[string]string{
@@ -49,12 +49,12 @@ func TestV3_CustomSchemasAreAsTheirDefinitionHasThem(t *testing.T) {
 			"limits":{"type":"object","additionalProperties":{"type":"string","enum":["a","b"]}}}}}`,
 		"any": `{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"b":{"type":"string"}}}`,
 	} {
-		require.JSONEq(t, want, at(t, kind, "spec", field), field)
+		require.JSONEq(t, want, fieldSchema(t, kind, "spec", field), field)
 	}
 	require.Equal(t, []any{map[string]any{"message": "none", "rule": "self.replicas > 0"}},
 		kind.Properties["spec"].Extensions["x-kubernetes-validations"])
 	require.JSONEq(t, `{"type":"object","x-kubernetes-map-type":"atomic","properties":{"replicas":{"type":"integer"}}}`,
-		at(t, kind, "status"))
+		fieldSchema(t, kind, "status"))
 	require.Equal(t, []string{"spec"}, kind.Required)
 }
 
@@ -121,8 +121,8 @@ func TestV3_NamesOfUnusualGroupsAndKinds(t *testing.T) {
 	require.Contains(t, string(data), `"io.k8s.9-lives.v1.My-ids":{`)
 }
 
-// What clients of version 2 make of schemas: k8s.io/kube-openapi/pkg/util/proto.
-func TestV2_CustomSchemasHaveNoMoreThanClientsRead(t *testing.T) {
+// The fields that clients of version 2 read from schemas: k8s.io/kube-openapi/pkg/util/proto.
+func TestV2_CustomSchemasHaveOnlyPartsThatClientsRead(t *testing.T) {
 	t.Parallel()
 	doc := parse[spec.Swagger](t, apidocs.NewDocuments(version).V2(registry().Snapshot()))
 	kind := doc.Definitions[cronTab]
@@ -134,11 +134,11 @@ func TestV2_CustomSchemasHaveNoMoreThanClientsRead(t *testing.T) {
 		"any":      `{"x-kubernetes-preserve-unknown-fields":true}`,
 		"anys":     `{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true}}`,
 	} {
-		require.JSONEq(t, want, at(t, kind, "spec", field), field)
+		require.JSONEq(t, want, fieldSchema(t, kind, "spec", field), field)
 	}
 	require.Equal(t, []string{"cronSpec"}, kind.Properties["spec"].Required, "hold may be null")
-	require.NotContains(t, at(t, kind, "spec", "object"), "oneOf")
-	require.Contains(t, at(t, kind, "metadata"),
+	require.NotContains(t, fieldSchema(t, kind, "spec", "object"), "oneOf")
+	require.Contains(t, fieldSchema(t, kind, "metadata"),
 		`"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"`)
 }
 
@@ -195,7 +195,7 @@ func TestV2_CustomKindWithUnknownFieldsHasNoProperties(t *testing.T) {
 	}
 }
 
-func TestDocuments_EachDefinitionChangesItsOwn(t *testing.T) {
+func TestDocuments_EachDefinitionChangesOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	group := func(name, description string) *api.Resource {
 		return define(strings.NewReplacer("stable.example.com", name, "The times.", description).Replace(cronTabsDoc))[0]
@@ -223,18 +223,18 @@ func TestDocuments_EachDefinitionChangesItsOwn(t *testing.T) {
 	require.Contains(t, string(data), `"description":"C"`)
 }
 
-// A group may have the name of Kubernetes' own packages.
-func TestV2_CustomKindsLeaveTheNamesOfBuiltInOnes(t *testing.T) {
+// A group may have the same name as one of Kubernetes' own packages.
+func TestV2_CustomKindsDoNotTakeNamesOfBuiltInOnes(t *testing.T) {
 	t.Parallel()
 	kinds := define(strings.NewReplacer("stable.example.com", "apps.api.k8s.io", `"kind":"CronTab"`,
 		`"kind":"Deployment"`).Replace(cronTabsDoc))
 	s := api.NewRegistry(append([]*api.Resource{deployments()}, kinds...)...).Snapshot()
 	definitions := parse[spec.Swagger](t, apidocs.NewDocuments(version).V2(s)).Definitions
-	require.Contains(t, at(t, definitions["io.k8s.api.apps.v1.Deployment"], "spec"), "v1.DeploymentSpec")
+	require.Contains(t, fieldSchema(t, definitions["io.k8s.api.apps.v1.Deployment"], "spec"), "v1.DeploymentSpec")
 	require.Contains(t, definitions["io.k8s.api.apps.v1.Deployment_v2"].Properties["spec"].Properties, "cronSpec")
 }
 
-func TestForm_IsAllThatServerSideApplyNeeds(t *testing.T) {
+func TestForm_SufficesForServerSideApply(t *testing.T) {
 	t.Parallel()
 	name, schemas := apidocs.Form(cronTabs())
 	require.Equal(t, cronTab, name)
@@ -261,7 +261,7 @@ func TestForm_IsAllThatServerSideApplyNeeds(t *testing.T) {
 	require.NotContains(t, all, ".status.replicas", "it is atomic")
 }
 
-// sized is a definition with a schema of about that many bytes.
+// sized returns a definition with a schema of about that many bytes.
 func sized(kind, bytes int) *api.Resource {
 	var fields strings.Builder
 	for i := 0; fields.Len() < bytes; i++ {
@@ -296,7 +296,7 @@ func BenchmarkForm(b *testing.B) {
 	}
 }
 
-// BenchmarkV3IndexOfAThousand is the index after a change of one definition among a thousand.
+// BenchmarkV3IndexOfAThousand builds the index after one of a thousand definitions has changed.
 func BenchmarkV3IndexOfAThousand(b *testing.B) {
 	kinds := make([]*api.Resource, 1000)
 	for i := range kinds {

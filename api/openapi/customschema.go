@@ -12,65 +12,66 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// errNotStructural is of a schema that kube-apiserver does not publish either.
+// errNotStructural is returned for a schema that kube-apiserver does not publish either.
 var errNotStructural = errors.New("openapi: the schema is not structural")
 
 var structuralTypes = []string{"", "array", "boolean", "integer", "number", "object", "string"}
 
-// convert writes the schema of a definition in the dialect. In version 3 that is the schema as it is written, with a
-// few additions. Version 2 has no alternatives and no null, and its clients can't read all that it has.
-func (d *definitions) convert(to *spec.Schema, p *apiextensionsv1.JSONSchemaProps) error {
+// convert writes the schema of a definition in the dialect. In version 3 that is the schema as written, with a few
+// additions. Version 2 has no alternatives and no null, and its clients cannot read all of its features.
+func (d *definitions) convert(target *spec.Schema, p *apiextensionsv1.JSONSchemaProps) error {
 	if p.ID != "" || p.Schema != "" || p.Ref != nil && *p.Ref != "" || p.PatternProperties != nil ||
 		p.Dependencies != nil || p.AdditionalItems != nil || p.Definitions != nil ||
 		p.Items != nil && p.Items.JSONSchemas != nil || !slices.Contains(structuralTypes, p.Type) {
 		return errNotStructural
 	}
-	convertChecks(to, p)
-	if err := d.convertValues(to, p); err != nil {
+	convertChecks(target, p)
+	if err := d.convertValues(target, p); err != nil {
 		return err
 	}
-	if err := d.convertFields(to, p); err != nil {
+	if err := d.convertFields(target, p); err != nil {
 		return err
 	}
-	markSchema(to, p)
+	markSchema(target, p)
 	if d.v3 {
-		if err := d.convertJunctors(to, p); err != nil {
+		if err := d.convertJunctors(target, p); err != nil {
 			return err
 		}
 	} else {
-		simplify(to, p)
+		simplify(target, p)
 	}
 	if p.XEmbeddedResource && (d.v3 || !preserves(p)) {
-		d.embed(to)
+		d.embed(target)
 	}
 	return nil
 }
 
-// convertChecks copies what has the same form on both sides.
-func convertChecks(to *spec.Schema, p *apiextensionsv1.JSONSchemaProps) {
+// convertChecks copies the parts that have the same form on both sides.
+func convertChecks(target *spec.Schema, p *apiextensionsv1.JSONSchemaProps) {
 	if p.Type != "" {
-		to.Type = spec.StringOrArray{p.Type}
+		target.Type = spec.StringOrArray{p.Type}
 	}
-	to.Description, to.Title, to.Format, to.Nullable = p.Description, p.Title, p.Format, p.Nullable
+	target.Description, target.Title, target.Format, target.Nullable = p.Description, p.Title, p.Format, p.Nullable
 	if p.ExternalDocs != nil {
-		to.ExternalDocs = &spec.ExternalDocumentation{Description: p.ExternalDocs.Description, URL: p.ExternalDocs.URL}
+		target.ExternalDocs = &spec.ExternalDocumentation{Description: p.ExternalDocs.Description,
+			URL: p.ExternalDocs.URL}
 	}
-	to.Maximum, to.ExclusiveMaximum, to.Minimum, to.ExclusiveMinimum =
+	target.Maximum, target.ExclusiveMaximum, target.Minimum, target.ExclusiveMinimum =
 		p.Maximum, p.ExclusiveMaximum, p.Minimum, p.ExclusiveMinimum
-	to.MultipleOf = p.MultipleOf
-	to.MaxLength, to.MinLength, to.Pattern = p.MaxLength, p.MinLength, p.Pattern
-	to.MaxItems, to.MinItems, to.UniqueItems = p.MaxItems, p.MinItems, p.UniqueItems
-	to.MaxProperties, to.MinProperties, to.Required = p.MaxProperties, p.MinProperties, p.Required
+	target.MultipleOf = p.MultipleOf
+	target.MaxLength, target.MinLength, target.Pattern = p.MaxLength, p.MinLength, p.Pattern
+	target.MaxItems, target.MinItems, target.UniqueItems = p.MaxItems, p.MinItems, p.UniqueItems
+	target.MaxProperties, target.MinProperties, target.Required = p.MaxProperties, p.MinProperties, p.Required
 }
 
-// convertValues decodes the values in the schema: the default, which version 2 does not have, the example and the enum.
-func (d *definitions) convertValues(to *spec.Schema, p *apiextensionsv1.JSONSchemaProps) (err error) {
+// convertValues decodes the values in the schema: the default (version 3 only), the example and the enum.
+func (d *definitions) convertValues(target *spec.Schema, p *apiextensionsv1.JSONSchemaProps) (err error) {
 	if d.v3 {
-		if to.Default, err = valueOf(p.Default); err != nil {
+		if target.Default, err = valueOf(p.Default); err != nil {
 			return err
 		}
 	}
-	if to.Example, err = valueOf(p.Example); err != nil {
+	if target.Example, err = valueOf(p.Example); err != nil {
 		return err
 	}
 	for i := range p.Enum {
@@ -78,7 +79,7 @@ func (d *definitions) convertValues(to *spec.Schema, p *apiextensionsv1.JSONSche
 		if err != nil {
 			return err
 		}
-		to.Enum = append(to.Enum, value)
+		target.Enum = append(target.Enum, value)
 	}
 	return nil
 }
@@ -93,56 +94,56 @@ func valueOf(j *apiextensionsv1.JSON) (value any, err error) {
 	return value, nil
 }
 
-// convertFields converts what is below: properties, additionalProperties and items.
-func (d *definitions) convertFields(to *spec.Schema, p *apiextensionsv1.JSONSchemaProps) error {
+// convertFields converts the schemas below: properties, additionalProperties and items.
+func (d *definitions) convertFields(target *spec.Schema, p *apiextensionsv1.JSONSchemaProps) error {
 	if len(p.Properties) > 0 {
-		to.Properties = make(map[string]spec.Schema, len(p.Properties))
+		target.Properties = make(map[string]spec.Schema, len(p.Properties))
 	}
 	for name, prop := range p.Properties {
 		var field spec.Schema
 		if err := d.convert(&field, &prop); err != nil {
 			return err
 		}
-		to.Properties[name] = field
+		target.Properties[name] = field
 	}
 	if a := p.AdditionalProperties; a != nil {
-		to.AdditionalProperties = &spec.SchemaOrBool{Allows: a.Allows || a.Schema != nil}
+		target.AdditionalProperties = &spec.SchemaOrBool{Allows: a.Allows || a.Schema != nil}
 		if a.Schema != nil {
-			to.AdditionalProperties.Schema = &spec.Schema{}
-			if err := d.convert(to.AdditionalProperties.Schema, a.Schema); err != nil {
+			target.AdditionalProperties.Schema = &spec.Schema{}
+			if err := d.convert(target.AdditionalProperties.Schema, a.Schema); err != nil {
 				return err
 			}
 		}
 	}
 	if p.Items != nil && p.Items.Schema != nil {
-		to.Items = &spec.SchemaOrArray{Schema: &spec.Schema{}}
-		return d.convert(to.Items.Schema, p.Items.Schema)
+		target.Items = &spec.SchemaOrArray{Schema: &spec.Schema{}}
+		return d.convert(target.Items.Schema, p.Items.Schema)
 	}
 	return nil
 }
 
 // markSchema adds Kubernetes' extensions.
-func markSchema(to *spec.Schema, p *apiextensionsv1.JSONSchemaProps) {
+func markSchema(target *spec.Schema, p *apiextensionsv1.JSONSchemaProps) {
 	if preserves(p) {
-		to.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+		target.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	}
 	if p.XEmbeddedResource {
-		to.AddExtension("x-kubernetes-embedded-resource", true)
+		target.AddExtension("x-kubernetes-embedded-resource", true)
 	}
 	if p.XIntOrString {
-		to.AddExtension("x-kubernetes-int-or-string", true)
+		target.AddExtension("x-kubernetes-int-or-string", true)
 	}
 	if len(p.XListMapKeys) > 0 {
-		to.AddExtension("x-kubernetes-list-map-keys", p.XListMapKeys)
+		target.AddExtension("x-kubernetes-list-map-keys", p.XListMapKeys)
 	}
 	if p.XListType != nil {
-		to.AddExtension("x-kubernetes-list-type", *p.XListType)
+		target.AddExtension("x-kubernetes-list-type", *p.XListType)
 	}
 	if p.XMapType != nil {
-		to.AddExtension("x-kubernetes-map-type", *p.XMapType)
+		target.AddExtension("x-kubernetes-map-type", *p.XMapType)
 	}
 	if len(p.XValidations) > 0 {
-		to.AddExtension("x-kubernetes-validations", p.XValidations)
+		target.AddExtension("x-kubernetes-validations", p.XValidations)
 	}
 }
 
@@ -150,12 +151,12 @@ func preserves(p *apiextensionsv1.JSONSchemaProps) bool {
 	return p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields
 }
 
-// intOrString are the alternatives of a value with x-kubernetes-int-or-string.
+// intOrString has the alternatives of a value with x-kubernetes-int-or-string.
 var intOrString = []apiextensionsv1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}
 
-// convertJunctors converts allOf, anyOf, oneOf and not. A value that is an integer or a string gets these alternatives
-// if the definition does not have them.
-func (d *definitions) convertJunctors(to *spec.Schema, p *apiextensionsv1.JSONSchemaProps) error {
+// convertJunctors converts allOf, anyOf, oneOf and not. It adds the two alternatives to a value with
+// x-kubernetes-int-or-string if the definition does not have them.
+func (d *definitions) convertJunctors(target *spec.Schema, p *apiextensionsv1.JSONSchemaProps) error {
 	allOf, anyOf := p.AllOf, p.AnyOf
 	switch {
 	case !p.XIntOrString || isIntOrString(anyOf) || len(allOf) > 0 && isIntOrString(allOf[0].AnyOf):
@@ -165,15 +166,15 @@ func (d *definitions) convertJunctors(to *spec.Schema, p *apiextensionsv1.JSONSc
 		allOf = append([]apiextensionsv1.JSONSchemaProps{{AnyOf: intOrString}}, allOf...)
 	}
 	for _, j := range []struct {
-		to   *[]spec.Schema
-		from []apiextensionsv1.JSONSchemaProps
-	}{{&to.AllOf, allOf}, {&to.AnyOf, anyOf}, {&to.OneOf, p.OneOf}} {
+		target *[]spec.Schema
+		from   []apiextensionsv1.JSONSchemaProps
+	}{{&target.AllOf, allOf}, {&target.AnyOf, anyOf}, {&target.OneOf, p.OneOf}} {
 		if len(j.from) == 0 {
 			continue
 		}
-		*j.to = make([]spec.Schema, len(j.from))
+		*j.target = make([]spec.Schema, len(j.from))
 		for i := range j.from {
-			if err := d.convert(&(*j.to)[i], &j.from[i]); err != nil {
+			if err := d.convert(&(*j.target)[i], &j.from[i]); err != nil {
 				return err
 			}
 		}
@@ -181,30 +182,30 @@ func (d *definitions) convertJunctors(to *spec.Schema, p *apiextensionsv1.JSONSc
 	if p.Not == nil {
 		return nil
 	}
-	to.Not = &spec.Schema{}
-	return d.convert(to.Not, p.Not)
+	target.Not = &spec.Schema{}
+	return d.convert(target.Not, p.Not)
 }
 
 func isIntOrString(anyOf []apiextensionsv1.JSONSchemaProps) bool {
 	return len(anyOf) == 2 && reflect.DeepEqual(anyOf, intOrString)
 }
 
-// simplify leaves out what clients of version 2 can't read. A value that may be null has no type, nor has an object
-// with unknown fields or a list of them; a field that may be null is not required.
-func simplify(to *spec.Schema, p *apiextensionsv1.JSONSchemaProps) {
-	to.Nullable = false
+// simplify removes parts that clients of version 2 cannot read. It removes the type of a nullable value, of an object
+// with unknown fields, and of a list of such objects. It makes nullable fields optional.
+func simplify(target *spec.Schema, p *apiextensionsv1.JSONSchemaProps) {
+	target.Nullable = false
 	if p.Nullable || preserves(p) {
-		to.Items, to.Properties = nil, nil
+		target.Items, target.Properties = nil, nil
 	}
-	if p.Nullable || p.Type == "array" && to.Items == nil || p.Type == "object" && preserves(p) {
-		to.Type = nil
+	if p.Nullable || p.Type == "array" && target.Items == nil || p.Type == "object" && preserves(p) {
+		target.Type = nil
 	}
-	to.Required = slices.DeleteFunc(to.Required, func(name string) bool {
-		_, kept := to.Properties[name]
-		return kept && p.Properties[name].Nullable
+	target.Required = slices.DeleteFunc(target.Required, func(name string) bool {
+		_, present := target.Properties[name]
+		return present && p.Properties[name].Nullable
 	})
 	if a := p.AdditionalProperties; a != nil && a.Schema != nil && a.Schema.Nullable {
-		to.Required = nil
+		target.Required = nil
 	}
 }
 

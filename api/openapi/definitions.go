@@ -13,12 +13,12 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// dialect is the difference between the schemas of the two versions of OpenAPI.
+// dialect has the differences between the schemas of the two versions of OpenAPI.
 type dialect struct {
 	// refPrefix is the path of the definitions in a document.
 	refPrefix string
-	// v3 documents have defaults and alternatives (oneOf), and a $ref in them has no siblings: a schema
-	// with siblings wraps the $ref in allOf.
+	// v3 documents have defaults and alternatives (oneOf). A $ref in them has no siblings: a schema with siblings
+	// wraps the $ref in allOf.
 	v3 bool
 }
 
@@ -27,11 +27,11 @@ var (
 	dialectV3 = dialect{refPrefix: "#/components/schemas/", v3: true}
 )
 
-// definitions are the schemas of a document: the requested types and all that they refer to.
+// definitions has the schemas of a document: the requested types and all the types that they refer to.
 type definitions struct {
 	dialect
-	merge   *merge.Schema           // nil if it is not needed
-	schemas map[string]*spec.Schema // nil for those that are written
+	merge   *merge.Schema           // nil if all kinds are custom
+	schemas map[string]*spec.Schema // nil for a schema that is already written
 	written members
 }
 
@@ -46,10 +46,10 @@ func newDefinitions(d dialect, resources []*api.Resource) (*definitions, error) 
 	return defs, err
 }
 
-// ref is a reference to a definition by its name.
+// ref returns a reference to a definition by its name.
 func (d *definitions) ref(name string) *spec.Schema { return spec.RefSchema(d.refPrefix + name) }
 
-// add defines a struct type and all types that it refers to, and returns its name.
+// add defines a struct type and all the types that it refers to, and returns its name.
 func (d *definitions) add(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -75,7 +75,7 @@ func (d *definitions) add(t reflect.Type) string {
 	return name
 }
 
-// special sets the schema of a type whose JSON is not that of its Go fields.
+// special sets the schema of a type with a JSON form that does not follow from its Go fields.
 func (d *definitions) special(s *spec.Schema, t reflect.Type) bool {
 	zero := reflect.New(t).Interface()
 	typed, ok := zero.(interface{ OpenAPISchemaType() []string })
@@ -137,7 +137,7 @@ func (d *definitions) wrapRef(s *spec.Schema) *spec.Schema {
 	return s
 }
 
-// schemaOf is the schema of a value of type t: a reference if t is a struct.
+// schemaOf returns the schema of a value of type t: a reference if t is a struct.
 func (d *definitions) schemaOf(t reflect.Type) spec.Schema {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -177,8 +177,8 @@ func primitive(kind, format string) spec.Schema {
 	return spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{kind}, Format: format}}
 }
 
-// defaultOf is the value of a field that is not given, as far as Go's zero value determines it. It is nil
-// for pointers, lists, maps and other values that are null.
+// defaultOf returns the value of an absent field, as far as Go's zero value determines it. It is nil for pointers,
+// lists, maps and other values that are null.
 func defaultOf(t reflect.Type, omitEmpty bool) any {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
@@ -243,15 +243,15 @@ func markPatch(s *spec.Schema, tag reflect.StructTag) {
 	}
 }
 
-// swaggerDoc are a type's own descriptions: of its fields by JSON name, of itself by "".
+// swaggerDoc returns a type's own descriptions: of its fields by JSON name, of itself by "".
 func swaggerDoc(t reflect.Type) map[string]string {
 	documented, ok := reflect.Zero(t).Interface().(interface{ SwaggerDoc() map[string]string })
 	if !ok {
 		return nil
 	}
 	docs := documented.SwaggerDoc()
-	// A struct without methods of its own promotes those of an embedded field, whose descriptions are then
-	// not the struct's.
+	// A struct without methods of its own promotes the method of an embedded field. These descriptions are then not
+	// the struct's.
 	for f := range t.Fields() {
 		if f.Anonymous && f.Type.Kind() == reflect.Struct &&
 			reflect.ValueOf(swaggerDoc(f.Type)).Pointer() == reflect.ValueOf(docs).Pointer() {
@@ -261,7 +261,7 @@ func swaggerDoc(t reflect.Type) map[string]string {
 	return docs
 }
 
-// plainDescriptions are of types without descriptions of their own.
+// plainDescriptions describes types without descriptions of their own.
 var plainDescriptions = map[string]string{
 	"io.k8s.apimachinery.pkg.api.resource.Quantity": "Quantity is a fixed-point number, written as a decimal " +
 		"with an optional suffix: m, k, M, G, T, P, E, or Ki, Mi, Gi, Ti, Pi, Ei.",

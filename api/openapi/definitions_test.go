@@ -19,16 +19,16 @@ func v3(t testing.TB, gv schema.GroupVersion) *spec3.OpenAPI {
 	return parse[spec3.OpenAPI](t, apidocs.NewDocuments(version).V3(registry().Snapshot(), groupPath(gv)))
 }
 
-// parse reads a document.
-func parse[D any](t testing.TB, from *apidocs.Document) *D {
-	data, err := from.JSON()
+// parse decodes a document.
+func parse[D any](t testing.TB, document *apidocs.Document) *D {
+	data, err := document.JSON()
 	require.NoError(t, err)
 	doc := new(D)
 	require.NoError(t, json.Unmarshal(data, doc))
 	return doc
 }
 
-// groupPath is the path of a group's document.
+// groupPath returns the path of a group's document.
 func groupPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version
@@ -41,7 +41,7 @@ var (
 	apps = schema.GroupVersion{Group: "apps", Version: "v1"}
 )
 
-// These are properties of the document that Kubernetes publishes (api/openapi-spec).
+// The expectations come from the document that Kubernetes publishes (api/openapi-spec).
 func TestV3_ListsMergeAsInKubernetes(t *testing.T) {
 	t.Parallel()
 	schemas := v3(t, core).Components.Schemas
@@ -213,33 +213,33 @@ func requireRefsResolve(t *testing.T, name string, data []byte) {
 	count := 0
 	eachRef(tree, func(ref string) {
 		count++
-		at := any(tree)
+		value := any(tree)
 		for step := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
-			of, ok := at.(map[string]any)
-			require.True(t, ok && of[step] != nil, "%s: %s", name, ref)
-			at = of[step]
+			object, ok := value.(map[string]any)
+			require.True(t, ok && object[step] != nil, "%s: %s", name, ref)
+			value = object[step]
 		}
 	})
 	require.Positive(t, count)
 }
 
 func eachRef(node any, visit func(string)) {
-	switch of := node.(type) {
+	switch node := node.(type) {
 	case []any:
-		for _, child := range of {
+		for _, child := range node {
 			eachRef(child, visit)
 		}
 	case map[string]any:
-		if ref, ok := of["$ref"].(string); ok {
+		if ref, ok := node["$ref"].(string); ok {
 			visit(ref)
 		}
-		for _, child := range of {
+		for _, child := range node {
 			eachRef(child, visit)
 		}
 	}
 }
 
-func TestV3_ProtobufSaysTheSame(t *testing.T) {
+func TestV3_ProtobufMatchesJSON(t *testing.T) {
 	t.Parallel()
 	s := registry().Snapshot()
 	data, err := apidocs.NewDocuments(version).V3(s, "apis/apps/v1").Protobuf()
@@ -251,7 +251,7 @@ func TestV3_ProtobufSaysTheSame(t *testing.T) {
 	require.Len(t, doc.GetComponents().GetSchemas().GetAdditionalProperties(), len(want.Components.Schemas))
 }
 
-// Groups of custom kinds are not among them, as in Kubernetes: there may be a thousand.
+// As in Kubernetes, groups of custom kinds are not among them: there may be a thousand.
 func TestV2_OneTypeUnderEveryGroup(t *testing.T) {
 	t.Parallel()
 	doc := parse[spec.Swagger](t, apidocs.NewDocuments(version).V2(registry().Snapshot()))

@@ -25,13 +25,12 @@ const (
 	MediaTypeV3Protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// formatVersion is part of every hash. Increment it when the same registrations and types produce another
-// document than before: clients cache documents by their hash without limit.
+// formatVersion is part of every hash. Increment it when the same registrations and types produce a different document
+// than before: clients cache documents by their hash without limit.
 const formatVersion = "2"
 
-// Documents has the documents of the registry's current set. Each is built once, on the first request.
-// Documents of earlier sets are dropped, except those of groups that did not change. It is safe for
-// concurrent use.
+// Documents holds the documents of the registry's current set. Each is built once, on the first request. Documents of
+// earlier sets are dropped, except for groups that did not change. It is safe for concurrent use.
 type Documents struct {
 	version string
 
@@ -39,13 +38,13 @@ type Documents struct {
 	current *set
 }
 
-// NewDocuments returns a Documents. version is the server's, as /version reports it, with build metadata.
+// NewDocuments returns a Documents. version is the server's version with build metadata, as /version reports it.
 func NewDocuments(version string) *Documents { return &Documents{version: version} }
 
 // Document is a document in its serialized forms.
 type Document struct {
-	// Hash identifies the content, in hexadecimal: documents with equal hashes are equal. ETag headers and
-	// the hash parameter carry it.
+	// Hash identifies the content, in hexadecimal: documents with equal hashes are equal. ETag headers and the hash
+	// parameter of URLs contain it.
 	Hash string
 
 	json     func() ([]byte, error)
@@ -59,7 +58,7 @@ func (d *Document) JSON() ([]byte, error) { return d.json() }
 // Protobuf returns the document in gnostic's protobuf form, like JSON.
 func (d *Document) Protobuf() ([]byte, error) { return d.protobuf() }
 
-// set is the documents of one snapshot.
+// set has the documents of one snapshot.
 type set struct {
 	snapshot *api.Snapshot
 	index    *Document
@@ -67,19 +66,19 @@ type set struct {
 	v3       map[string]*Document
 }
 
-// V3Index is the document at /openapi/v3, which refers to all others. It has no protobuf form. It does not
-// need the other documents to be built.
-func (d *Documents) V3Index(s *api.Snapshot) *Document { return d.of(s).index }
+// V3Index returns the document at /openapi/v3, which refers to all others. It has no protobuf form. It does not need
+// the other documents to be built.
+func (d *Documents) V3Index(s *api.Snapshot) *Document { return d.setOf(s).index }
 
-// V3 is the document of one of V3Paths, or nil.
-func (d *Documents) V3(s *api.Snapshot, path string) *Document { return d.of(s).v3[path] }
+// V3 returns the document for one of V3Paths, or nil.
+func (d *Documents) V3(s *api.Snapshot, path string) *Document { return d.setOf(s).v3[path] }
 
-// V2 is the document at /openapi/v2.
-func (d *Documents) V2(s *api.Snapshot) *Document { return d.of(s).v2 }
+// V2 returns the document at /openapi/v2.
+func (d *Documents) V2(s *api.Snapshot) *Document { return d.setOf(s).v2 }
 
-// of returns the set of a snapshot. A snapshot older than the current one, from a request that overlapped
-// with a change, gets a set that is not cached.
-func (d *Documents) of(s *api.Snapshot) *set {
+// setOf returns the set of a snapshot. A snapshot older than the current one, from a request that overlapped with a
+// change, gets a set that is not cached.
+func (d *Documents) setOf(s *api.Snapshot) *set {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.current != nil && d.current.snapshot == s {
@@ -92,7 +91,7 @@ func (d *Documents) of(s *api.Snapshot) *set {
 	return next
 }
 
-// Forget drops the documents of kinds that a snapshot no longer has. It builds none.
+// Forget drops the documents of kinds that a snapshot no longer has. It does not build any document.
 func (d *Documents) Forget(s *api.Snapshot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,22 +99,21 @@ func (d *Documents) Forget(s *api.Snapshot) {
 		return
 	}
 	present := map[schema.GroupVersion][]*api.Resource{}
-	for _, of := range groupVersions(s) {
-		present[of.GroupVersion] = of.resources
+	for _, gv := range groupVersions(s) {
+		present[gv.GroupVersion] = gv.resources
 	}
-	// The snapshot is none that a request has: the next one asks for a set of its own, made from these documents.
-	kept := &set{snapshot: &api.Snapshot{Generation: s.Generation}, v3: map[string]*Document{}}
-	for _, of := range groupVersions(d.current.snapshot) {
-		if slices.Equal(of.resources, present[of.GroupVersion]) {
-			path := groupVersionPath(of.GroupVersion)
-			kept.v3[path] = d.current.v3[path]
+	// No request has this snapshot, so the next request builds its own set from the remaining documents.
+	remaining := &set{snapshot: &api.Snapshot{Generation: s.Generation}, v3: map[string]*Document{}}
+	for _, gv := range groupVersions(d.current.snapshot) {
+		if slices.Equal(gv.resources, present[gv.GroupVersion]) {
+			path := groupVersionPath(gv.GroupVersion)
+			remaining.v3[path] = d.current.v3[path]
 		}
 	}
-	d.current = kept
+	d.current = remaining
 }
 
-// newSet creates the documents of a snapshot without building any, and takes unchanged ones from the set
-// before.
+// newSet creates the documents of a snapshot without building any, and takes unchanged ones from the previous set.
 func (d *Documents) newSet(s *api.Snapshot, before *set) *set {
 	next := &set{snapshot: s, v3: map[string]*Document{}}
 	if before == nil {
@@ -123,15 +121,15 @@ func (d *Documents) newSet(s *api.Snapshot, before *set) *set {
 	}
 	all := d.newHash("v2")
 	paths := map[string]any{}
-	for _, of := range groupVersions(s) {
+	for _, gv := range groupVersions(s) {
 		h := d.newHash("v3")
-		for _, r := range of.resources {
+		for _, r := range gv.resources {
 			identify(io.MultiWriter(h, all), r)
 		}
-		path, sum := groupVersionPath(of.GroupVersion), sumOf(h)
+		path, sum := groupVersionPath(gv.GroupVersion), sumOf(h)
 		next.v3[path] = before.v3[path]
 		if old := before.v3[path]; old == nil || old.Hash != sum {
-			next.v3[path] = d.newV3(&of, sum)
+			next.v3[path] = d.newV3(&gv, sum)
 		}
 		paths[path] = map[string]any{"serverRelativeURL": "/openapi/v3/" + path + "?hash=" + sum}
 	}
@@ -151,8 +149,9 @@ func (d *Documents) newHash(form string) hash.Hash {
 
 func sumOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// identify writes all of a registration that a document depends on. The structure of a Go type follows from
-// its name and the server's version; that of a custom kind is in its definition, which is not read for it.
+// identify writes all parts of a registration that a document depends on. The structure of a Go type follows from its
+// name and the server's version. The structure of a custom kind is in its definition, which enters as a hash and is
+// not decoded.
 func identify(w io.Writer, r *api.Resource) {
 	fmt.Fprintf(w, "%s %s %t %v %q\x00", r.GVK(), r.Plural, r.Namespaced, reflect.TypeOf(r.New()), r.NoVerbs)
 	if v := custom(r); v != nil {
@@ -163,7 +162,7 @@ func identify(w io.Writer, r *api.Resource) {
 	}
 }
 
-// NewIndex returns an index of version 3: by the names of the documents, where they are.
+// NewIndex returns an index of version 3, which maps the names of the documents to their URLs.
 func NewIndex(paths map[string]any) *Document {
 	data, err := json.Marshal(map[string]any{"paths": paths})
 	sum := sha256.Sum256(data)
@@ -174,16 +173,16 @@ func NewIndex(paths map[string]any) *Document {
 	}
 }
 
-// newV3 keeps no more of the snapshot than the document's resources: the document may outlast it.
-func (d *Documents) newV3(of *groupVersion, sum string) *Document {
-	return NewV3(sum, func() ([]byte, error) { return of.v3(d.version) })
+// newV3 keeps only the document's resources of the snapshot, since the document may outlive it.
+func (d *Documents) newV3(gv *groupVersion, sum string) *Document {
+	return NewV3(sum, func() ([]byte, error) { return gv.v3(d.version) })
 }
 
 func (d *Documents) newV2(s *api.Snapshot, sum string) *Document {
 	return NewV2(sum, func() ([]byte, error) { return v2(s, d.version) })
 }
 
-// NewV2 returns a document of version 2 with a content of that hash, which build makes when it is first needed.
+// NewV2 returns a document of version 2. build is called when the content is first needed; hash is the content's hash.
 func NewV2(hash string, build func() ([]byte, error)) *Document {
 	return newDocument(hash, build, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
 }

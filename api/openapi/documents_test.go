@@ -40,7 +40,7 @@ func TestDocuments_HashIsTheSameForTheSameSet(t *testing.T) {
 	require.NotEqual(t, a.V2(s).Hash, other.V2(s).Hash)
 }
 
-func TestDocuments_OnlyWhatChangedIsBuiltAgain(t *testing.T) {
+func TestDocuments_OnlyChangedGroupsAreRebuilt(t *testing.T) {
 	t.Parallel()
 	r := registry()
 	docs := apidocs.NewDocuments(version)
@@ -60,7 +60,7 @@ func TestDocuments_OnlyWhatChangedIsBuiltAgain(t *testing.T) {
 	require.Same(t, core, docs.V3(after, "api/v1"))
 }
 
-func TestDocuments_AreBuiltOnceForManyAtATime(t *testing.T) {
+func TestDocuments_AreBuiltOnceForConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	s := registry().Snapshot()
 	docs := apidocs.NewDocuments(version)
@@ -115,7 +115,7 @@ func BenchmarkV2(b *testing.B) {
 
 func Example() {
 	docs := apidocs.NewDocuments("v1.37.2+coxswain")
-	s := registry().Snapshot() // the registry's current set, for each request
+	s := registry().Snapshot() // the registry's current set; taken again for each request
 
 	for _, path := range apidocs.V3Paths(s) {
 		fmt.Println("/openapi/v3/" + path)

@@ -14,7 +14,7 @@ import (
 	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
 )
 
-// everyKind registers all types in client-go's scheme that have a list.
+// everyKind registers all types of client-go's scheme that have a list.
 func everyKind(t testing.TB) *api.Snapshot {
 	r := api.NewRegistry()
 	for gvk := range scheme.Scheme.AllKnownTypes() {

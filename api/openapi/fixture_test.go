@@ -37,7 +37,7 @@ func deployments() *api.Resource {
 		})
 }
 
-// cronTabs are a custom kind, in the words of Kubernetes' documentation.
+// cronTabs returns a custom kind from Kubernetes' documentation.
 func cronTabs() *api.Resource { return define(cronTabsDoc)[0] }
 
 const cronTabsDoc = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
@@ -104,7 +104,7 @@ func registry() *api.Registry {
 	)
 }
 
-// client returns what client-go's OpenAPI client would for a server of these documents.
+// client returns a fake of client-go's OpenAPI client for these documents.
 func client(t testing.TB, s *api.Snapshot) openapi.Client {
 	docs := apidocs.NewDocuments(version)
 	fake := openapitest.NewFakeClient()

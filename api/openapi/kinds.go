@@ -13,13 +13,13 @@ import (
 
 const extensionKind = "x-kubernetes-group-version-kind"
 
-// Form is the schema of a resource's kind, by its name in schemas, and of all that it refers to, but not of its list.
-// The schemas are those of the documents of version 3. For a built-in kind, how lists and maps merge is left out, since
-// it is costly to find out. The schemas of a custom kind have it, and are all that managedfields.NewTypeConverter needs
-// for server-side apply.
+// Form returns the schema of a resource's kind, by its name in schemas, and all the schemas that it refers to, but not
+// that of its list. They are the schemas of the version 3 documents. For a built-in kind they do not say how lists and
+// maps merge, since that is costly to find out. The schemas of a custom kind do, and are all that
+// managedfields.NewTypeConverter needs for server-side apply.
 //
-// Each call makes the schema of the kind anew. For a custom kind it decodes the definition, which takes some 50 ms for
-// a megabyte; the schemas of metadata that come with it are shared and must not be changed.
+// Each call builds the schema of the kind again. For a custom kind it decodes the definition, which takes some 50 ms
+// per megabyte. The schemas of metadata in the result are shared and must not be changed.
 func Form(r *api.Resource) (name string, schemas map[string]*spec.Schema) {
 	if v := custom(r); v != nil {
 		return customFormOf(r, v)

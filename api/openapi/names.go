@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// definitionName is the name under which a Go type is defined: the type's own, or one derived from its
-// import path as in Kubernetes ("k8s.io/api/apps/v1".Deployment is io.k8s.api.apps.v1.Deployment).
+// definitionName returns the name of a Go type's definition: the type's own, or one derived from its import path as in
+// Kubernetes ("k8s.io/api/apps/v1".Deployment is io.k8s.api.apps.v1.Deployment).
 func definitionName(t reflect.Type) string {
 	if named, ok := reflect.Zero(t).Interface().(interface{ OpenAPIModelName() string }); ok {
 		// A struct promotes the methods, and so the name, of an embedded field.
@@ -28,8 +28,8 @@ func definitionName(t reflect.Type) string {
 	return name + "." + t.Name()
 }
 
-// kindName is the definition name of a kind without a Go type, in the form of custom resources' names:
-// CronTab of stable.example.com/v1 is com.example.stable.v1.CronTab.
+// kindName returns the definition name of a kind without a Go type, in the form of custom resources' names: CronTab of
+// stable.example.com/v1 is com.example.stable.v1.CronTab.
 func kindName(gvk schema.GroupVersionKind) string {
 	if gvk.Group == "" {
 		return gvk.Version + "." + gvk.Kind
@@ -43,8 +43,8 @@ func reverseDomain(domain string) string {
 	return strings.Join(labels, ".")
 }
 
-// groupName is a group in operation ids: core is Core, rbac.authorization.k8s.io is RbacAuthorization, cert-manager.io
-// is CertManagerIo.
+// groupName returns the form of a group in operation ids: core is Core, rbac.authorization.k8s.io is
+// RbacAuthorization, cert-manager.io is CertManagerIo.
 func groupName(group string) string {
 	if group == "" {
 		return "Core"
@@ -52,14 +52,14 @@ func groupName(group string) string {
 	return identifier(strings.TrimSuffix(group, ".k8s.io"), true)
 }
 
-// tagName is the tag of operations: core_v1, rbacAuthorization_v1.
+// tagName returns the tag of operations: core_v1, rbacAuthorization_v1.
 func tagName(gv schema.GroupVersion) string {
 	group := cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core")
 	return identifier(group, false) + "_" + identifier(gv.Version, false)
 }
 
-// identifier makes a name of letters, digits and underscores. Each part of the text, and the first one if upper is set,
-// begins with a capital letter.
+// identifier makes a name of letters, digits and underscores. Each part of the text begins with a capital letter, the
+// first one only if upper is set.
 func identifier(text string, upper bool) string {
 	var b strings.Builder
 	for i, r := range text {
@@ -84,7 +84,7 @@ func upperFirst(s string) string {
 	return string(unicode.ToUpper(r)) + s[size:]
 }
 
-// groupVersionPath is the path of a group and version, without a leading slash: api/v1, apis/apps/v1.
+// groupVersionPath returns the path of a group and version, without a leading slash: api/v1, apis/apps/v1.
 func groupVersionPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version

@@ -37,7 +37,7 @@ type operation struct {
 	codes []int
 }
 
-// mediaTypes are those that a kind's operations consume and produce.
+// mediaTypes has the media types that a kind's operations consume and produce.
 type mediaTypes struct{ consumes, patches, produces, watches []string }
 
 var (
@@ -60,12 +60,12 @@ var (
 	anyMediaType  = []string{"*/*"}
 )
 
-// pathsOf calls emit with each path of a group and version, and adds the definitions that they use to defs.
-func pathsOf(defs *definitions, of *groupVersion, emit func(path)) {
+// pathsOf calls emit with each path of a group and version, and adds the definitions that they refer to to defs.
+func pathsOf(defs *definitions, group *groupVersion, emit func(path)) {
 	b := pathBuilder{
 		definitions: defs,
-		gv:          of.GroupVersion,
-		prefix:      "/" + groupVersionPath(of.GroupVersion) + "/",
+		gv:          group.GroupVersion,
+		prefix:      "/" + groupVersionPath(group.GroupVersion) + "/",
 		emit:        emit,
 		query:       queries(),
 		status:      defs.add(reflect.TypeFor[metav1.Status]()),
@@ -74,10 +74,10 @@ func pathsOf(defs *definitions, of *groupVersion, emit func(path)) {
 	}
 	defs.markKind(b.status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 	defs.markKind(b.options, schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"})
-	if !allCustom(of.resources) {
+	if !allCustom(group.resources) {
 		b.index()
 	}
-	for _, r := range of.resources {
+	for _, r := range group.resources {
 		b.resource(r)
 	}
 }
@@ -89,14 +89,14 @@ type pathBuilder struct {
 	prefix                     string
 	query                      query
 	status, options, patchBody string
-	// custom and types are of the resource whose paths are being built.
+	// custom and types belong to the resource whose paths are being built.
 	custom bool
 	types  mediaTypes
 	emit   func(path)
 }
 
-// index is the list of the version's resources. With it come the kinds that each group and version has besides its
-// resources. As in Kubernetes, groups of custom kinds alone do not describe any of these.
+// index adds the path that lists the version's resources, and the kinds that each group and version has besides its
+// resources. As in Kubernetes, groups with only custom kinds have neither.
 func (b *pathBuilder) index() {
 	event := b.add(reflect.TypeFor[metav1.WatchEvent]())
 	b.markKind(event, schema.GroupVersionKind{Version: "v1", Kind: "WatchEvent"})
@@ -110,9 +110,9 @@ func (b *pathBuilder) index() {
 	}}})
 }
 
-// id is an operation's id without its verb: the group, the version and what the operation is about.
-func (b *pathBuilder) id(what string) string {
-	return groupName(b.gv.Group) + identifier(b.gv.Version, true) + identifier(what, true)
+// id returns an operation's id without its verb: the group, the version and the operation's subject.
+func (b *pathBuilder) id(subject string) string {
+	return groupName(b.gv.Group) + identifier(b.gv.Version, true) + identifier(subject, true)
 }
 
 func (b *pathBuilder) resource(r *api.Resource) {
@@ -142,7 +142,7 @@ func (b *pathBuilder) resource(r *api.Resource) {
 	}
 }
 
-// everywhere lists a namespaced resource in all namespaces.
+// everywhere adds the operation that lists a namespaced resource in all namespaces.
 func (b *pathBuilder) everywhere(r *api.Resource, list string) {
 	if slices.Contains(r.NoVerbs, "list") {
 		return
@@ -157,15 +157,15 @@ func (b *pathBuilder) everywhere(r *api.Resource, list string) {
 func (b *pathBuilder) list(r *api.Resource, id, list string) operation {
 	op := b.operation("get", "list", id, "list or watch objects of kind "+r.Kind, r.GVK())
 	if b.custom {
-		op.description = "list objects of kind " + r.Kind // in Kubernetes' words
+		op.description = "list objects of kind " + r.Kind // as Kubernetes words it
 	}
 	op.params, op.result, op.produces = b.query.list, list, b.types.watches
 	return op
 }
 
-func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []parameter, object, list string,
+func (b *pathBuilder) collection(r *api.Resource, scope, url string, params []parameter, object, list string,
 	serves func(string) bool) {
-	p := path{path: at, params: params}
+	p := path{path: url, params: params}
 	name := b.id(scope + r.Kind)
 	if serves("list") {
 		p.operations = append(p.operations, b.list(r, "list"+name, list))
@@ -173,7 +173,7 @@ func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []par
 	if serves("create") {
 		op := b.operation("post", "post", "create"+name, "create "+article(r.Kind), r.GVK())
 		op.codes = []int{200, 201, 202}
-		if r.Review { // as in Kubernetes: on the path
+		if r.Review { // in Kubernetes, these are parameters of the path
 			p.params = sorted(p.params, b.query.create)
 		} else {
 			op.params = b.query.create
@@ -189,9 +189,9 @@ func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []par
 	b.append(p)
 }
 
-func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter, object string,
+func (b *pathBuilder) item(r *api.Resource, scope, url string, params []parameter, object string,
 	serves func(string) bool) {
-	p := path{path: at, params: params}
+	p := path{path: url, params: params}
 	name := b.id(scope + r.Kind)
 	for _, verb := range []string{"get", "update", "patch"} {
 		if serves(verb) {
@@ -210,16 +210,16 @@ func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter
 	b.append(p)
 }
 
-func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, at string, params []parameter,
+func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, url string, params []parameter,
 	object string) {
 	if sub.Connect {
 		return // streams have no schema
 	}
-	p := path{path: at, params: slices.Clone(params)}
+	p := path{path: url, params: slices.Clone(params)}
 	kind := schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
 	if kind != r.GVK() {
 		if sub.New == nil {
-			return // its schema is not known; the path is served all the same
+			return // its schema is unknown; the server still serves the path
 		}
 		object = b.add(reflect.TypeOf(sub.New()).Elem())
 		b.markKind(object, kind)
@@ -237,28 +237,28 @@ func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, a
 		}
 		op := b.operation("post", "post", "create"+name, "create "+sub.Name+" of "+article(r.Kind), kind)
 		op.codes = []int{200, 201, 202}
-		p.params = sorted(p.params, b.query.create) // as in Kubernetes: on the path
+		p.params = sorted(p.params, b.query.create) // in Kubernetes, these are parameters of the path
 		p.operations = append(p.operations, b.exchange(op, object))
 	}
 	b.append(p)
 }
 
-// verb is a get, update or patch.
-func (b *pathBuilder) verb(verb, name, what string, kind schema.GroupVersionKind, object string) operation {
+// verb returns the operation of a get, update or patch.
+func (b *pathBuilder) verb(verb, name, subject string, kind schema.GroupVersionKind, object string) operation {
 	switch verb {
 	case "get":
-		op := b.operation("get", "get", "read"+name, "read "+what, kind)
+		op := b.operation("get", "get", "read"+name, "read "+subject, kind)
 		op.result = object
 		if b.custom {
 			op.params = b.query.get
 		}
 		return op
 	case "update":
-		op := b.operation("put", "put", "replace"+name, "replace "+what, kind)
+		op := b.operation("put", "put", "replace"+name, "replace "+subject, kind)
 		op.params, op.codes = b.query.update, []int{200, 201}
 		return b.exchange(op, object)
 	default:
-		op := b.operation("patch", "patch", "patch"+name, "partially update "+what, kind)
+		op := b.operation("patch", "patch", "patch"+name, "partially update "+subject, kind)
 		op.params, op.codes = b.query.patch, []int{200, 201}
 		op.body, op.bodyRequired, op.consumes, op.result = b.patchBody, true, b.types.patches, object
 		return op
@@ -273,7 +273,7 @@ func (b *pathBuilder) operation(method, action, id, description string, kind sch
 	}
 }
 
-// exchange makes both the request's and the response's body an object.
+// exchange makes object the body of both the request and the response.
 func (b *pathBuilder) exchange(op operation, object string) operation {
 	op.body, op.bodyRequired, op.result = object, true, object
 	return op
@@ -286,7 +286,7 @@ func (b *pathBuilder) append(p path) {
 	}
 }
 
-// article is the kind with an article, which plurals like Endpoints do not have.
+// article prefixes the kind with an article, except for a plural such as Endpoints.
 func article(kind string) string {
 	switch {
 	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):

@@ -1,10 +1,10 @@
 package openapi
 
-// A field is required if its JSON tag lacks omitempty. A comment on the type's field (+optional, +required)
-// overrides the tag, but comments do not exist at run time. The tables below have all such fields of the
-// Kubernetes types that we build with; a test reads the types' sources and fails if a table is out of date.
+// A field is required if its JSON tag lacks omitempty. A comment on the type's field (+optional, +required) overrides
+// the tag, but comments do not exist at run time. The tables below list all such fields of the Kubernetes types in
+// this build. A test reads the types' sources and fails if a table is out of date.
 
-// optionalByComment are optional fields without omitempty.
+// optionalByComment lists optional fields without omitempty.
 var optionalByComment = map[string][]string{
 	"io.k8s.api.admission.v1.AdmissionRequest": {"uid", "kind",
 		"resource", "operation", "userInfo"},
@@ -143,7 +143,7 @@ var optionalByComment = map[string][]string{
 		"acceptedNames", "storedVersions"},
 }
 
-// requiredByComment are required fields with omitempty.
+// requiredByComment lists required fields with omitempty.
 var requiredByComment = map[string][]string{
 	"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding": {"spec"},
 	"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec": {"policyName",

@@ -26,7 +26,7 @@ func TestOptionality_MatchesTheComments(t *testing.T) {
 		listed, err := exec.CommandContext(t.Context(), "go", "list", "-find", "-f", "{{.Dir}}", root).Output()
 		require.NoError(t, err)
 		dir := strings.TrimSpace(string(listed))
-		if root == "k8s.io/api/core/v1" { // stands for all of its module
+		if root == "k8s.io/api/core/v1" { // covers its whole module
 			dir, root = filepath.Dir(filepath.Dir(dir)), "k8s.io/api"
 		}
 		require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -45,7 +45,7 @@ func TestOptionality_MatchesTheComments(t *testing.T) {
 	require.Equal(t, read.required, requiredByComment)
 }
 
-// commentReader collects, by definition, the fields whose comment contradicts their tag.
+// commentReader collects, by definition, the fields with a comment that contradicts their tag.
 type commentReader struct{ optional, required map[string][]string }
 
 func (r commentReader) file(path, pkg string) error {

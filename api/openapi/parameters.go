@@ -12,21 +12,21 @@ import (
 // parameter is a parameter in a request's path or query.
 type parameter struct {
 	name, description string
-	// kind is its JSON type.
+	// kind is the JSON type.
 	kind string
-	// inPath parameters are required, all others optional.
+	// inPath parameters are required. All others are optional.
 	inPath bool
 }
 
-// queryOf are the query parameters of an options type, without those named in but. They are read from the
-// type, so that names and descriptions are Kubernetes' own.
-func queryOf(options any, but ...string) []parameter {
+// queryOf returns the query parameters of an options type, except the ones named in omit. It reads them from the type,
+// so that names and descriptions are Kubernetes' own.
+func queryOf(options any, omit ...string) []parameter {
 	var params []parameter
 	t := reflect.TypeOf(options)
 	docs := swaggerDoc(t)
 	for f := range t.Fields() {
 		tag := parseTag(f)
-		if tag.skip || tag.inline || slices.Contains(but, tag.name) {
+		if tag.skip || tag.inline || slices.Contains(omit, tag.name) {
 			continue
 		}
 		params = append(params, parameter{name: tag.name, description: docs[tag.name], kind: queryKind(f.Type)})
@@ -34,7 +34,7 @@ func queryOf(options any, but ...string) []parameter {
 	return sorted(params)
 }
 
-// queryKind is the type of one value of a parameter: a list is given by repeating the parameter.
+// queryKind returns the type of one value of a parameter. A list is passed by repeating the parameter.
 func queryKind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
@@ -47,14 +47,14 @@ func queryKind(t reflect.Type) string {
 	return "string"
 }
 
-// sorted sorts parameters by name and drops repeated ones.
+// sorted returns the parameters sorted by name, without duplicates.
 func sorted(params ...[]parameter) []parameter {
 	all := slices.Concat(params...)
 	slices.SortStableFunc(all, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
 	return slices.CompactFunc(all, func(a, b parameter) bool { return a.name == b.name })
 }
 
-// Parameters behind a feature gate that is off by default in Kubernetes are not listed.
+// Parameters behind a feature gate that is off by default in Kubernetes are omitted.
 const (
 	unsafeDelete  = "ignoreStoreReadErrorWithClusterBreakingPotential"
 	shardSelector = "shardSelector"
@@ -78,7 +78,7 @@ func paramName(kind string) parameter {
 // query has the parameters of each action.
 type query struct{ get, list, create, update, patch, delete, deleteCollection []parameter }
 
-// queries are the parameters of all resources. They are shared.
+// queries returns the parameters of all resources. They are shared.
 var queries = sync.OnceValue(func() query {
 	list := queryOf(metav1.ListOptions{}, shardSelector)
 	del := queryOf(metav1.DeleteOptions{}, "preconditions", unsafeDelete)

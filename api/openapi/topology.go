@@ -16,10 +16,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
-// mergeSchema describes how Kubernetes' own types merge under server-side apply. client-go has it as YAML, but for
-// CustomResourceDefinition and APIService; parsing takes tens of milliseconds, so it is done on first use.
+// mergeSchema describes how Kubernetes' own types merge under server-side apply. client-go has it as YAML for all
+// kinds except CustomResourceDefinition and APIService. Parsing takes tens of milliseconds, so it is done on first
+// use.
 var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
-	// A schema is only available through a value that is typed with it. Any kind will do.
+	// A schema is accessible only through a value of one of its types. Any kind will do.
 	sample, definition := &corev1.ConfigMap{}, &apiextensionsv1.CustomResourceDefinition{}
 	registration := &apiregistrationv1.APIService{}
 	sample.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
@@ -45,8 +46,8 @@ var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
 		value.Schema().Types)}, nil
 })
 
-// topology is the merge schema of one definition. It is zero for a type that is never applied (a list, an
-// option, a custom type).
+// topology is the merge schema of one definition. It is zero for a type that is never applied (a list, options, a
+// custom type).
 type topology struct{ atom schema.Atom }
 
 func topologyOf(merge *schema.Schema, definition string) topology {
@@ -62,14 +63,14 @@ func topologyOf(merge *schema.Schema, definition string) topology {
 	return topology{}
 }
 
-// markType marks a definition whose objects are owned as a whole.
+// markType marks a definition of objects that are owned as a whole (atomic).
 func (t topology) markType(s *spec.Schema) {
 	if m := t.atom.Map; m != nil && len(m.Fields) > 0 && m.ElementRelationship == schema.Atomic {
 		s.AddExtension("x-kubernetes-map-type", "atomic")
 	}
 }
 
-// markField records how a property's list or map merges, and a scalar's default.
+// markField records how a property's list or map merges, and the default of a scalar.
 func (t topology) markField(s *spec.Schema, field string) {
 	if t.atom.Map == nil {
 		return
@@ -107,7 +108,8 @@ func markList(s *spec.Schema, list *schema.List) {
 	}
 }
 
-// metaTopology has what the documents of custom kinds need of client-go's schema, so that they do not wait for it.
+// metaTopology has the part of client-go's schema that the documents of custom kinds need, so that they do not wait
+// for its parsing.
 var metaTopology = map[string]topology{
 	"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": fieldsOf(map[string]schema.List{
 		"finalizers":      {ElementRelationship: schema.Associative},
@@ -124,7 +126,7 @@ var metaTopology = map[string]topology{
 		Fields: []schema.StructField{{Name: "replicas", Default: 0}}}}},
 }
 
-// fieldsOf is the topology of a struct with lists.
+// fieldsOf returns the topology of a struct with lists.
 func fieldsOf(lists map[string]schema.List) topology {
 	fields := make([]schema.StructField, 0, len(lists))
 	for name, list := range lists {

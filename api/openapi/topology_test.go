@@ -7,8 +7,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// client-go's schema does not have what is never applied. Its defaults of strings are Go's own.
-func TestTopology_OfMetadataIsClientGos(t *testing.T) {
+// client-go's schema lacks types that are never applied. Its defaults of strings are Go's own.
+func TestTopology_OfMetadataMatchesClientGo(t *testing.T) {
 	t.Parallel()
 	merge, err := mergeSchema()
 	require.NoError(t, err)

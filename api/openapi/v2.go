@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// v2 describes the whole API in one document. version is the server's.
+// v2 describes the whole API in one document. version is the server's version.
 func v2(s *api.Snapshot, version string) ([]byte, error) {
 	defs, err := newDefinitions(dialectV2, s.Resources)
 	if err != nil {
@@ -17,8 +17,8 @@ func v2(s *api.Snapshot, version string) ([]byte, error) {
 	}
 	w := v2Writer{defs, map[string]spec.Parameter{}}
 	var doc, paths members
-	for _, of := range groupVersions(s) {
-		pathsOf(defs, &of, func(p path) { paths.add(p.path, w.path(p)) })
+	for _, gv := range groupVersions(s) {
+		pathsOf(defs, &gv, func(p path) { paths.add(p.path, w.path(p)) })
 	}
 	doc.add("swagger", "2.0")
 	doc.add("info", info(version))
@@ -36,7 +36,7 @@ func v2(s *api.Snapshot, version string) ([]byte, error) {
 // v2Writer writes paths in the dialect of version 2.
 type v2Writer struct {
 	*definitions
-	// shared are the parameters; each is written once and referred to.
+	// shared has the parameters. Each is written once and referred to.
 	shared map[string]spec.Parameter
 }
 
@@ -99,8 +99,8 @@ func (w v2Writer) parameters(params []parameter) []spec.Parameter {
 	return out
 }
 
-// share adds a parameter to the shared ones and returns its name there. The name includes a hash of the
-// description, since parameters of one name may differ in it (fieldManager does).
+// share adds a parameter to the shared ones and returns its name there. The name includes a hash of the description,
+// since parameters of the same name may have different descriptions, as fieldManager does.
 func (w v2Writer) share(p parameter) string {
 	sum := sha256.Sum256([]byte(p.kind + p.description))
 	name := p.name + "-" + hex.EncodeToString(sum[:4])

@@ -8,25 +8,25 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// V3Paths are the documents of version 3: one for each group and version, named after its path ("api/v1",
-// "apis/apps/v1"), in the order of registration.
+// V3Paths returns the names of the version 3 documents, in the order of registration. There is one for each group and
+// version, named after its path ("api/v1", "apis/apps/v1").
 func V3Paths(s *api.Snapshot) []string {
 	var paths []string
-	for _, of := range groupVersions(s) {
-		paths = append(paths, groupVersionPath(of.GroupVersion))
+	for _, gv := range groupVersions(s) {
+		paths = append(paths, groupVersionPath(gv.GroupVersion))
 	}
 	return paths
 }
 
-// v3 describes one group and version. version is the server's (info.version).
-func (of *groupVersion) v3(version string) ([]byte, error) {
-	defs, err := newDefinitions(dialectV3, of.resources)
+// v3 describes one group and version. version is the server's version (info.version).
+func (gv *groupVersion) v3(version string) ([]byte, error) {
+	defs, err := newDefinitions(dialectV3, gv.resources)
 	if err != nil {
 		return nil, err
 	}
 	w := v3Writer{defs}
 	var doc, paths, components members
-	pathsOf(defs, of, func(p path) { paths.add(p.path, w.path(p)) })
+	pathsOf(defs, gv, func(p path) { paths.add(p.path, w.path(p)) })
 	components.addObject("schemas", defs.all())
 	components.add("securitySchemes", spec3.SecuritySchemes{"BearerToken": {
 		SecuritySchemeProps: spec3.SecuritySchemeProps{
@@ -127,15 +127,15 @@ type groupVersion struct {
 	resources []*api.Resource
 }
 
-// groupVersions are the groups and versions of a snapshot, in the order of registration.
+// groupVersions returns the groups and versions of a snapshot, in the order of registration.
 func groupVersions(s *api.Snapshot) []groupVersion {
 	var all []groupVersion
-	at := map[schema.GroupVersion]int{}
+	indexes := map[schema.GroupVersion]int{}
 	for _, r := range s.Resources {
 		gv := r.GroupVersion()
-		i, known := at[gv]
-		if !known {
-			i, at[gv] = len(all), len(all)
+		i, ok := indexes[gv]
+		if !ok {
+			i, indexes[gv] = len(all), len(all)
 			all = append(all, groupVersion{GroupVersion: gv})
 		}
 		all[i].resources = append(all[i].resources, r)
