@@ -9,8 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 )
 
-// componentStatuses report the health of the other parts of the control plane, as far as the server can see
-// it.
+// componentStatuses returns the kind of objects that report the health of the other parts of the control plane, as far
+// as the server can see it.
 func componentStatuses() *api.Resource {
 	return api.ComputedOf(api.Resource{
 		Version: "v1", Kind: "ComponentStatus", Plural: "componentstatuses", ShortNames: []string{"cs"},
@@ -39,7 +39,8 @@ func componentStatuses() *api.Resource {
 	})
 }
 
-// bindings assign pods to nodes, as the pods' subresource of that name does. This is the older way.
+// bindings returns the kind of objects that assign pods to nodes. It is the older form of the pods' subresource
+// binding.
 func bindings() *api.Resource {
 	return api.ReviewOf(api.Resource{
 		Version: "v1", Kind: "Binding", Plural: "bindings", Namespaced: true,

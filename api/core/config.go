@@ -130,7 +130,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(s, data)...)
 }
 
-// validateSecretType requires the keys that readers of a secret of a known type expect.
+// validateSecretType requires the keys that readers of a secret of a standard type expect.
 func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	requireKey := func(key string) {

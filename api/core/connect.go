@@ -7,9 +7,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// The options with which clients connect to nodes, pods and services. Admission policies see them.
+// The options of connect requests to nodes, pods and services. Admission policies see them.
 
-// proxyTo is the subresource that proxies requests to a node, a pod or a service.
+// proxyTo returns the subresource that proxies requests to a node, a pod or a service.
 func proxyTo(kind string) api.Subresource {
 	return api.Subresource{Name: "proxy", Version: "v1", Kind: kind, Verbs: []string{"create", "delete", "get", "patch",
 		"update"}, Connect: true, ConnectOptions: proxyOptions}

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestConnect_OptionsAreThoseOfTheQuery(t *testing.T) {
+func TestConnect_OptionsComeFromTheQuery(t *testing.T) {
 	t.Parallel()
 	type m = map[string]any
 	for _, c := range []struct {
@@ -33,8 +33,8 @@ func TestConnect_OptionsAreThoseOfTheQuery(t *testing.T) {
 	}
 }
 
-// A stream whose options are not registered is not admitted.
-func TestConnect_OnlyALogHasNoOptions(t *testing.T) {
+// A stream is not admitted if its options are not registered.
+func TestConnect_OnlyLogsHaveNoOptions(t *testing.T) {
 	t.Parallel()
 	for _, r := range core.Kinds() {
 		for _, sub := range r.AllSubresources() {

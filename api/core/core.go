@@ -1,9 +1,9 @@
-// Package core is the core group, v1: pods, services, nodes, volumes and all that other groups refer to. A
-// registration is in the file of its kind. Longer parts have files of their own: default_pod.go,
-// validate_pod*.go, warn_pod.go.
+// Package core is the core group, v1: pods, services, nodes, volumes and the types that other groups refer to.
+// Registrations are in the files of their kinds. Longer parts have separate files: default_pod.go, validate_pod*.go,
+// warn_pod.go.
 //
-// Groups whose objects embed a pod template, a volume claim or a node selector (apps, batch, storage,
-// resource) use the defaults, validation and warnings that this package exports. It imports no other group.
+// Groups with objects that embed a pod template, a volume claim or a node selector (apps, batch, storage, resource)
+// use the defaults, validation and warnings that this package exports. It imports no other group.
 package core
 
 import (

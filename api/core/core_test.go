@@ -22,7 +22,7 @@ spec:
   - {name: dns, port: 53, protocol: UDP}
 `
 
-func TestService_ValidateRefuses(t *testing.T) {
+func TestService_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "Service", soundService, []kindtest.Case{
 		{"type", []string{"type: NodePort", "type: Best"}, []string{"NotSupported spec.type"}},
@@ -79,7 +79,7 @@ spec:
   - {name: http, port: 80, nodePort: 30080}
 `
 
-func TestService_UpdateFixesWhatABalancerGoesBy(t *testing.T) {
+func TestService_UpdateRejectsLoadBalancerChanges(t *testing.T) {
 	t.Parallel()
 	const family, ip = "ipFamilies: [IPv4]", "clusterIP: 10.96.0.7\n  clusterIPs: [10.96.0.7]"
 	kindtest.Create(t, "Service", balancedService, nil)
@@ -98,7 +98,7 @@ func TestService_UpdateFixesWhatABalancerGoesBy(t *testing.T) {
 	})
 }
 
-func TestService_UpdateKeepsWhatWasAllocated(t *testing.T) {
+func TestService_UpdateKeepsAllocatedValues(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "Service")
 	old := kindtest.Decode(t, r, soundService).(*corev1.Service)
@@ -112,7 +112,7 @@ func TestService_UpdateKeepsWhatWasAllocated(t *testing.T) {
 	require.Zero(t, s.Spec.Ports[0].NodePort, "a cluster IP service has no node ports")
 }
 
-func TestService_NodePortsFollowTheNamesOfPorts(t *testing.T) {
+func TestService_NodePortsFollowPortNames(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "Service")
 	old := kindtest.Decode(t, r,
@@ -135,7 +135,7 @@ func TestService_NodePortsFollowTheNamesOfPorts(t *testing.T) {
 	}
 }
 
-func TestService_AnotherTypeDropsWhatItHasNoUseFor(t *testing.T) {
+func TestService_TypeChangeDropsUnusedFields(t *testing.T) {
 	t.Parallel()
 	const ports, ips = "ports: [{name: http, port: 80, protocol: TCP, targetPort: 80, nodePort: 30080}], ",
 		"clusterIP: 10.96.0.7, clusterIPs: [10.96.0.7], "
@@ -145,8 +145,8 @@ func TestService_AnotherTypeDropsWhatItHasNoUseFor(t *testing.T) {
 	const common = "sessionAffinity: None, internalTrafficPolicy: Cluster, externalName: a.b, "
 	const status = "status: {loadBalancer: {ingress: [{ip: 192.0.2.1, ipMode: VIP}]}}"
 	for name, c := range map[string]struct {
-		from, to, want string // specs
-		left           string // of the status
+		old, new, want string // specs
+		status         string // after the update
 	}{
 		"balancer to external name": {
 			"type: LoadBalancer, " + common + ports + ips + families + balancer, "type: ExternalName, " +
@@ -164,7 +164,7 @@ func TestService_AnotherTypeDropsWhatItHasNoUseFor(t *testing.T) {
 			"type: NodePort, externalTrafficPolicy: Cluster, " + common + ports + ips + families,
 			"type: ExternalName, externalTrafficPolicy: Cluster, " + common + ports + ips + families,
 			"type: ExternalName, " + common + strings.Replace(ports, ", nodePort: 30080", "", 1), status},
-		"what was changed as well stays": {
+		"fields that change as well are kept": {
 			"type: LoadBalancer, " + common + ports + ips + families + balancer,
 			"type: ExternalName, " + common + "ports: [{name: http, port: 80, protocol: TCP, targetPort: 80, " +
 				"nodePort: 30085}], clusterIP: 10.96.0.8, " +
@@ -178,10 +178,10 @@ func TestService_AnotherTypeDropsWhatItHasNoUseFor(t *testing.T) {
 				"allocateLoadBalancerNodePorts: false, loadBalancerClass: example.com/b", ""},
 	} {
 		r := kindtest.Of(t, "Service")
-		old := kindtest.Decode(t, r, "spec: {"+c.from+"}\n"+status).(*corev1.Service)
-		s := kindtest.Decode(t, r, "spec: {"+c.to+"}\n"+status).(*corev1.Service)
+		old := kindtest.Decode(t, r, "spec: {"+c.old+"}\n"+status).(*corev1.Service)
+		s := kindtest.Decode(t, r, "spec: {"+c.new+"}\n"+status).(*corev1.Service)
 		r.PrepareUpdate(s, old)
-		require.Equal(t, kindtest.Decode(t, r, "spec: {"+c.want+"}\n"+c.left), s, name)
+		require.Equal(t, kindtest.Decode(t, r, "spec: {"+c.want+"}\n"+c.status), s, name)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestService_Cells(t *testing.T) {
 	require.Equal(t, "<pending>", cells[3])
 }
 
-func TestConfigMapAndSecret_ValidateRefuses(t *testing.T) {
+func TestConfigMapAndSecret_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const cm = "metadata: {name: a}\nimmutable: true\ndata: {a: b}\nbinaryData: {c: AAAA}\n"
 	kindtest.Create(t, "ConfigMap", cm, []kindtest.Case{
@@ -252,7 +252,7 @@ func TestNamespace_BeginsActiveWithItsLabelAndFinalizer(t *testing.T) {
 	require.False(t, r.Held(old))
 }
 
-func TestNode_ValidateRefuses(t *testing.T) {
+func TestNode_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const node = `
 metadata: {name: node-1, labels: {node-role.kubernetes.io/worker: ""}}
@@ -286,7 +286,7 @@ status:
 		r.Cells(kindtest.Decode(t, r, strings.Replace(node, "spec:", "spec:\n  unschedulable: true", 1)))[:6])
 }
 
-func TestEvent_ValidateRefuses(t *testing.T) {
+func TestEvent_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const event = `
 metadata: {name: e, namespace: default}
@@ -327,7 +327,7 @@ series: {count: 3, lastObservedTime: "2026-01-02T03:04:05.000000Z"}
 	})
 }
 
-func TestReplicationController_TakesSelectorAndLabelsFromItsTemplate(t *testing.T) {
+func TestReplicationController_DefaultsSelectorAndLabelsFromItsTemplate(t *testing.T) {
 	t.Parallel()
 	rc := kindtest.Decode(t, kindtest.Of(t, "ReplicationController"),
 		"spec: {template: {metadata: {labels: {a: b}}, spec: "+

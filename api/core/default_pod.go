@@ -12,8 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// defaultPod sets the defaults of a pod that the template of a workload does not get, and then those of
-// defaultPodSpec.
+// defaultPod sets the defaults that apply to a pod but not to a workload's template, and then calls DefaultPodSpec.
 func defaultPod(p *corev1.Pod) {
 	spec := &p.Spec
 	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
@@ -29,7 +28,7 @@ func defaultPod(p *corev1.Pod) {
 	DefaultPodSpec(spec)
 }
 
-// requestLimits defaults requests to the limits.
+// requestLimits sets missing requests to the limits.
 func requestLimits(r *corev1.ResourceRequirements) {
 	if len(r.Limits) > 0 && r.Requests == nil {
 		r.Requests = make(corev1.ResourceList, len(r.Limits))
@@ -41,8 +40,8 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// requestPodLimits does the same for pod-level resources, where the sum of the containers' requests takes
-// precedence over the pod's limit.
+// requestPodLimits does the same for pod-level resources. The sum of the containers' requests takes precedence over
+// the pod's limit.
 func requestPodLimits(p *corev1.Pod) {
 	r := p.Spec.Resources
 	if r == nil || (len(r.Limits) == 0 && len(r.Requests) == 0) {
@@ -78,7 +77,7 @@ func DefaultPodSpec(spec *corev1.PodSpec) {
 	defaults.Set(&spec.SchedulerName, corev1.DefaultSchedulerName)
 	defaults.SetPtr(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
 	defaults.SetPtr(&spec.SecurityContext, corev1.PodSecurityContext{})
-	// serviceAccount is the older name of serviceAccountName; both are kept equal.
+	// serviceAccount is the older name of serviceAccountName. Both have the same value.
 	defaults.Set(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 
@@ -133,7 +132,7 @@ func defaultContainer(c *corev1.Container) {
 	}
 }
 
-// pullPolicy is Always for an image with the tag "latest", which is also the default tag.
+// pullPolicy returns Always for an image with the tag "latest", which is also the default tag.
 func pullPolicy(image string) corev1.PullPolicy {
 	name, _, digested := strings.Cut(image, "@")
 	tag := ""
@@ -237,7 +236,7 @@ func defaultProjected(p *corev1.ProjectedVolumeSource) {
 	}
 }
 
-// defaultLegacyVolume sets the defaults of volume sources that CSI drivers have long replaced.
+// defaultLegacyVolume sets the defaults of volume sources that CSI drivers have replaced.
 func defaultLegacyVolume(v *corev1.VolumeSource) {
 	switch {
 	case v.ISCSI != nil:

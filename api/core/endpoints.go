@@ -67,38 +67,38 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
+		s, idxPath := &e.Subsets[i], field.NewPath("subsets").Index(i)
 		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
-			errs = append(errs, field.Required(at, "must specify `addresses` or `notReadyAddresses`"))
+			errs = append(errs, field.Required(idxPath, "must specify `addresses` or `notReadyAddresses`"))
 		}
 		for j := range s.Addresses {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, validateSubsetAddress(&s.Addresses[j], at.Child("addresses").Index(j))...)
+			errs = append(errs, validateSubsetAddress(&s.Addresses[j], idxPath.Child("addresses").Index(j))...)
 		}
 		for j := range s.NotReadyAddresses {
 			if field.Enough(errs) {
 				break
 			}
 			errs = append(errs, validateSubsetAddress(&s.NotReadyAddresses[j],
-				at.Child("notReadyAddresses").Index(j))...)
+				idxPath.Child("notReadyAddresses").Index(j))...)
 		}
 		for j, p := range s.Ports {
 			if field.Enough(errs) {
 				break
 			}
-			at := at.Child("ports").Index(j)
+			idxPath := idxPath.Child("ports").Index(j)
 			if p.Name == "" && len(s.Ports) > 1 {
-				errs = append(errs, field.Required(at.Child("name"), ""))
+				errs = append(errs, field.Required(idxPath.Child("name"), ""))
 			} else if p.Name != "" {
-				errs = append(errs, validate.DnsLabel(at.Child("name"), p.Name)...)
+				errs = append(errs, validate.DnsLabel(idxPath.Child("name"), p.Name)...)
 			}
-			errs = append(errs, validate.PortNumber(at.Child("port"), p.Port)...)
-			errs = append(errs, validate.RequiredOneOf(at.Child("protocol"), p.Protocol, corev1.ProtocolSCTP,
+			errs = append(errs, validate.PortNumber(idxPath.Child("port"), p.Port)...)
+			errs = append(errs, validate.RequiredOneOf(idxPath.Child("protocol"), p.Protocol, corev1.ProtocolSCTP,
 				corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 			if p.AppProtocol != nil {
-				errs = append(errs, validate.Complaints(at.Child("appProtocol"), *p.AppProtocol,
+				errs = append(errs, validate.Complaints(idxPath.Child("appProtocol"), *p.AppProtocol,
 					naming.IsQualifiedName(*p.AppProtocol))...)
 			}
 		}

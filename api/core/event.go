@@ -90,8 +90,7 @@ func sourceCell(e *corev1.Event) string {
 	return component + ", " + host
 }
 
-// validateEvent checks little of old events. Events with an eventTime have the stricter rules of the new
-// API.
+// validateEvent checks old events only loosely. Events with an eventTime have the stricter rules of the new API.
 func validateEvent(e *corev1.Event) field.ErrorList {
 	errs := validateEventNamespace(e)
 	if !e.EventTime.IsZero() {
@@ -111,15 +110,15 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 // validateEventNamespace requires an old event to be in the namespace of its object. Events of cluster-wide
 // objects are in default or, if new, in kube-system.
 func validateEventNamespace(e *corev1.Event) field.ErrorList {
-	of, in := e.InvolvedObject.Namespace, e.Namespace
-	fits := of == in || of == "" && in == metav1.NamespaceDefault
+	involved, namespace := e.InvolvedObject.Namespace, e.Namespace
+	fits := involved == namespace || involved == "" && namespace == metav1.NamespaceDefault
 	if !e.EventTime.IsZero() {
-		fits = of != "" || in == metav1.NamespaceDefault || in == metav1.NamespaceSystem
+		fits = involved != "" || namespace == metav1.NamespaceDefault || namespace == metav1.NamespaceSystem
 	}
 	if fits {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), of,
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), involved,
 		"does not match event.namespace")}
 }
 

@@ -37,8 +37,8 @@ func namespaces() *api.Resource {
 			CheckedBy(api.CheckUpdate(validateNamespaceStatus)),
 		Subresources: []api.Subresource{{
 			Name: "finalize", Version: "v1", Kind: "Namespace", Verbs: []string{"update"}, Metadata: api.AllMetadata,
-			Copy: api.Typed2(func(to, from *corev1.Namespace) {
-				to.Spec.Finalizers = slices.Clone(from.Spec.Finalizers)
+			Copy: api.Typed2(func(dst, src *corev1.Namespace) {
+				dst.Spec.Finalizers = slices.Clone(src.Spec.Finalizers)
 			}),
 			Validate: api.CheckUpdate(func(ns, _ *corev1.Namespace) field.ErrorList { return validateNamespace(ns) }),
 		}},
@@ -69,8 +69,8 @@ func labelNamespace(ns *corev1.Namespace) {
 	ns.Labels[corev1.LabelMetadataName] = ns.Name
 }
 
-// prepareNamespace adds the finalizer with which the namespace controller keeps a namespace until it is
-// empty. It sets the label again, because a generated name is known only now.
+// prepareNamespace adds the finalizer that keeps a namespace until the namespace controller has emptied it. It sets
+// the label again, because a generated name is only available now.
 func prepareNamespace(ns *corev1.Namespace) {
 	labelNamespace(ns)
 	if slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
@@ -79,7 +79,7 @@ func prepareNamespace(ns *corev1.Namespace) {
 	ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 }
 
-// keepNamespaceFinalizers leaves spec.finalizers to the subresource finalize.
+// keepNamespaceFinalizers keeps spec.finalizers, which only the subresource finalize may change.
 func keepNamespaceFinalizers(ns, old *corev1.Namespace) {
 	ns.Spec.Finalizers = old.Spec.Finalizers
 }

@@ -30,7 +30,7 @@ func nodes() *api.Resource {
 		ValidateUpdate: api.CheckUpdate(validateNodeUpdate),
 		// A kubelet registers its node together with the status, so a create keeps the status.
 		Status: &api.Status{
-			Copy:     api.Typed2(func(to, from *corev1.Node) { to.Status = *from.Status.DeepCopy() }),
+			Copy:     api.Typed2(func(dst, src *corev1.Node) { dst.Status = *src.Status.DeepCopy() }),
 			Reset:    func(api.Object) {},
 			Metadata: api.AllMetadata,
 			Validate: api.CheckUpdate(validateNodeStatus),
@@ -55,7 +55,7 @@ func nodes() *api.Resource {
 	}
 }
 
-// defaultNode keeps podCIDR and podCIDRs in agreement.
+// defaultNode keeps podCIDR and podCIDRs consistent.
 func defaultNode(n *corev1.Node) {
 	roundResources(n.Status.Capacity)
 	if n.Status.Allocatable == nil && len(n.Status.Capacity) > 0 {
@@ -102,7 +102,7 @@ func nodeStatusCell(n *corev1.Node) string {
 	return status
 }
 
-// nodeRoles are the roles in the labels node-role.kubernetes.io/<role> and kubernetes.io/role=<role>.
+// nodeRoles returns the roles from the labels node-role.kubernetes.io/<role> and kubernetes.io/role=<role>.
 func nodeRoles(n *corev1.Node) []string {
 	var roles []string
 	for key, value := range n.Labels {
@@ -164,14 +164,14 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		t, at := &taints[i], path.Index(i)
-		errs = append(errs, validate.QualifiedName(at.Child("key"), t.Key)...)
+		t, idxPath := &taints[i], path.Index(i)
+		errs = append(errs, validate.QualifiedName(idxPath.Child("key"), t.Key)...)
 		if complaints := naming.IsValidLabelValue(t.Value); len(complaints) > 0 {
-			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(complaints, ";")))
+			errs = append(errs, field.Invalid(idxPath.Child("value"), t.Value, strings.Join(complaints, ";")))
 		}
-		errs = append(errs, taintEffect(t.Effect, at.Child("effect"))...)
+		errs = append(errs, taintEffect(t.Effect, idxPath.Child("effect"))...)
 		if validate.RepeatedBy(&before, taints[:i], taintKey(t), taintKey) {
-			duplicate := field.Duplicate(at, t)
+			duplicate := field.Duplicate(idxPath, t)
 			duplicate.Detail = "taints must be unique by key and effect pair"
 			errs = append(errs, duplicate)
 		}
@@ -179,7 +179,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// taintKey is a taint's identity, as in Taint.MatchTaint.
+// taintKey returns a taint's identity, as in Taint.MatchTaint.
 func taintKey(t *corev1.Taint) [2]string { return [2]string{t.Key, string(t.Effect)} }
 
 func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
@@ -201,8 +201,7 @@ func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
 	return errs
 }
 
-// validateNodeUpdate lets taints and schedulability change. The pod network and the provider ID may be set
-// once.
+// validateNodeUpdate allows changes of taints and schedulability. The pod network and the provider ID may be set once.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	path := field.NewPath("spec")
 	var errs field.ErrorList

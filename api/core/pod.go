@@ -45,9 +45,9 @@ func pods() *api.Resource {
 				New: func() api.Object { return &policyv1.Eviction{} }},
 			{
 				Name: "ephemeralcontainers", Version: "v1", Kind: "Pod", Verbs: []string{"get", "patch", "update"},
-				Copy: api.Typed2(func(to, from *corev1.Pod) {
-					to.Spec.EphemeralContainers = from.Spec.DeepCopy().EphemeralContainers
-					DefaultPodSpec(&to.Spec) // for the new ones
+				Copy: api.Typed2(func(dst, src *corev1.Pod) {
+					dst.Spec.EphemeralContainers = src.Spec.DeepCopy().EphemeralContainers
+					DefaultPodSpec(&dst.Spec) // sets the defaults of new ephemeral containers
 				}),
 				Validate: api.CheckUpdate(validateEphemeralUpdate),
 			},
@@ -84,8 +84,8 @@ func pods() *api.Resource {
 	}
 }
 
-// startPod sets the first status of a new pod: pending, with its quality of service class, and with a
-// condition that holds it from the scheduler while it has scheduling gates.
+// startPod sets the initial status of a new pod: pending, with its quality of service class. If it has scheduling
+// gates, a condition keeps the scheduler from it.
 func startPod(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodPending
 	p.Status.QOSClass = qos.ComputePodQOS(p)
@@ -99,14 +99,14 @@ func startPod(p *corev1.Pod) {
 	}
 }
 
-// podGrace is the grace period of a deleted pod. A pod without a node, and one that has ended, has nothing
-// to stop. A negative period means at once, but by way of the node (1 s).
-func podGrace(obj api.Object, asked *int64) int64 {
+// podGrace returns the grace period of a deleted pod. It is zero for a pod without a node, or one that has ended,
+// since no process has to be stopped. A negative period means immediate deletion, but through the node (1 s).
+func podGrace(obj api.Object, requested *int64) int64 {
 	p := obj.(*corev1.Pod)
 	grace := int64(0)
 	switch {
-	case asked != nil:
-		grace = *asked
+	case requested != nil:
+		grace = *requested
 	case p.Spec.TerminationGracePeriodSeconds != nil:
 		grace = *p.Spec.TerminationGracePeriodSeconds
 	}

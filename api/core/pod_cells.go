@@ -15,7 +15,7 @@ import (
 // nodeUnreachable is the status reason of a pod whose node has stopped responding.
 const nodeUnreachable = "NodeLost"
 
-// podSummary collects the columns about a pod's containers.
+// podSummary collects the columns that describe a pod's containers.
 type podSummary struct {
 	reason       string
 	ready, total int
@@ -44,7 +44,7 @@ func podCells(p *corev1.Pod) []any {
 	}
 }
 
-// podRowConditions mark finished pods, which a client may hide.
+// podRowConditions marks finished pods, which a client may hide.
 func podRowConditions(obj api.Object) []metav1.TableRowCondition {
 	done := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue,
 		Reason: string(obj.(*corev1.Pod).Status.Phase)}
@@ -90,9 +90,8 @@ func summarize(p *corev1.Pod) podSummary {
 	return s
 }
 
-// addInit walks the init containers up to the first unfinished one, and reports whether the pod is still
-// initializing. The restarts of sidecars, which are the only ones that count after initialization, go to
-// ofSidecars.
+// addInit walks the init containers up to the first unfinished one, and reports whether the pod is still initializing.
+// It adds the restarts of sidecars to ofSidecars, since only these count after initialization.
 func (s *podSummary) addInit(p *corev1.Pod, sidecars map[string]bool, ofSidecars *podSummary) bool {
 	for i, c := range p.Status.InitContainerStatuses {
 		s.addRestarts(c)
@@ -139,7 +138,7 @@ func (s *podSummary) addMain(p *corev1.Pod) {
 			s.ready++
 		}
 	}
-	// One container has ended, but another runs or has failed: the pod is not completed.
+	// One container has ended, but another runs or has failed, so the pod is not completed.
 	c := condition(p, corev1.PodReady)
 	switch {
 	case s.reason != "Completed":

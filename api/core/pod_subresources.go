@@ -24,27 +24,27 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 			break
 		}
 		was := &old.Spec.EphemeralContainers[i]
-		at := slices.IndexFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
+		index := slices.IndexFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
 			return c.Name == was.Name
 		})
 		switch {
-		case at < 0:
+		case index < 0:
 			errs = append(errs, field.Forbidden(path, "existing ephemeral containers \""+was.Name+
 				"\" may not be removed\n"))
-		case !equality.Semantic.DeepEqual(was, &p.Spec.EphemeralContainers[at]):
+		case !equality.Semantic.DeepEqual(was, &p.Spec.EphemeralContainers[index]):
 			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be "+
-				"changed\n%v", was.Name, validate.Diff(was, &p.Spec.EphemeralContainers[at]))))
+				"changed\n%v", was.Name, validate.Diff(was, &p.Spec.EphemeralContainers[index]))))
 		}
 	}
 	return errs
 }
 
 // copyResources copies the fields that a resize may change. Containers are matched by name.
-func copyResources(to, from *corev1.Pod) {
-	from = from.DeepCopy()
+func copyResources(dst, src *corev1.Pod) {
+	src = src.DeepCopy()
 	for _, lists := range [][2][]corev1.Container{
-		{to.Spec.Containers, from.Spec.Containers},
-		{to.Spec.InitContainers, from.Spec.InitContainers},
+		{dst.Spec.Containers, src.Spec.Containers},
+		{dst.Spec.InitContainers, src.Spec.InitContainers},
 	} {
 		for i := range lists[0] {
 			for j := range lists[1] {
@@ -55,7 +55,7 @@ func copyResources(to, from *corev1.Pod) {
 			}
 		}
 	}
-	to.Spec.Resources = from.Spec.Resources
+	dst.Spec.Resources = src.Spec.Resources
 }
 
 // validateResize checks a resize of a running pod (KEP-1287): only CPU and memory may change, and the
@@ -96,8 +96,8 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// resized checks the resources of one container. only is the message about the spec if a resource other
-// than CPU and memory has changed.
+// resized checks the resources of one container. only is the message about the spec if a resource other than CPU and
+// memory has changed.
 func resized(c, old *corev1.Container, only string, spec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	is, was := &c.Resources, &old.Resources

@@ -44,7 +44,7 @@ spec:
   - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}
 `
 
-func TestPod_ValidateRefuses(t *testing.T) {
+func TestPod_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "Pod", soundPod, []kindtest.Case{
 		{"no container name", []string{"name: main", "name: ''"}, []string{"Required spec.containers[0].name"}},
@@ -118,7 +118,7 @@ func TestPod_ValidateRefuses(t *testing.T) {
 	})
 }
 
-func TestPod_UpdateAllowsOnlyWhatARunningPodCanFollow(t *testing.T) {
+func TestPod_UpdateAllowsOnlyChangesThatARunningPodSupports(t *testing.T) {
 	t.Parallel()
 	kindtest.Update(t, "Pod", soundPod, []kindtest.Case{
 		{"image", []string{"nginx:1.29", "nginx:1.28"}, nil},
@@ -135,7 +135,7 @@ func TestPod_UpdateAllowsOnlyWhatARunningPodCanFollow(t *testing.T) {
 	})
 }
 
-func TestPod_DefaultsAreThoseOfKubernetes(t *testing.T) {
+func TestPod_DefaultsMatchKubernetes(t *testing.T) {
 	t.Parallel()
 	p := kindtest.Decode(t, kindtest.Of(t, "Pod"), soundPod).(*corev1.Pod)
 	c := p.Spec.Containers[0]
@@ -204,12 +204,12 @@ func TestPod_DeleteGrace(t *testing.T) {
 	}
 	keep := func(*corev1.Pod) {}
 	for name, c := range map[string]struct {
-		pod   *corev1.Pod
-		asked *int64
-		want  int64
+		pod       *corev1.Pod
+		requested *int64
+		want      int64
 	}{
 		"its own":     {running(keep), nil, 30},
-		"asked":       {running(keep), ptr.To[int64](5), 5},
+		"requested":   {running(keep), ptr.To[int64](5), 5},
 		"at once":     {running(keep), ptr.To[int64](0), 0},
 		"negative":    {running(keep), ptr.To[int64](-1), 1},
 		"unscheduled": {running(func(p *corev1.Pod) { p.Spec.NodeName = "" }), nil, 0},
@@ -219,7 +219,7 @@ func TestPod_DeleteGrace(t *testing.T) {
 		"failed":             {running(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), nil, 0},
 		"without any period": {running(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = nil }), nil, 0},
 	} {
-		require.Equal(t, c.want, r.DeleteGrace(c.pod, c.asked), name)
+		require.Equal(t, c.want, r.DeleteGrace(c.pod, c.requested), name)
 	}
 }
 

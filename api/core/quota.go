@@ -68,7 +68,7 @@ func resourceQuotas() *api.Resource {
 	}
 }
 
-// scopeSet is a copy of the scopes in a fixed order, since theirs has no meaning.
+// scopeSet returns a copy of the scopes in a fixed order. The original order has no meaning.
 func scopeSet(scopes []corev1.ResourceQuotaScope) []corev1.ResourceQuotaScope {
 	sorted := slices.Clone(scopes)
 	slices.Sort(sorted)
@@ -82,14 +82,14 @@ func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Key(string(name))
-		errs = append(errs, validateQuotaResourceName(name, at)...)
-		errs = append(errs, ValidateQuantity(name, list[name], at)...)
+		keyPath := path.Key(string(name))
+		errs = append(errs, validateQuotaResourceName(name, keyPath)...)
+		errs = append(errs, ValidateQuantity(name, list[name], keyPath)...)
 	}
 	return errs
 }
 
-// The resources to which a scope can apply: pods, what pods compute with, or claims.
+// The resources that scopes can apply to: pod counts, compute resources of pods, or claims.
 var (
 	podCounts  = []corev1.ResourceName{corev1.ResourcePods}
 	podAmounts = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory,
@@ -98,8 +98,8 @@ var (
 	claimedAmount = []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
 )
 
-// quotaScopes has, for each scope, the resources to which it applies, and whether a selector may only test
-// that it exists.
+// quotaScopes maps each scope to the resources that it applies to. existsOnly means that a selector may only test
+// whether the scope exists.
 var quotaScopes = map[corev1.ResourceQuotaScope]struct {
 	on         []corev1.ResourceName
 	existsOnly bool
@@ -113,11 +113,11 @@ var quotaScopes = map[corev1.ResourceQuotaScope]struct {
 	corev1.ResourceQuotaScopeVolumeAttributesClass:     {claimedAmount, false},
 }
 
-// misplaced counts the standard resources of a quota to which a scope does not apply.
+// misplaced counts the standard resources of a quota that a scope does not apply to.
 func misplaced(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) int {
-	n, known := 0, quotaScopes[scope].on
+	n, resources := 0, quotaScopes[scope].on
 	for name := range hard {
-		if known != nil && standardResources[name].quota && !slices.Contains(known, name) {
+		if resources != nil && standardResources[name].quota && !slices.Contains(resources, name) {
 			n++
 		}
 	}
@@ -133,23 +133,23 @@ func conflicting(scopes []corev1.ResourceQuotaScope) bool {
 func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 	path, spec := field.NewPath("spec"), &q.Spec
 	errs := quantities(spec.Hard, path.Child("hard"))
-	at := path.Child("scopes")
+	scopesPath := path.Child("scopes")
 	for _, s := range spec.Scopes {
 		if field.Enough(errs) {
 			break
 		}
-		if _, known := quotaScopes[s]; !known {
-			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope"))
+		if _, ok := quotaScopes[s]; !ok {
+			errs = append(errs, field.Invalid(scopesPath, spec.Scopes, "unsupported scope"))
 		}
 		for range misplaced(s, spec.Hard) {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope applied to resource"))
+			errs = append(errs, field.Invalid(scopesPath, spec.Scopes, "unsupported scope applied to resource"))
 		}
 	}
 	if conflicting(spec.Scopes) {
-		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
+		errs = append(errs, field.Invalid(scopesPath, spec.Scopes, "conflicting scopes"))
 	}
 	if spec.ScopeSelector != nil {
 		errs = append(errs, validateScopeSelector(spec, path.Child("scopeSelector", "matchExpressions"))...)
@@ -157,7 +157,7 @@ func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 	return errs
 }
 
-func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
+func validateScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	var scopes []corev1.ResourceQuotaScope
 	for _, r := range spec.ScopeSelector.MatchExpressions {
@@ -165,18 +165,18 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field
 			break
 		}
 		scopes = append(scopes, r.ScopeName)
-		scope, known := quotaScopes[r.ScopeName]
-		if !known {
-			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
+		scope, ok := quotaScopes[r.ScopeName]
+		if !ok {
+			errs = append(errs, field.Invalid(path.Child("scopeName"), r.ScopeName, "unsupported scope"))
 		}
 		for range misplaced(r.ScopeName, spec.Hard) {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, field.Invalid(at, spec.ScopeSelector, "unsupported scope applied to resource"))
+			errs = append(errs, field.Invalid(path, spec.ScopeSelector, "unsupported scope applied to resource"))
 		}
 		if scope.existsOnly && r.Operator != corev1.ScopeSelectorOpExists {
-			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator,
+			errs = append(errs, field.Invalid(path.Child("operator"), r.Operator,
 				"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
 					"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "+
 					"or ResourceQuotaScopeCrossNamespacePodAffinity"))
@@ -184,20 +184,20 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field
 		switch r.Operator {
 		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
 			if len(r.Values) == 0 {
-				errs = append(errs, field.Required(at.Child("values"), "must be at least one value when "+
+				errs = append(errs, field.Required(path.Child("values"), "must be at least one value when "+
 					"`operator` is 'In' or 'NotIn' for scope selector"))
 			}
 		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 			if len(r.Values) > 0 {
-				errs = append(errs, field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` "+
+				errs = append(errs, field.Invalid(path.Child("values"), r.Values, "must be no value when `operator` "+
 					"is 'Exist' or 'DoesNotExist' for scope selector"))
 			}
 		default:
-			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+			errs = append(errs, field.Invalid(path.Child("operator"), r.Operator, "not a valid selector operator"))
 		}
 	}
 	if conflicting(scopes) {
-		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
+		errs = append(errs, field.Invalid(path, spec.Scopes, "conflicting scopes"))
 	}
 	return errs
 }
@@ -221,8 +221,8 @@ func limitRanges() *api.Resource {
 	}
 }
 
-// defaultLimitRange derives a container's default limit from the maximum, and its default request from that
-// limit or the minimum.
+// defaultLimitRange sets a container's default limit to the maximum, and its default request to that limit or to the
+// minimum.
 func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
@@ -239,12 +239,12 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// fillResources adds to a list the resources that only the other one has.
-func fillResources(list *corev1.ResourceList, from corev1.ResourceList) {
+// fillResources adds the resources that only the other list has.
+func fillResources(list *corev1.ResourceList, other corev1.ResourceList) {
 	if *list == nil {
 		*list = corev1.ResourceList{}
 	}
-	for name, q := range from {
+	for name, q := range other {
 		if _, ok := (*list)[name]; !ok {
 			(*list)[name] = q.DeepCopy()
 		}

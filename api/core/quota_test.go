@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestLimitRange_ValidateRefuses(t *testing.T) {
+func TestLimitRange_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "LimitRange", "spec: {limits: [{type: Container, max: {cpu: 2}, min: {cpu: 1}}]}",
 		[]kindtest.Case{
@@ -18,7 +18,7 @@ func TestLimitRange_ValidateRefuses(t *testing.T) {
 		})
 }
 
-func TestResourceQuota_ValidateRefuses(t *testing.T) {
+func TestResourceQuota_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "ResourceQuota", "spec: {hard: {pods: 3}, scopes: [BestEffort]}", []kindtest.Case{
 		{"negative", []string{"pods: 3", "pods: -3"}, []string{"Invalid spec.hard[pods]"}},

@@ -8,7 +8,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// References are the fields of the group's types that name other objects. Other groups use these types in their own.
+// References lists the fields of the group's types that contain names of other objects. Other groups embed these
+// types.
 var References = api.NewReferences(map[reflect.Type][]string{
 	reflect.TypeFor[corev1.ObjectReference]():                   {"Name", "Namespace"},
 	reflect.TypeFor[corev1.LocalObjectReference]():              {"Name"},

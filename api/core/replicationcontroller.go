@@ -43,7 +43,7 @@ func replicationControllers() *api.Resource {
 			return append(WarnWorkloadName(r, old), WarnTemplate(r, old, r.Spec.Template)...)
 		}),
 		Fields: []string{"status.replicas"},
-		// As in Kubernetes, the pods of a replication controller stay unless the delete asks otherwise.
+		// As in Kubernetes, the pods of a replication controller are kept unless the delete requests otherwise.
 		DefaultPropagation: metav1.DeletePropagationOrphan,
 
 		Columns: []metav1.TableColumnDefinition{

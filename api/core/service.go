@@ -61,8 +61,7 @@ func services() *api.Resource {
 	}
 }
 
-// external reports whether a service is reached from outside of the cluster, so that externalTrafficPolicy
-// applies.
+// external reports whether a service is reachable from outside of the cluster, so that externalTrafficPolicy applies.
 func external(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer || s.Spec.Type == corev1.ServiceTypeNodePort ||
 		(s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0)
@@ -103,16 +102,16 @@ func defaultService(s *corev1.Service) {
 	}
 }
 
-// normalizeClusterIPs lets a client set clusterIP alone.
+// normalizeClusterIPs copies clusterIP to clusterIPs if a client has set only clusterIP.
 func normalizeClusterIPs(s *corev1.Service) {
 	if s.Spec.ClusterIP != "" && len(s.Spec.ClusterIPs) == 0 {
 		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 	}
 }
 
-// patchClusterIPs keeps clusterIP and clusterIPs in agreement if a client changed only one of them. It
-// keeps an allocated address that the client left out: clients that don't know of the allocation replace
-// services with their user's manifest.
+// patchClusterIPs keeps clusterIP and clusterIPs consistent if a client changed only one of them. It restores an
+// allocated address that the client left out: clients that do not know about the allocation replace services with
+// their user's manifest.
 func patchClusterIPs(s, old *corev1.Service) {
 	sameIP := s.Spec.ClusterIP == old.Spec.ClusterIP
 	sameIPs := slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs)
@@ -146,8 +145,8 @@ func patchClusterIPs(s, old *corev1.Service) {
 	dropUnused(s, old)
 }
 
-// dropUnused clears fields that a service's new type does not use, if the client left them as they were.
-// Fields that the client changed as well are validation's concern.
+// dropUnused clears fields that a service's new type does not use, if the client left them unchanged. Validation
+// handles fields that the client changed as well.
 func dropUnused(s, old *corev1.Service) {
 	is, was := &s.Spec, &old.Spec
 	if needsClusterIP(old) && !needsClusterIP(s) {
@@ -184,8 +183,8 @@ func dropUnused(s, old *corev1.Service) {
 	s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 }
 
-// keepNodePorts keeps the node port of a port of the same name if the client left it out, unless the client
-// gives it to another port.
+// keepNodePorts restores the node port of a port with the same name if the client left it out, unless the client
+// assigns it to another port.
 func keepNodePorts(s, old *corev1.Service) {
 	taken, named := make(map[int32]bool, len(s.Spec.Ports)), make(map[string]int32, len(old.Spec.Ports))
 	for _, p := range s.Spec.Ports {
@@ -202,7 +201,7 @@ func keepNodePorts(s, old *corev1.Service) {
 	}
 }
 
-// repeatsNodePorts reports whether the service had all its node ports before.
+// repeatsNodePorts reports whether the old service had all the node ports of the new one.
 func repeatsNodePorts(s, old *corev1.Service) bool {
 	had := make(map[int32]bool, len(old.Spec.Ports))
 	for _, p := range old.Spec.Ports {

@@ -13,21 +13,21 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// containerChecks is the state of checking a pod's containers one after the other.
+// containerChecks is the state of the checks of a pod's containers, which run one after the other.
 type containerChecks struct {
 	volumes map[string]*corev1.VolumeSource
 	claims  map[string]bool
 	names   map[string]bool
 	// pod is false for a template, which may leave out fields that a pod requires.
 	pod bool
-	// hostUsers is false if the pod has a user namespace of its own.
+	// hostUsers is false if the pod has its own user namespace.
 	hostUsers bool
 	restart   corev1.RestartPolicy
 	// grace is the pod's grace period, which limits a sleep.
 	grace *int64
 }
 
-// container has the checks that main, init and ephemeral containers share.
+// container makes the checks that main, init and ephemeral containers share.
 func (k *containerChecks) container(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	namePath := path.Child("name")
@@ -63,12 +63,12 @@ func (k *containerChecks) container(c *corev1.Container, path *field.Path) field
 func (k *containerChecks) lifecycle(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.Lifecycle != nil {
-		at := path.Child("lifecycle")
+		lifecyclePath := path.Child("lifecycle")
 		if h := c.Lifecycle.PostStart; h != nil {
-			errs = append(errs, validateHandler(handlerOfHook(h), k.grace, at.Child("postStart"))...)
+			errs = append(errs, validateHandler(handlerOfHook(h), k.grace, lifecyclePath.Child("postStart"))...)
 		}
 		if h := c.Lifecycle.PreStop; h != nil {
-			errs = append(errs, validateHandler(handlerOfHook(h), k.grace, at.Child("preStop"))...)
+			errs = append(errs, validateHandler(handlerOfHook(h), k.grace, lifecyclePath.Child("preStop"))...)
 		}
 	}
 	for _, p := range []struct {
@@ -116,27 +116,27 @@ func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) fiel
 		if field.Enough(errs) {
 			break
 		}
-		port, at := &ports[i], path.Index(i)
+		port, idxPath := &ports[i], path.Index(i)
 		if port.Name != "" {
 			if complaints := naming.IsValidPortName(port.Name); len(complaints) > 0 {
-				errs = append(errs, validate.Complaints(at.Child("name"), port.Name, complaints)...)
+				errs = append(errs, validate.Complaints(idxPath.Child("name"), port.Name, complaints)...)
 			} else if names[port.Name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
+				errs = append(errs, field.Duplicate(idxPath.Child("name"), port.Name))
 			}
 			names[port.Name] = true
 		}
 		if port.ContainerPort == 0 {
-			errs = append(errs, field.Required(at.Child("containerPort"), ""))
+			errs = append(errs, field.Required(idxPath.Child("containerPort"), ""))
 		} else {
-			errs = append(errs, validate.PortNumber(at.Child("containerPort"), port.ContainerPort)...)
+			errs = append(errs, validate.PortNumber(idxPath.Child("containerPort"), port.ContainerPort)...)
 		}
 		if port.HostPort != 0 {
-			errs = append(errs, validate.PortNumber(at.Child("hostPort"), port.HostPort)...)
+			errs = append(errs, validate.PortNumber(idxPath.Child("hostPort"), port.HostPort)...)
 		}
 		if port.HostIP != "" {
-			errs = append(errs, validate.IP(at.Child("hostIP"), port.HostIP)...)
+			errs = append(errs, validate.IP(idxPath.Child("hostIP"), port.HostIP)...)
 		}
-		errs = append(errs, validate.RequiredOneOf(at.Child("protocol"), port.Protocol,
+		errs = append(errs, validate.RequiredOneOf(idxPath.Child("protocol"), port.Protocol,
 			corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 	}
 	return errs
@@ -167,7 +167,7 @@ func validateHostPorts(containers []corev1.Container, path *field.Path) field.Er
 	return errs
 }
 
-// mounts checks that mounts and devices name each volume and each path once. As in Kubernetes, the paths of
+// mounts requires mounts and devices to use each volume and each path at most once. As in Kubernetes, the paths of
 // errors about a sub path or a mode lack the index.
 func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -176,15 +176,15 @@ func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.Er
 		if field.Enough(errs) {
 			break
 		}
-		m, at := &c.VolumeMounts[i], path.Index(i)
-		errs = append(errs, validate.Required(at.Child("name"), m.Name)...)
+		m, idxPath := &c.VolumeMounts[i], path.Index(i)
+		errs = append(errs, validate.Required(idxPath.Child("name"), m.Name)...)
 		v := k.volumes[m.Name]
 		if v == nil {
-			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+			errs = append(errs, field.NotFound(idxPath.Child("name"), m.Name))
 		}
-		errs = append(errs, validate.Required(at.Child("mountPath"), m.MountPath)...)
+		errs = append(errs, validate.Required(idxPath.Child("mountPath"), m.MountPath)...)
 		if paths[m.MountPath] {
-			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+			errs = append(errs, field.Invalid(idxPath.Child("mountPath"), m.MountPath, "must be unique"))
 		}
 		paths[m.MountPath] = true
 		for _, d := range c.VolumeDevices {
@@ -192,14 +192,15 @@ func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.Er
 				break
 			}
 			if d.Name == m.Name {
-				errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
+				errs = append(errs,
+					field.Invalid(idxPath.Child("name"), m.Name, "must not already exist in volumeDevices"))
 			}
 			if d.DevicePath == m.MountPath {
-				errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath,
+				errs = append(errs, field.Invalid(idxPath.Child("mountPath"), m.MountPath,
 					"must not already exist as a path in volumeDevices"))
 			}
 		}
-		errs = append(errs, validateSubPaths(m, path, at)...)
+		errs = append(errs, validateSubPaths(m, path, idxPath)...)
 		errs = append(errs, validateMountModes(m, isPrivileged(c), path)...)
 	}
 	return errs
@@ -212,23 +213,24 @@ func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.E
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
-		errs = append(errs, validate.Required(at.Child("name"), d.Name)...)
+		idxPath := path.Index(i)
+		errs = append(errs, validate.Required(idxPath.Child("name"), d.Name)...)
 		if names[d.Name] {
-			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
+			errs = append(errs, field.Invalid(idxPath.Child("name"), d.Name, "must be unique"))
 		}
 		if v := k.volumes[d.Name]; v == nil {
-			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
+			errs = append(errs, field.NotFound(idxPath.Child("name"), d.Name))
 		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "can only use volume source type of "+
+			errs = append(errs, field.Invalid(idxPath.Child("name"), d.Name, "can only use volume source type of "+
 				"PersistentVolumeClaim or Ephemeral for block mode"))
 		}
-		errs = append(errs, validate.Required(at.Child("devicePath"), d.DevicePath)...)
+		errs = append(errs, validate.Required(idxPath.Child("devicePath"), d.DevicePath)...)
 		if paths[d.DevicePath] {
-			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "must be unique"))
+			errs = append(errs, field.Invalid(idxPath.Child("devicePath"), d.DevicePath, "must be unique"))
 		}
-		if len(noBacksteps(at, d.DevicePath)) > 0 {
-			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "can not contain backsteps ('..')"))
+		if len(noBacksteps(idxPath, d.DevicePath)) > 0 {
+			errs = append(errs,
+				field.Invalid(idxPath.Child("devicePath"), d.DevicePath, "can not contain backsteps ('..')"))
 		}
 		names[d.Name], paths[d.DevicePath] = d.Name != "", true
 		for _, m := range c.VolumeMounts {
@@ -236,10 +238,11 @@ func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.E
 				break
 			}
 			if m.Name == d.Name {
-				errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must not already exist in volumeMounts"))
+				errs = append(errs,
+					field.Invalid(idxPath.Child("name"), d.Name, "must not already exist in volumeMounts"))
 			}
 			if m.MountPath == d.DevicePath {
-				errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath,
+				errs = append(errs, field.Invalid(idxPath.Child("devicePath"), d.DevicePath,
 					"must not already exist as a path in volumeMounts"))
 			}
 		}
@@ -247,14 +250,14 @@ func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.E
 	return errs
 }
 
-func validateSubPaths(m *corev1.VolumeMount, path, at *field.Path) field.ErrorList {
+func validateSubPaths(m *corev1.VolumeMount, path, fldPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.SubPath != "" {
 		errs = append(errs, relativePath(path.Child("subPath"), m.SubPath)...)
 	}
 	if m.SubPathExpr != "" {
 		if m.SubPath != "" {
-			errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr,
+			errs = append(errs, field.Invalid(fldPath.Child("subPathExpr"), m.SubPathExpr,
 				"subPathExpr and subPath are mutually exclusive"))
 		}
 		errs = append(errs, relativePath(path.Child("subPathExpr"), m.SubPathExpr)...)
@@ -265,31 +268,32 @@ func validateSubPaths(m *corev1.VolumeMount, path, at *field.Path) field.ErrorLi
 func validateMountModes(m *corev1.VolumeMount, privileged bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if mode := m.MountPropagation; mode != nil {
-		at := path.Child("mountPropagation")
-		errs = append(errs, validate.OneOf(at, *mode,
+		fldPath := path.Child("mountPropagation")
+		errs = append(errs, validate.OneOf(fldPath, *mode,
 			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer,
 			corev1.MountPropagationNone)...)
 		if *mode == corev1.MountPropagationBidirectional && !privileged {
 			errs = append(errs,
-				field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
+				field.Forbidden(fldPath, "Bidirectional mount propagation is available only to privileged containers"))
 		}
 	}
 	mode := m.RecursiveReadOnly
 	if mode == nil {
 		return errs
 	}
-	at := path.Child("recursiveReadOnly")
+	fldPath := path.Child("recursiveReadOnly")
 	if *mode == corev1.RecursiveReadOnlyEnabled || *mode == corev1.RecursiveReadOnlyIfPossible {
 		if !m.ReadOnly {
-			errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
+			errs = append(errs, field.Forbidden(fldPath, "may only be specified when readOnly is true"))
 		}
 		if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
 			errs = append(errs,
-				field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+				field.Forbidden(fldPath, "may only be specified when mountPropagation is None or not specified"))
 		}
 		return errs
 	}
-	return append(errs, validate.OneOf(at, *mode, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled,
+	return append(errs, validate.OneOf(fldPath, *mode, corev1.RecursiveReadOnlyDisabled,
+		corev1.RecursiveReadOnlyEnabled,
 		corev1.RecursiveReadOnlyIfPossible)...)
 }
 
@@ -297,19 +301,19 @@ func isPrivileged(c *corev1.Container) bool {
 	return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
 }
 
-// relativePath checks a path below another one: it may neither be absolute nor contain "..".
-func relativePath(at *field.Path, p string) field.ErrorList {
+// relativePath checks a path below another one: it must not be absolute or contain "..".
+func relativePath(fldPath *field.Path, p string) field.ErrorList {
 	var errs field.ErrorList
 	if path.IsAbs(p) {
-		errs = append(errs, field.Invalid(at, p, "must be a relative path"))
+		errs = append(errs, field.Invalid(fldPath, p, "must be a relative path"))
 	}
-	return append(errs, noBacksteps(at, p)...)
+	return append(errs, noBacksteps(fldPath, p)...)
 }
 
-func noBacksteps(at *field.Path, p string) field.ErrorList {
+func noBacksteps(path *field.Path, p string) field.ErrorList {
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
+			return field.ErrorList{field.Invalid(path, p, "must not contain '..'")}
 		}
 	}
 	return nil

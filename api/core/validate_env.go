@@ -12,11 +12,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// The fields of a pod that the downward API provides as environment variables and as files.
+// The fields of a pod that the downward API provides as environment variables and in files.
 var (
 	envFields = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
 		"spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
-	// shownFields are all known fields; each use supports some of them.
+	// shownFields are all the fields that the downward API provides. Each use supports some of them.
 	shownFields = append([]string{"spec.host", "spec.restartPolicy", "spec.schedulerName", "status.phase"},
 		append(envFields, fileFields...)...)
 	fileFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace",
@@ -32,15 +32,15 @@ func validateEnv(vars []corev1.EnvVar, volumes map[string]*corev1.VolumeSource, 
 		if field.Enough(errs) {
 			break
 		}
-		v, at := &vars[i], path.Index(i)
+		v, idxPath := &vars[i], path.Index(i)
 		if v.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
+			errs = append(errs, field.Required(idxPath.Child("name"), ""))
 		} else {
-			errs = append(errs, validate.Complaints(at.Child("name"), v.Name,
+			errs = append(errs, validate.Complaints(idxPath.Child("name"), v.Name,
 				utilvalidation.IsRelaxedEnvVarName(v.Name))...)
 		}
 		if v.ValueFrom != nil {
-			errs = append(errs, validateEnvSource(v, volumes, at.Child("valueFrom"))...)
+			errs = append(errs, validateEnvSource(v, volumes, idxPath.Child("valueFrom"))...)
 		}
 	}
 	return errs
@@ -116,9 +116,9 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed []string, path *f
 	if ref.APIVersion == "" {
 		return field.ErrorList{field.Required(path.Child("apiVersion"), "")}
 	}
-	at := path.Child("fieldPath")
+	fldPath := path.Child("fieldPath")
 	if ref.FieldPath == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(fldPath, "")}
 	}
 	base, key, subscripted := subscript(ref.FieldPath)
 	switch {
@@ -127,13 +127,13 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed []string, path *f
 	case subscripted && base == "metadata.labels":
 		return validate.Complaints(path, key, naming.IsQualifiedName(key))
 	case subscripted:
-		return field.ErrorList{field.Invalid(at, ref.FieldPath,
+		return field.ErrorList{field.Invalid(fldPath, ref.FieldPath,
 			"error converting fieldPath: field label does not support subscript: "+ref.FieldPath)}
 	case !slices.Contains(shownFields, ref.FieldPath):
-		return field.ErrorList{field.Invalid(at, ref.FieldPath,
+		return field.ErrorList{field.Invalid(fldPath, ref.FieldPath,
 			"error converting fieldPath: field label not supported: "+ref.FieldPath)}
 	}
-	return validate.OneOf(at, ref.FieldPath, allowed...)
+	return validate.OneOf(fldPath, ref.FieldPath, allowed...)
 }
 
 // subscript splits metadata.labels['key'].
@@ -150,16 +150,16 @@ func validateResourceRef(ref *corev1.ResourceFieldSelector, inVolume bool, path 
 	_, kind, _ := strings.Cut(ref.Resource, ".")
 	huge := strings.HasPrefix(ref.Resource, "limits.hugepages-") ||
 		strings.HasPrefix(ref.Resource, "requests.hugepages-")
-	known := huge || slices.Contains(shownResources, ref.Resource)
+	supported := huge || slices.Contains(shownResources, ref.Resource)
 	switch {
 	case inVolume && ref.ContainerName == "":
 		errs = append(errs, field.Required(path.Child("containerName"), ""))
 	case ref.Resource == "":
 		errs = append(errs, field.Required(path.Child("resource"), ""))
-	case !known:
+	case !supported:
 		errs = append(errs, field.NotSupported(path.Child("resource"), ref.Resource, shownResources))
 	}
-	if ref.Divisor.IsZero() || !known {
+	if ref.Divisor.IsZero() || !supported {
 		return errs
 	}
 	allowed, spoken := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}, kind
@@ -185,18 +185,18 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		if field.Enough(errs) {
 			break
 		}
-		at, count := path.Index(i), 0
+		idxPath, count := path.Index(i), 0
 		if s.Prefix != "" {
-			errs = append(errs, validate.Complaints(at.Child("prefix"), s.Prefix,
+			errs = append(errs, validate.Complaints(idxPath.Child("prefix"), s.Prefix,
 				utilvalidation.IsRelaxedEnvVarName(s.Prefix))...)
 		}
 		if s.ConfigMapRef != nil {
 			count++
-			errs = append(errs, nameOf(at.Child("configMapRef", "name"), s.ConfigMapRef.Name)...)
+			errs = append(errs, nameOf(idxPath.Child("configMapRef", "name"), s.ConfigMapRef.Name)...)
 		}
 		if s.SecretRef != nil {
 			count++
-			errs = append(errs, nameOf(at.Child("secretRef", "name"), s.SecretRef.Name)...)
+			errs = append(errs, nameOf(idxPath.Child("secretRef", "name"), s.SecretRef.Name)...)
 		}
 		switch {
 		case count == 0:
@@ -208,7 +208,7 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 	return errs
 }
 
-// nameOf checks a required name of another object, or a prefix of one.
+// nameOf checks a required name of another object, or a prefix of a name.
 func nameOf(path *field.Path, name string) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}

@@ -20,14 +20,14 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		item, at := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
-		errs = append(errs, validateLimitType(item.Type, at.Child("type"))...)
+		item, idxPath := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
+		errs = append(errs, validateLimitType(item.Type, idxPath.Child("type"))...)
 		if types[item.Type] {
-			errs = append(errs, field.Duplicate(at.Child("type"), item.Type))
+			errs = append(errs, field.Duplicate(idxPath.Child("type"), item.Type))
 		}
 		types[item.Type] = true
-		errs = append(errs, validateLimitNames(item, at)...)
-		errs = append(errs, validateLimitBounds(item, at)...)
+		errs = append(errs, validateLimitNames(item, idxPath)...)
+		errs = append(errs, validateLimitBounds(item, idxPath)...)
 	}
 	return errs
 }
@@ -46,7 +46,7 @@ func validateLimitType(t corev1.LimitType, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, t, "must be a standard limit type or fully qualified")}
 }
 
-// validateLimitNames checks which resources are limited. A pod has limits only, and no defaults.
+// validateLimitNames checks the names of the limited resources. A pod has only limits, and no defaults.
 func validateLimitNames(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 	validName := validateAnyResourceName
 	if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
@@ -73,9 +73,9 @@ func validateLimitNames(item *corev1.LimitRangeItem, path *field.Path) field.Err
 		names("defaultRequest", item.DefaultRequest)
 	}
 	if item.Type == corev1.LimitTypePersistentVolumeClaim {
-		_, least := item.Min[corev1.ResourceStorage]
-		_, most := item.Max[corev1.ResourceStorage]
-		if !least && !most {
+		_, hasMin := item.Min[corev1.ResourceStorage]
+		_, hasMax := item.Max[corev1.ResourceStorage]
+		if !hasMin && !hasMax {
 			errs = append(errs, field.Required(path.Child("limits"), "either minimum or maximum storage value is "+
 				"required, but neither was provided"))
 		}
@@ -84,17 +84,16 @@ func validateLimitNames(item *corev1.LimitRangeItem, path *field.Path) field.Err
 	return errs
 }
 
-// limitBound is a pair of lists of which the first must not exceed the second, with the path and the value
-// of Kubernetes' error.
+// limitBound is a pair of lists: low must not exceed high. It also has the path and the value of Kubernetes' error.
 type limitBound struct {
 	low, high   corev1.ResourceList
 	lowIs, than string
-	at          string
+	field       string
 	blames      corev1.ResourceList
 }
 
-// validateLimitBounds requires minimum ≤ default request ≤ default ≤ maximum, and a ratio that the minimum
-// and the maximum allow.
+// validateLimitBounds requires minimum ≤ default request ≤ default ≤ maximum, and a ratio that is possible between the
+// minimum and the maximum.
 func validateLimitBounds(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 	defaults, requests := item.Default, item.DefaultRequest
 	if item.Type == corev1.LimitTypePod {
@@ -115,7 +114,7 @@ func validateLimitBounds(item *corev1.LimitRangeItem, path *field.Path) field.Er
 			}
 			low, high := b.low[name], b.high[name]
 			if _, ok := b.high[name]; ok && low.Cmp(high) > 0 {
-				errs = append(errs, field.Invalid(path.Child(b.at).Key(string(name)), b.blames[name],
+				errs = append(errs, field.Invalid(path.Child(b.field).Key(string(name)), b.blames[name],
 					fmt.Sprintf("%s value %s is greater than %s value %s", b.lowIs, low.String(), b.than,
 						high.String())))
 			}
@@ -147,12 +146,12 @@ func validateRatio(item *corev1.LimitRangeItem, name corev1.ResourceName, path *
 	if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
 		errs = append(errs, field.Invalid(path, ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String())))
 	}
-	least, bounded := item.Min[name]
-	most, boundedAbove := item.Max[name]
+	lower, bounded := item.Min[name]
+	upper, boundedAbove := item.Max[name]
 	if !bounded || !boundedAbove {
 		return errs
 	}
-	room := most.AsApproximateFloat64() / least.AsApproximateFloat64()
+	room := upper.AsApproximateFloat64() / lower.AsApproximateFloat64()
 	if ratio.AsApproximateFloat64() > room && !math.IsNaN(room) {
 		errs = append(errs,
 			field.Invalid(path, ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), room)))

@@ -19,16 +19,16 @@ func validateOS(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.OS == nil {
 		return nil
 	}
-	at := path.Child("os")
+	osPath := path.Child("os")
 	switch spec.OS.Name {
 	case "":
-		return field.ErrorList{field.Required(at.Child("name"), "cannot be empty")}
+		return field.ErrorList{field.Required(osPath.Child("name"), "cannot be empty")}
 	case corev1.Linux:
 		return validateLinux(spec, path)
 	case corev1.Windows:
 		return validateWindows(spec, path)
 	}
-	return validate.OneOf(at, spec.OS.Name, corev1.Linux, corev1.Windows)
+	return validate.OneOf(osPath, spec.OS.Name, corev1.Linux, corev1.Windows)
 }
 
 // eachContainer calls f for all containers, with the name of their list and their index.
@@ -59,7 +59,7 @@ func validateLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// setField is a field's name and whether it has a value.
+// setField is a field's name, and whether the field has a value.
 type setField struct {
 	name string
 	set  bool
@@ -78,17 +78,17 @@ func validateWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		}
 	}
 	if sc := spec.SecurityContext; sc != nil {
-		at := path.Child("securityContext")
-		refuse(at, []setField{{"appArmorProfile", sc.AppArmorProfile != nil},
+		securityContextPath := path.Child("securityContext")
+		refuse(securityContextPath, []setField{{"appArmorProfile", sc.AppArmorProfile != nil},
 			{"seLinuxOptions", sc.SELinuxOptions != nil}})
 		refuse(path, []setField{{"hostUsers", spec.HostUsers != nil}, {"hostPID", spec.HostPID},
 			{"hostIPC", spec.HostIPC}})
-		refuse(at, []setField{
+		refuse(securityContextPath, []setField{
 			{"seccompProfile", sc.SeccompProfile != nil}, {"fsGroup", sc.FSGroup != nil},
 			{"fsGroupChangePolicy", sc.FSGroupChangePolicy != nil}, {"sysctls", len(sc.Sysctls) > 0},
 		})
 		refuse(path, []setField{{"shareProcessNamespace", spec.ShareProcessNamespace != nil}})
-		refuse(at, []setField{
+		refuse(securityContextPath, []setField{
 			{"runAsUser", sc.RunAsUser != nil}, {"runAsGroup", sc.RunAsGroup != nil},
 			{"supplementalGroups", sc.SupplementalGroups != nil},
 			{"supplementalGroupsPolicy", sc.SupplementalGroupsPolicy != nil},
@@ -109,7 +109,7 @@ func validateWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateHostProcess requires that all containers of a Windows pod are host processes, or none.
+// validateHostProcess requires all containers of a Windows pod to be host processes, or none.
 func validateHostProcess(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	hostProcess := func(o *corev1.WindowsSecurityContextOptions) *bool {
 		if o == nil {
@@ -189,13 +189,13 @@ func validateWindowsOptions(o *corev1.WindowsSecurityContextOptions, path *field
 			naming.IsDNS1123Subdomain(*name))...)
 	}
 	if spec := o.GMSACredentialSpec; spec != nil {
-		at := path.Child("gmsaCredentialSpec")
+		fldPath := path.Child("gmsaCredentialSpec")
 		switch {
 		case *spec == "":
-			errs = append(errs, field.Invalid(at, spec, "gmsaCredentialSpec cannot be an empty string"))
+			errs = append(errs, field.Invalid(fldPath, spec, "gmsaCredentialSpec cannot be an empty string"))
 		case len(*spec) > maxSpecKiB<<10:
 			errs = append(errs,
-				field.Invalid(at, spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxSpecKiB)))
+				field.Invalid(fldPath, spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxSpecKiB)))
 		}
 	}
 	if o.RunAsUserName != nil {
@@ -205,7 +205,7 @@ func validateWindowsOptions(o *corev1.WindowsSecurityContextOptions, path *field
 	return errs
 }
 
-// windowsUserComplaints returns what is wrong with a name such as DOMAIN\user.
+// windowsUserComplaints returns the reasons why a name such as DOMAIN\user is invalid.
 func windowsUserComplaints(name string) []string {
 	const maxDomain, maxUser = 256, 104
 	switch {

@@ -15,7 +15,7 @@ import (
 
 type pvSource = corev1.PersistentVolumeSource
 
-// persistentVolumeTypes are in the order in which Kubernetes checks them.
+// persistentVolumeTypes is in the order of Kubernetes' checks.
 var persistentVolumeTypes = []volumeType[pvSource]{
 	source("hostPath", func(v *pvSource) *corev1.HostPathVolumeSource { return v.HostPath }, validateHostPath),
 	source("gcePersistentDisk", func(v *pvSource) *corev1.GCEPersistentDiskVolumeSource {
@@ -63,12 +63,13 @@ func validateGlusterfsPV(g *corev1.GlusterfsPersistentVolumeSource, path *field.
 	errs := append(validate.Required(path.Child("endpoints"), g.EndpointsName),
 		validate.Required(path.Child("path"), g.Path)...)
 	if namespace := g.EndpointsNamespace; namespace != nil {
-		at := path.Child("endpointsNamespace")
+		fldPath := path.Child("endpointsNamespace")
 		if *namespace == "" {
 			return append(errs,
-				field.Invalid(at, *namespace, "if the endpointnamespace is set, it must be a valid namespace name"))
+				field.Invalid(fldPath, *namespace,
+					"if the endpointnamespace is set, it must be a valid namespace name"))
 		}
-		errs = append(errs, validate.DnsLabel(at, *namespace)...)
+		errs = append(errs, validate.DnsLabel(fldPath, *namespace)...)
 	}
 	return errs
 }
@@ -153,12 +154,12 @@ func validateCSIPV(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.
 		if s.ref == nil {
 			continue
 		}
-		at := path.Child(s.name)
-		if errs = append(errs, namedSecret(at, s.ref)...); s.ref.Name != "" {
-			errs = append(errs, validate.DnsSubdomain(at.Child("name"), s.ref.Name)...)
+		fldPath := path.Child(s.name)
+		if errs = append(errs, namedSecret(fldPath, s.ref)...); s.ref.Name != "" {
+			errs = append(errs, validate.DnsSubdomain(fldPath.Child("name"), s.ref.Name)...)
 		}
 		if s.ref.Namespace != "" {
-			errs = append(errs, validate.DnsLabel(at.Child("namespace"), s.ref.Namespace)...)
+			errs = append(errs, validate.DnsLabel(fldPath.Child("namespace"), s.ref.Namespace)...)
 		}
 	}
 	return errs
@@ -185,19 +186,19 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) fi
 }
 
 func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
-	at, spec := field.NewPath("spec"), &v.Spec
+	specPath, spec := field.NewPath("spec"), &v.Spec
 	var errs field.ErrorList
 	if len(spec.AccessModes) == 0 {
-		errs = append(errs, field.Required(at.Child("accessModes"), ""))
+		errs = append(errs, field.Required(specPath.Child("accessModes"), ""))
 	}
-	errs = append(errs, accessModes(spec.AccessModes, at.Child("accessModes"))...)
-	errs = append(errs, validateCapacity(spec.Capacity, at.Child("capacity"))...)
+	errs = append(errs, accessModes(spec.AccessModes, specPath.Child("accessModes"))...)
+	errs = append(errs, validateCapacity(spec.Capacity, specPath.Child("capacity"))...)
 	if p := spec.PersistentVolumeReclaimPolicy; p != "" {
-		errs = append(errs, validate.OneOf(at.Child("persistentVolumeReclaimPolicy"), p,
+		errs = append(errs, validate.OneOf(specPath.Child("persistentVolumeReclaimPolicy"), p,
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle,
 			corev1.PersistentVolumeReclaimRetain)...)
 	}
-	affinity := at.Child("nodeAffinity")
+	affinity := specPath.Child("nodeAffinity")
 	switch a := spec.NodeAffinity; {
 	case a == nil:
 	case a.Required == nil:
@@ -205,26 +206,26 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	default:
 		errs = append(errs, ValidateNodeSelector(a.Required, affinity.Child("required"))...)
 	}
-	errs = append(errs, validateOneSource(persistentVolumeTypes, &spec.PersistentVolumeSource, at)...)
+	errs = append(errs, validateOneSource(persistentVolumeTypes, &spec.PersistentVolumeSource, specPath)...)
 	if spec.Local != nil && spec.NodeAffinity == nil {
 		errs = append(errs, field.Required(affinity, "Local volume requires node affinity"))
 	}
 	if i := spec.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > maxISCSIName {
-		errs = append(errs, field.Invalid(at.Child("iscsi", "targetportal"), i.TargetPortal, isISCSITooLong))
+		errs = append(errs, field.Invalid(specPath.Child("iscsi", "targetportal"), i.TargetPortal, isISCSITooLong))
 	}
 	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" &&
 		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"),
+		errs = append(errs, field.Forbidden(specPath.Child("persistentVolumeReclaimPolicy"),
 			"may not be 'recycle' for a hostPath mount of '/'"))
 	}
 	if class := spec.StorageClassName; class != "" {
-		errs = append(errs, validate.DnsSubdomain(at.Child("storageClassName"), class)...)
+		errs = append(errs, validate.DnsSubdomain(specPath.Child("storageClassName"), class)...)
 	}
 	if mode := spec.VolumeMode; mode != nil {
-		errs = append(errs, validate.OneOf(at.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock,
+		errs = append(errs, validate.OneOf(specPath.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock,
 			corev1.PersistentVolumeFilesystem)...)
 	}
-	return append(errs, validateAttributesClass(spec, at)...)
+	return append(errs, validateAttributesClass(spec, specPath)...)
 }
 
 func validateCapacity(capacity corev1.ResourceList, path *field.Path) field.ErrorList {
@@ -239,27 +240,27 @@ func validateCapacity(capacity corev1.ResourceList, path *field.Path) field.Erro
 		if field.Enough(errs) {
 			break
 		}
-		q, at := capacity[name], path.Key(string(name))
+		q, keyPath := capacity[name], path.Key(string(name))
 		if q.Sign() < 0 {
-			errs = append(errs, field.Invalid(at, q.String(), "must be a valid resource quantity"))
+			errs = append(errs, field.Invalid(keyPath, q.String(), "must be a valid resource quantity"))
 		}
 		if q.Sign() <= 0 {
-			errs = append(errs, field.Invalid(at, q.String(), "must be greater than zero"))
+			errs = append(errs, field.Invalid(keyPath, q.String(), "must be greater than zero"))
 		}
 	}
 	return errs
 }
 
 func validateAttributesClass(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
-	class, at := spec.VolumeAttributesClassName, path.Child("volumeAttributesClassName")
+	class, fldPath := spec.VolumeAttributesClassName, path.Child("volumeAttributesClassName")
 	if class == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	if *class == "" {
-		errs = append(errs, field.Required(at, "an empty string is disallowed"))
+		errs = append(errs, field.Required(fldPath, "an empty string is disallowed"))
 	} else {
-		errs = append(errs, validate.DnsSubdomain(at, *class)...)
+		errs = append(errs, validate.DnsSubdomain(fldPath, *class)...)
 	}
 	if spec.CSI == nil {
 		errs = append(errs,
@@ -319,20 +320,20 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path)
 	return errs
 }
 
-// validateClaimSources checks a claim's data source, for which there are two fields: the newer one may name
-// another namespace.
+// validateClaimSources checks a claim's data source. There are two fields for it; the newer one may name another
+// namespace.
 func validateClaimSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	source, ref := spec.DataSource, spec.DataSourceRef
-	check := func(name, kind, group string, at *field.Path) {
-		errs = append(errs, validate.Required(at.Child("name"), name)...)
-		errs = append(errs, validate.Required(at.Child("kind"), kind)...)
+	check := func(name, kind, group string, fldPath *field.Path) {
+		errs = append(errs, validate.Required(fldPath.Child("name"), name)...)
+		errs = append(errs, validate.Required(fldPath.Child("kind"), kind)...)
 		if group == "" && kind != "PersistentVolumeClaim" {
 			errs = append(errs,
-				field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+				field.Invalid(fldPath, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
 		}
 		if group != "" {
-			errs = append(errs, validate.DnsSubdomain(at.Child("apiGroup"), group)...)
+			errs = append(errs, validate.DnsSubdomain(fldPath.Child("apiGroup"), group)...)
 		}
 	}
 	if source != nil {
@@ -341,11 +342,11 @@ func validateClaimSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pa
 	if ref == nil {
 		return errs
 	}
-	at := path.Child("dataSourceRef")
-	check(ref.Name, ref.Kind, ptr.Deref(ref.APIGroup, ""), at)
+	fldPath := path.Child("dataSourceRef")
+	check(ref.Name, ref.Kind, ptr.Deref(ref.APIGroup, ""), fldPath)
 	namespace := ptr.Deref(ref.Namespace, "")
 	if namespace != "" {
-		errs = append(errs, validate.Complaints(at.Child("namespace"), namespace,
+		errs = append(errs, validate.Complaints(fldPath.Child("namespace"), namespace,
 			naming.NameIsDNSLabel(namespace, false))...)
 	}
 	switch {
@@ -359,8 +360,8 @@ func validateClaimSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pa
 	return errs
 }
 
-// validateClaimUpdate lets a bound claim grow and change its attributes class, and an unbound one be bound
-// and get a storage class. Nothing else may change.
+// validateClaimUpdate lets a bound claim grow and change its attributes class, and lets an unbound claim be bound and
+// get a storage class. It rejects all other changes.
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validate.Unchanged(c.Annotations[corev1.BetaStorageClassAnnotation],
@@ -397,11 +398,11 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if old.Spec.VolumeAttributesClassName == nil {
 		return errs
 	}
-	switch class, at := c.Spec.VolumeAttributesClassName, path.Child("volumeAttributesClassName"); {
+	switch class, fldPath := c.Spec.VolumeAttributesClassName, path.Child("volumeAttributesClassName"); {
 	case class == nil:
-		errs = append(errs, field.Forbidden(at, "update from non-nil value to nil is forbidden"))
+		errs = append(errs, field.Forbidden(fldPath, "update from non-nil value to nil is forbidden"))
 	case *class == "" && *old.Spec.VolumeAttributesClassName != "":
-		errs = append(errs, field.Forbidden(at, "update from non-nil value to an empty string is forbidden"))
+		errs = append(errs, field.Forbidden(fldPath, "update from non-nil value to an empty string is forbidden"))
 	}
 	return errs
 }
@@ -424,30 +425,31 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 				"must be a valid resource quantity"))
 		}
 	}
-	storageOnly := func(name corev1.ResourceName, at *field.Path) field.ErrorList {
-		if bad := validate.Complaints(at, name, naming.IsQualifiedName(string(name))); len(bad) > 0 ||
+	storageOnly := func(name corev1.ResourceName, fldPath *field.Path) field.ErrorList {
+		if bad := validate.Complaints(fldPath, name, naming.IsQualifiedName(string(name))); len(bad) > 0 ||
 			!nativeResource(name) {
 			return bad
 		}
-		return validate.OneOf(at, name, corev1.ResourceStorage)
+		return validate.OneOf(fldPath, name, corev1.ResourceStorage)
 	}
 	for name, status := range c.Status.AllocatedResourceStatuses {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("allocatedResourceStatus")
-		errs = append(errs, storageOnly(name, at)...)
-		errs = append(errs, validate.OneOf(at, status, claimResizes...)...)
+		fldPath := path.Child("allocatedResourceStatus")
+		errs = append(errs, storageOnly(name, fldPath)...)
+		errs = append(errs, validate.OneOf(fldPath, status, claimResizes...)...)
 	}
 	for _, name := range sortedNames(c.Status.AllocatedResources) {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("allocatedResources")
-		if bad := storageOnly(name, at); len(bad) > 0 {
+		fldPath := path.Child("allocatedResources")
+		if bad := storageOnly(name, fldPath); len(bad) > 0 {
 			errs = append(errs, bad...)
 		} else if q := c.Status.AllocatedResources[name]; q.Sign() < 0 {
-			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be a valid resource quantity"))
+			errs = append(errs,
+				field.Invalid(fldPath.Key(string(name)), q.String(), "must be a valid resource quantity"))
 		}
 	}
 	return errs

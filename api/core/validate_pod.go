@@ -44,7 +44,7 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validateNewPod rejects fields that a pod may have only later.
+// validateNewPod rejects fields that a pod may get only after its creation.
 func validateNewPod(p *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
 	var errs field.ErrorList
@@ -58,7 +58,7 @@ func validateNewPod(p *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validatePodAnnotations checks the annotations of a pod or template to which Kubernetes gives a meaning.
+// validatePodAnnotations checks the annotations of a pod or template that have a meaning in Kubernetes.
 func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if len(annotations) == 0 {
 		return nil
@@ -79,16 +79,16 @@ func isDeletionCost(value string) bool {
 	return err == nil && strconv.FormatInt(n, 10) == value
 }
 
-// validateAnnotationUpdate fixes the annotation that marks the mirror of a kubelet's static pod.
+// validateAnnotationUpdate rejects a change of the annotation that marks the mirror of a kubelet's static pod.
 func validateAnnotationUpdate(p, old *corev1.Pod) field.ErrorList {
-	at := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
+	keyPath := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
 	is, has := p.Annotations[corev1.MirrorPodAnnotationKey]
 	was, had := old.Annotations[corev1.MirrorPodAnnotationKey]
 	switch {
 	case had && (!has || is != was):
-		return field.ErrorList{field.Forbidden(at, "may not remove or update mirror pod annotation")}
+		return field.ErrorList{field.Forbidden(keyPath, "may not remove or update mirror pod annotation")}
 	case has && !had:
-		return field.ErrorList{field.Forbidden(at, "may not add mirror pod annotation")}
+		return field.ErrorList{field.Forbidden(keyPath, "may not add mirror pod annotation")}
 	}
 	return nil
 }
@@ -100,8 +100,8 @@ var podUpdatable = strings.Join([]string{
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 }, ",")
 
-// validatePodUpdate allows the few changes that a running pod can follow. It checks the mutable fields one
-// by one and copies them to the new pod; then any remaining difference is an error.
+// validatePodUpdate allows the few changes that a running pod supports. It checks the mutable fields one by one and
+// copies them to the new pod. After that, any remaining difference is an error.
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateAnnotationUpdate(p, old)
@@ -136,7 +136,7 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 		ptr.Deref(rest.TerminationGracePeriodSeconds, 0) == 1 {
 		rest.TerminationGracePeriodSeconds = old.Spec.TerminationGracePeriodSeconds
 	}
-	if len(old.Spec.SchedulingGates) > 0 { // see KEP-3838
+	if len(old.Spec.SchedulingGates) > 0 { // KEP-3838
 		errs = append(errs, validateGatedUpdate(rest, &old.Spec, path)...)
 	}
 	if !equality.Semantic.DeepEqual(rest, &old.Spec) {
@@ -147,25 +147,26 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validateDeadlineUpdate lets the deadline be set or moved closer. later reports that it was to be moved
-// away, after which Kubernetes checks nothing else.
+// validateDeadlineUpdate lets the deadline be set or moved closer. later reports that the update moves it away.
+// Kubernetes makes no further checks then.
 func validateDeadlineUpdate(p, old *corev1.Pod, path *field.Path) (later bool, errs field.ErrorList) {
 	was, is := old.Spec.ActiveDeadlineSeconds, p.Spec.ActiveDeadlineSeconds
-	at := path.Child("activeDeadlineSeconds")
+	fldPath := path.Child("activeDeadlineSeconds")
 	switch {
 	case is != nil && was != nil && *is > *was:
-		return true, field.ErrorList{field.Invalid(at, *is, "must be less than or equal to previous value")}
+		return true, field.ErrorList{field.Invalid(fldPath, *is, "must be less than or equal to previous value")}
 	case is == nil && was != nil:
-		return false, field.ErrorList{field.Invalid(at, is, "must not update from a positive integer to nil value")}
+		return false, field.ErrorList{
+			field.Invalid(fldPath, is, "must not update from a positive integer to nil value")}
 	}
 	return false, nil
 }
 
-// validateTolerationsUpdate lets tolerations be added and their seconds change.
+// validateTolerationsUpdate lets tolerations be added, and their tolerationSeconds change.
 func validateTolerationsUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
-	kept := validate.Members(p.Spec.Tolerations, timelessToleration)
+	present := validate.Members(p.Spec.Tolerations, timelessToleration)
 	for i := range old.Spec.Tolerations {
-		if !kept(timelessToleration(&old.Spec.Tolerations[i])) {
+		if !present(timelessToleration(&old.Spec.Tolerations[i])) {
 			return field.ErrorList{field.Forbidden(path.Child("tolerations"),
 				"existing toleration can not be modified except its tolerationSeconds")}
 		}
@@ -173,12 +174,12 @@ func validateTolerationsUpdate(p, old *corev1.Pod, path *field.Path) field.Error
 	return nil
 }
 
-// timelessToleration is a toleration without its seconds, as Toleration.MatchToleration compares it.
+// timelessToleration returns a toleration without its seconds, as Toleration.MatchToleration compares it.
 func timelessToleration(t *corev1.Toleration) corev1.Toleration {
 	return corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}
 }
 
-// TolerationKey is a toleration's identity, including its seconds.
+// TolerationKey returns a toleration's identity, including its seconds.
 func TolerationKey(t *corev1.Toleration) any {
 	if t.TolerationSeconds == nil {
 		return timelessToleration(t)
@@ -189,12 +190,12 @@ func TolerationKey(t *corev1.Toleration) any {
 // validateGatesUpdate lets scheduling gates be removed.
 func validateGatesUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	known := validate.Members(old.Spec.SchedulingGates, func(g *corev1.PodSchedulingGate) string { return g.Name })
+	existing := validate.Members(old.Spec.SchedulingGates, func(g *corev1.PodSchedulingGate) string { return g.Name })
 	for i, gate := range p.Spec.SchedulingGates {
 		if field.Enough(errs) {
 			break
 		}
-		if !known(gate.Name) {
+		if !existing(gate.Name) {
 			errs = append(errs, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"),
 				"only deletion is allowed, but found new scheduling gate '"+gate.Name+"'"))
 		}
@@ -202,8 +203,8 @@ func validateGatesUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateGatedUpdate lets a pod with scheduling gates narrow its node selection (KEP-3838), and copies
-// into rest the fields that may have changed.
+// validateGatedUpdate lets a pod with scheduling gates narrow its node selection (KEP-3838), and sets the fields of
+// rest that may change to their old values.
 func validateGatedUpdate(rest, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key, value := range old.NodeSelector {
@@ -244,9 +245,9 @@ func validateGatedAffinity(rest, old *corev1.PodSpec, path *field.Path) field.Er
 	if is != nil && is.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		terms = is.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	}
-	at := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+	fldPath := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 	if len(oldTerms) > 0 && len(oldTerms) != len(terms) {
-		return field.ErrorList{field.Invalid(at, terms,
+		return field.ErrorList{field.Invalid(fldPath, terms,
 			"no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
 	}
 	var errs field.ErrorList
@@ -256,14 +257,13 @@ func validateGatedAffinity(rest, old *corev1.PodSpec, path *field.Path) field.Er
 		}
 		if !extendsTerm(&terms[i], &oldTerms[i]) {
 			errs = append(errs,
-				field.Invalid(at.Index(i), terms[i], "only additions are allowed (no mutations or deletions)"))
+				field.Invalid(fldPath.Index(i), terms[i], "only additions are allowed (no mutations or deletions)"))
 		}
 	}
 	return errs
 }
 
-// extendsTerm reports whether a term only adds requirements. An empty term selects nothing, and must stay
-// empty.
+// extendsTerm reports whether a term only adds requirements. An empty term selects no node, and must stay empty.
 func extendsTerm(term, old *corev1.NodeSelectorTerm) bool {
 	if len(old.MatchExpressions)+len(old.MatchFields) == 0 {
 		return len(term.MatchExpressions)+len(term.MatchFields) == 0

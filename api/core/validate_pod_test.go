@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// barePod is a minimal pod with places at which each test inserts an error.
+// barePod is a minimal pod. Each test inserts an error at a certain place.
 const barePod = `
 metadata: {name: web, namespace: default}
 spec:
@@ -21,13 +21,13 @@ spec:
     persistentVolumeClaim: {claimName: c}
 `
 
-// inSpec and the functions below add YAML to the pod's spec, to its container, or in place of its first
-// volume's source.
+// inSpec and the functions below add YAML to the pod's spec or to its container, or replace the source of its first
+// volume.
 func inSpec(yaml string) []string      { return []string{"spec:\n", "spec:\n  " + yaml + "\n"} }
 func inContainer(yaml string) []string { return []string{"image: nginx", "image: nginx\n    " + yaml} }
 func asVolume(yaml string) []string    { return []string{"emptyDir: {}", yaml} }
 
-func TestPod_ContainersAreRefusedAsKubernetesRefusesThem(t *testing.T) {
+func TestPod_ContainerErrorsMatchKubernetes(t *testing.T) {
 	t.Parallel()
 	const c = "spec.containers[0]."
 	kindtest.Create(t, "Pod", barePod, []kindtest.Case{
@@ -103,7 +103,7 @@ func TestPod_ContainersAreRefusedAsKubernetesRefusesThem(t *testing.T) {
 	})
 }
 
-func TestPod_VolumesAreRefusedAsKubernetesRefusesThem(t *testing.T) {
+func TestPod_VolumeErrorsMatchKubernetes(t *testing.T) {
 	t.Parallel()
 	const v = "spec.volumes[0]."
 	kindtest.Create(t, "Pod", barePod, []kindtest.Case{
@@ -160,7 +160,7 @@ func TestPod_VolumesAreRefusedAsKubernetesRefusesThem(t *testing.T) {
 	})
 }
 
-func TestPod_ItsSpecIsRefusedAsKubernetesRefusesIt(t *testing.T) {
+func TestPod_SpecErrorsMatchKubernetes(t *testing.T) {
 	t.Parallel()
 	const affinity = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]."
 	kindtest.Create(t, "Pod", barePod, []kindtest.Case{
@@ -224,7 +224,7 @@ func TestPod_ItsSpecIsRefusedAsKubernetesRefusesIt(t *testing.T) {
 	})
 }
 
-func TestPod_ATemplateMayLeaveToThePodWhatThePodNeeds(t *testing.T) {
+func TestPod_TemplateMayOmitFieldsThatAPodRequires(t *testing.T) {
 	t.Parallel()
 	const sound = `
 metadata: {name: web, namespace: default}
@@ -269,7 +269,7 @@ spec:
 	})
 }
 
-func TestPod_CertificateProjectionRefuses(t *testing.T) {
+func TestPod_CertificateProjectionRejects(t *testing.T) {
 	t.Parallel()
 	const pod = `
 metadata: {name: p, namespace: n}
@@ -277,17 +277,17 @@ spec:
   containers: [{name: c, image: i}]
   volumes: [{name: v, projected: {sources: [{podCertificate: {signerName: example.com/signer, keyType: ED25519, credentialBundlePath: c.pem}}]}}]
 `
-	const at = "spec.volumes[0].projected.sources[0].podCertificate"
+	const path = "spec.volumes[0].projected.sources[0].podCertificate"
 	kindtest.Create(t, "Pod", pod, []kindtest.Case{
-		{"signer", []string{"example.com/signer", "example"}, []string{"Invalid " + at + ".signerName"}},
-		{"key", []string{"ED25519", "RSA2048"}, []string{"NotSupported " + at + ".keyType"}},
-		{"no files", []string{", credentialBundlePath: c.pem", ""}, []string{"Required " + at}},
+		{"signer", []string{"example.com/signer", "example"}, []string{"Invalid " + path + ".signerName"}},
+		{"key", []string{"ED25519", "RSA2048"}, []string{"NotSupported " + path + ".keyType"}},
+		{"no files", []string{", credentialBundlePath: c.pem", ""}, []string{"Required " + path}},
 		{"one file twice", []string{"credentialBundlePath: c.pem", "keyPath: c.pem, certificateChainPath: c.pem"},
 			[]string{"Invalid " + "spec.volumes[0].projected"}},
-		{"file", []string{"c.pem", "/c.pem"}, []string{"Invalid " + at + ".credentialBundlePath"}},
+		{"file", []string{"c.pem", "/c.pem"}, []string{"Invalid " + path + ".credentialBundlePath"}},
 		{"short", []string{"ED25519", "ED25519, maxExpirationSeconds: 60"},
-			[]string{"Invalid " + at + ".maxExpirationSeconds"}},
+			[]string{"Invalid " + path + ".maxExpirationSeconds"}},
 		{"notes", []string{"ED25519", "ED25519, userAnnotations: {a: b}"},
-			[]string{"Invalid " + at + ".userAnnotations"}},
+			[]string{"Invalid " + path + ".userAnnotations"}},
 	})
 }

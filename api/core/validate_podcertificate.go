@@ -10,7 +10,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// How long a pod's certificate may be requested for, in seconds. Kubernetes' own signers issue for a day at most.
+// The limits of the requested lifetime of a pod's certificate, in seconds. Kubernetes' own signers issue for at most a
+// day.
 const (
 	hourOfSeconds   = 60 * 60
 	dayOfSeconds    = 24 * hourOfSeconds
@@ -19,8 +20,8 @@ const (
 	ownSignerDomain = "kubernetes.io/"
 )
 
-// ValidatePodCertificateLife checks the requested life of a certificate, in seconds. It has a default, so
-// it must be set.
+// ValidatePodCertificateLife checks the requested lifetime of a certificate, in seconds. It must be set, since it has
+// a default.
 func ValidatePodCertificateLife(seconds *int32, signer string, path *field.Path) field.ErrorList {
 	longest := int32(maxPodCertLife)
 	if strings.HasPrefix(signer, ownSignerDomain) {

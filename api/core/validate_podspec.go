@@ -51,8 +51,8 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) fie
 	return append(errs, validateOS(spec, path)...)
 }
 
-// validateHostNetworkPorts requires a host port if the pod shares the node's network. A template may leave
-// it out, since it is defaulted in the pod.
+// validateHostNetworkPorts requires host ports if the pod shares the node's network. A template may omit them, since
+// they are defaulted in the pod.
 func validateHostNetworkPorts(spec *corev1.PodSpec, pod bool, path *field.Path) field.ErrorList {
 	if !spec.HostNetwork {
 		return nil
@@ -85,25 +85,25 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 		if field.Enough(errs) {
 			break
 		}
-		c, at := &spec.Containers[i], path.Child("containers").Index(i)
-		errs = append(errs, checks.container(c, at)...)
-		errs = append(errs, checks.lifecycle(c, at)...)
-		errs = append(errs, validateContainerRestart(c, at)...)
+		c, idxPath := &spec.Containers[i], path.Child("containers").Index(i)
+		errs = append(errs, checks.container(c, idxPath)...)
+		errs = append(errs, checks.lifecycle(c, idxPath)...)
+		errs = append(errs, validateContainerRestart(c, idxPath)...)
 	}
 	errs = append(errs, validateHostPorts(spec.Containers, path.Child("containers"))...)
 	for i := range spec.InitContainers {
 		if field.Enough(errs) {
 			break
 		}
-		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
-		errs = append(errs, checks.container(c, at)...)
+		c, idxPath := &spec.InitContainers[i], path.Child("initContainers").Index(i)
+		errs = append(errs, checks.container(c, idxPath)...)
 		errs = append(errs, validateHostPorts(spec.InitContainers[i:i+1], path.Child("initContainers"))...)
 		if isSidecar(c) {
-			errs = append(errs, checks.lifecycle(c, at)...)
+			errs = append(errs, checks.lifecycle(c, idxPath)...)
 		} else {
-			errs = append(errs, checks.noLifecycle(c, at)...)
+			errs = append(errs, checks.noLifecycle(c, idxPath)...)
 		}
-		errs = append(errs, validateContainerRestart(c, at)...)
+		errs = append(errs, validateContainerRestart(c, idxPath)...)
 	}
 	for i := range spec.EphemeralContainers {
 		if field.Enough(errs) {
@@ -115,8 +115,8 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 	return errs
 }
 
-// ephemeral checks a container that was added to a running pod for debugging: it has no ports, probes,
-// hooks or resources of its own.
+// ephemeral checks a container that was added to a running pod for debugging. It has no ports, probes, hooks or
+// resources.
 func (k *containerChecks) ephemeral(c *corev1.Container, spec *corev1.PodSpec, i int,
 	path *field.Path) field.ErrorList {
 	errs := k.container(c, path)
@@ -141,12 +141,12 @@ func (k *containerChecks) ephemeral(c *corev1.Container, spec *corev1.PodSpec, i
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("volumeMounts").Index(i)
+		idxPath := path.Child("volumeMounts").Index(i)
 		if m.SubPath != "" {
-			errs = append(errs, field.Forbidden(at.Child("subPath"), why))
+			errs = append(errs, field.Forbidden(idxPath.Child("subPath"), why))
 		}
 		if m.SubPathExpr != "" {
-			errs = append(errs, field.Forbidden(at.Child("subPathExpr"), why))
+			errs = append(errs, field.Forbidden(idxPath.Child("subPathExpr"), why))
 		}
 	}
 	return errs
@@ -182,17 +182,17 @@ func validateContainerRestart(c *corev1.Container, path *field.Path) field.Error
 		if field.Enough(errs) {
 			break
 		}
-		at := rules.Index(i)
-		errs = append(errs, validate.RequiredOneOf(at.Child("action"), r.Action,
+		idxPath := rules.Index(i)
+		errs = append(errs, validate.RequiredOneOf(idxPath.Child("action"), r.Action,
 			corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if r.ExitCodes == nil {
-			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
+			errs = append(errs, field.Required(idxPath.Child("exitCodes"), "must be specified"))
 			continue
 		}
-		errs = append(errs, validate.RequiredOneOf(at.Child("exitCodes", "operator"), r.ExitCodes.Operator,
+		errs = append(errs, validate.RequiredOneOf(idxPath.Child("exitCodes", "operator"), r.ExitCodes.Operator,
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 		if len(r.ExitCodes.Values) > 255 {
-			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), len(r.ExitCodes.Values), 255))
+			errs = append(errs, field.TooMany(idxPath.Child("exitCodes", "values"), len(r.ExitCodes.Values), 255))
 		}
 	}
 	return errs
@@ -218,7 +218,7 @@ func validatePodPolicies(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validatePodNames checks the names of other objects and the pod's names on the network.
+// validatePodNames checks the names of other objects and the pod's names in the network.
 func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	name := func(child, value string, check func(string) []string) {
@@ -238,30 +238,30 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, validate.DnsSubdomain(path.Child("runtimeClassName"), *spec.RuntimeClassName)...)
 	}
 	if override := spec.HostnameOverride; override != nil {
-		at := path.Child("hostnameOverride")
-		errs = append(errs, validate.DnsSubdomain(at, *override)...)
+		fldPath := path.Child("hostnameOverride")
+		errs = append(errs, validate.DnsSubdomain(fldPath, *override)...)
 		if len(*override) > 64 {
-			errs = append(errs, field.TooLong(at, *override, 64))
+			errs = append(errs, field.TooLong(fldPath, *override, 64))
 		}
 		if ptr.Deref(spec.SetHostnameAsFQDN, false) {
 			errs = append(errs, field.Forbidden(path.Child("setHostnameAsFQDN"),
 				"cannot be set when `hostnameOverride` is set"))
 		}
 		if spec.HostNetwork {
-			errs = append(errs, field.Forbidden(at, "cannot be set when `hostNetwork` is true"))
+			errs = append(errs, field.Forbidden(fldPath, "cannot be set when `hostNetwork` is true"))
 		}
 	}
 	for i, alias := range spec.HostAliases {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("hostAliases").Index(i)
-		errs = append(errs, validate.IP(at.Child("ip"), alias.IP)...)
+		fldPath := path.Child("hostAliases").Index(i)
+		errs = append(errs, validate.IP(fldPath.Child("ip"), alias.IP)...)
 		for j, host := range alias.Hostnames {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, validate.DnsSubdomain(at.Child("hostnames").Index(j), host)...)
+			errs = append(errs, validate.DnsSubdomain(fldPath.Child("hostnames").Index(j), host)...)
 		}
 	}
 	for i, gate := range spec.ReadinessGates {
@@ -276,10 +276,10 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("schedulingGates").Index(i)
-		errs = append(errs, validate.QualifiedName(at, gate.Name)...)
+		fldPath := path.Child("schedulingGates").Index(i)
+		errs = append(errs, validate.QualifiedName(fldPath, gate.Name)...)
 		if gates[gate.Name] {
-			errs = append(errs, field.Duplicate(at, gate.Name))
+			errs = append(errs, field.Duplicate(fldPath, gate.Name))
 		}
 		gates[gate.Name] = true
 	}
@@ -288,14 +288,15 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 
 func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	config, at := spec.DNSConfig, path.Child("dnsConfig")
+	config, fldPath := spec.DNSConfig, path.Child("dnsConfig")
 	if spec.DNSPolicy == corev1.DNSNone {
 		if config == nil {
-			return field.ErrorList{field.Required(at, "must provide `dnsConfig` when `dnsPolicy` is None")}
+			return field.ErrorList{field.Required(fldPath, "must provide `dnsConfig` when `dnsPolicy` is None")}
 		}
 		if len(config.Nameservers) == 0 {
-			errs = append(errs, field.Required(at.Child("nameservers"), "must provide at least one DNS nameserver "+
-				"when `dnsPolicy` is None"))
+			errs = append(errs, field.Required(fldPath.Child("nameservers"),
+				"must provide at least one DNS nameserver "+
+					"when `dnsPolicy` is None"))
 		}
 	}
 	if config == nil || len(errs) > 0 {
@@ -303,21 +304,21 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	const maxNameservers, maxSearches, maxSearchChars = 3, 32, 2048
 	if n := len(config.Nameservers); n > maxNameservers {
-		errs = append(errs, field.Invalid(at.Child("nameservers"), config.Nameservers,
+		errs = append(errs, field.Invalid(fldPath.Child("nameservers"), config.Nameservers,
 			"must not have more than 3 nameservers"))
 	}
 	for i, ns := range config.Nameservers {
 		if field.Enough(errs) {
 			break
 		}
-		errs = append(errs, validate.IP(at.Child("nameservers").Index(i), ns)...)
+		errs = append(errs, validate.IP(fldPath.Child("nameservers").Index(i), ns)...)
 	}
 	if len(config.Searches) > maxSearches {
-		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches,
+		errs = append(errs, field.Invalid(fldPath.Child("searches"), config.Searches,
 			"must not have more than 32 search paths"))
 	}
 	if len(strings.Join(config.Searches, " ")) > maxSearchChars {
-		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches,
+		errs = append(errs, field.Invalid(fldPath.Child("searches"), config.Searches,
 			"must not have more than 2048 characters (including spaces) in the search list"))
 	}
 	for i, search := range config.Searches {
@@ -328,7 +329,7 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			continue
 		}
 		search = strings.TrimSuffix(search, ".")
-		errs = append(errs, validate.Complaints(at.Child("searches").Index(i), search,
+		errs = append(errs, validate.Complaints(fldPath.Child("searches").Index(i), search,
 			utilvalidation.IsDNS1123SubdomainWithUnderscore(search))...)
 	}
 	for i, option := range config.Options {
@@ -336,7 +337,7 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			break
 		}
 		if option.Name == "" {
-			errs = append(errs, field.Required(at.Child("options").Index(i), "must not be empty"))
+			errs = append(errs, field.Required(fldPath.Child("options").Index(i), "must not be empty"))
 		}
 	}
 	return errs
@@ -350,37 +351,37 @@ func validateResourceClaimsOf(spec *corev1.PodSpec, path *field.Path) field.Erro
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		switch {
 		case c.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
+			errs = append(errs, field.Required(idxPath.Child("name"), ""))
 		case seen[c.Name]:
-			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+			errs = append(errs, field.Duplicate(idxPath.Child("name"), c.Name))
 		default:
-			errs = append(errs, validate.DnsLabel(at.Child("name"), c.Name)...)
+			errs = append(errs, validate.DnsLabel(idxPath.Child("name"), c.Name)...)
 		}
 		seen[c.Name] = true
 		switch {
 		case c.ResourceClaimName == nil && c.ResourceClaimTemplateName == nil:
 			errs = append(errs,
-				field.Invalid(at, c, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+				field.Invalid(idxPath, c, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		case c.ResourceClaimName != nil && c.ResourceClaimTemplateName != nil:
-			errs = append(errs, field.Invalid(at, c, "at most one of `resourceClaimName` or "+
+			errs = append(errs, field.Invalid(idxPath, c, "at most one of `resourceClaimName` or "+
 				"`resourceClaimTemplateName` may be specified"))
 		}
 		if c.ResourceClaimName != nil {
-			errs = append(errs, validate.DnsSubdomain(at.Child("resourceClaimName"), *c.ResourceClaimName)...)
+			errs = append(errs, validate.DnsSubdomain(idxPath.Child("resourceClaimName"), *c.ResourceClaimName)...)
 		}
 		if c.ResourceClaimTemplateName != nil {
-			errs = append(errs, validate.DnsSubdomain(at.Child("resourceClaimTemplateName"),
+			errs = append(errs, validate.DnsSubdomain(idxPath.Child("resourceClaimTemplateName"),
 				*c.ResourceClaimTemplateName)...)
 		}
 	}
 	return errs
 }
 
-// validatePodResources checks pod-level resources (KEP-2837): requests cover the sum of the containers'
-// requests, and no container's limit exceeds the pod's.
+// validatePodResources checks pod-level resources (KEP-2837): the requests must cover the sum of the containers'
+// requests, and no container's limit may exceed the pod's.
 func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateOverhead(spec.Overhead, path.Child("overhead"))
 	r, path := spec.Resources, path.Child("resources")

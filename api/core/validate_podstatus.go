@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// validatePodStatus checks the report of a kubelet or of the scheduler.
+// validatePodStatus checks a status from a kubelet or the scheduler.
 func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("status")
 	errs := validateAnnotationUpdate(p, old)
@@ -43,8 +43,8 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	return append(errs, validateContainerUsers(p, path)...)
 }
 
-// validatePodConditions checks the types of conditions that are not Kubernetes' own. As in Kubernetes, the
-// path begins with metadata.
+// validatePodConditions checks the types of conditions other than Kubernetes' own. As in Kubernetes, the path begins
+// with metadata.
 func validatePodConditions(conditions []corev1.PodCondition, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range conditions {
@@ -60,8 +60,8 @@ func validatePodConditions(conditions []corev1.PodCondition, path *field.Path) f
 	return errs
 }
 
-// onePerFamily requires valid addresses, at most one of IPv4 and one of IPv6. value is the list as the
-// object has it.
+// onePerFamily requires valid addresses, and at most one per IP family. value is the list in the form of the object,
+// for errors.
 func onePerFamily(ips []string, value any, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	v6 := 0
@@ -89,8 +89,8 @@ func onePerFamily(ips []string, value any, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateStateTransitions rejects the restart of a container that has ended for good. Ephemeral containers
-// are never restarted.
+// validateStateTransitions rejects the restart of a container that has ended permanently. Ephemeral containers are
+// never restarted.
 func validateStateTransitions(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	errs := ended(p.Status.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses,
 		path.Child("ephemeralContainerStatuses"),
@@ -164,16 +164,17 @@ func validateClaimStatuses(p *corev1.Pod, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i).Child("name")
+		namePath := path.Index(i).Child("name")
 		if !claims(s.Name) {
-			errs = append(errs, field.Invalid(at, s.Name, "must match the name of an entry in `spec.resourceClaims`"))
+			errs = append(errs,
+				field.Invalid(namePath, s.Name, "must match the name of an entry in `spec.resourceClaims`"))
 		}
 		if names[s.Name] {
-			errs = append(errs, field.Duplicate(at, s.Name))
+			errs = append(errs, field.Duplicate(namePath, s.Name))
 		}
 		names[s.Name] = true
 		if s.ResourceClaimName != nil {
-			errs = append(errs, validate.DnsSubdomain(at, *s.ResourceClaimName)...)
+			errs = append(errs, validate.DnsSubdomain(namePath, *s.ResourceClaimName)...)
 		}
 	}
 	return errs
@@ -191,20 +192,20 @@ func validateContainerUsers(p *corev1.Pod, path *field.Path) field.ErrorList {
 			if statuses[i].User == nil || statuses[i].User.Linux == nil {
 				continue
 			}
-			user, at := statuses[i].User.Linux, path.Index(i).Child("linux")
+			user, linuxPath := statuses[i].User.Linux, path.Index(i).Child("linux")
 			if windows {
-				errs = append(errs, field.Forbidden(at, "cannot be set for a windows pod"))
+				errs = append(errs, field.Forbidden(linuxPath, "cannot be set for a windows pod"))
 				continue
 			}
-			errs = append(errs, validate.Complaints(at.Child("uid"), user.UID,
+			errs = append(errs, validate.Complaints(linuxPath.Child("uid"), user.UID,
 				utilvalidation.IsValidUserID(user.UID))...)
-			errs = append(errs, validate.Complaints(at.Child("gid"), user.GID,
+			errs = append(errs, validate.Complaints(linuxPath.Child("gid"), user.GID,
 				utilvalidation.IsValidGroupID(user.GID))...)
 			for g, group := range user.SupplementalGroups {
 				if field.Enough(errs) {
 					break
 				}
-				errs = append(errs, validate.Complaints(at.Child("supplementalGroups").Index(g), group,
+				errs = append(errs, validate.Complaints(linuxPath.Child("supplementalGroups").Index(g), group,
 					utilvalidation.IsValidGroupID(group))...)
 			}
 		}

@@ -47,34 +47,36 @@ func validateProbe(p *corev1.Probe, path *field.Path) field.ErrorList {
 func validateHandler(h handler, grace *int64, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	actions := 0
-	action := func(set bool, name string, check func(at *field.Path) field.ErrorList) {
+	action := func(set bool, name string, check func(fldPath *field.Path) field.ErrorList) {
 		if !set {
 			return
 		}
 		actions++
-		at := path.Child(name)
+		fldPath := path.Child(name)
 		if actions > 1 {
-			errs = append(errs, field.Forbidden(at, "may not specify more than 1 handler type"))
+			errs = append(errs, field.Forbidden(fldPath, "may not specify more than 1 handler type"))
 			return
 		}
-		errs = append(errs, check(at)...)
+		errs = append(errs, check(fldPath)...)
 	}
-	action(h.exec != nil, "exec", func(at *field.Path) field.ErrorList {
+	action(h.exec != nil, "exec", func(fldPath *field.Path) field.ErrorList {
 		if len(h.exec.Command) == 0 {
-			return field.ErrorList{field.Required(at.Child("command"), "")}
+			return field.ErrorList{field.Required(fldPath.Child("command"), "")}
 		}
 		return nil
 	})
-	action(h.http != nil, "httpGet", func(at *field.Path) field.ErrorList { return validateHTTPGet(h.http, at) })
-	action(h.tcp != nil, "tcpSocket", func(at *field.Path) field.ErrorList {
-		return validate.PortNumberOrName(at.Child("port"), h.tcp.Port)
+	action(h.http != nil, "httpGet", func(fldPath *field.Path) field.ErrorList {
+		return validateHTTPGet(h.http, fldPath)
 	})
-	action(h.grpc != nil, "grpc", func(at *field.Path) field.ErrorList {
-		return validate.PortNumber(at.Child("port"), h.grpc.Port)
+	action(h.tcp != nil, "tcpSocket", func(fldPath *field.Path) field.ErrorList {
+		return validate.PortNumberOrName(fldPath.Child("port"), h.tcp.Port)
 	})
-	action(h.sleep != nil, "sleep", func(at *field.Path) field.ErrorList {
+	action(h.grpc != nil, "grpc", func(fldPath *field.Path) field.ErrorList {
+		return validate.PortNumber(fldPath.Child("port"), h.grpc.Port)
+	})
+	action(h.sleep != nil, "sleep", func(fldPath *field.Path) field.ErrorList {
 		if grace != nil && (h.sleep.Seconds < 0 || h.sleep.Seconds > *grace) {
-			return field.ErrorList{field.Invalid(at, h.sleep.Seconds,
+			return field.ErrorList{field.Invalid(fldPath, h.sleep.Seconds,
 				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))}
 		}
 		return nil

@@ -24,27 +24,27 @@ func validateItems(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("items").Index(i)
-		errs = append(errs, validate.Required(at.Child("key"), item.Key)...)
-		errs = append(errs, filePath(at.Child("path"), item.Path)...)
-		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
+		idxPath := path.Child("items").Index(i)
+		errs = append(errs, validate.Required(idxPath.Child("key"), item.Key)...)
+		errs = append(errs, filePath(idxPath.Child("path"), item.Path)...)
+		errs = append(errs, validateMode(item.Mode, idxPath.Child("mode"))...)
 	}
 	return errs
 }
 
 // filePath checks the path of a file in a volume.
-func filePath(at *field.Path, p string) field.ErrorList {
+func filePath(path *field.Path, p string) field.ErrorList {
 	if p == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(path, "")}
 	}
-	errs := relativePath(at, p)
+	errs := relativePath(path, p)
 	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {
-		errs = append(errs, field.Invalid(at, p, "must not start with '..'"))
+		errs = append(errs, field.Invalid(path, p, "must not start with '..'"))
 	}
 	return errs
 }
 
-// validateDownwardItems reports errors at the path of the list, not of the item, as Kubernetes does.
+// validateDownwardItems reports errors at the path of the list instead of the item, as Kubernetes does.
 func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {
@@ -70,7 +70,7 @@ func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, path *field.Pat
 	return errs
 }
 
-// projection checks the sources of one projected volume, whose files must not conflict.
+// projection checks the sources of one projected volume. Their files must not conflict.
 type projection struct {
 	path   *field.Path
 	paths  []string
@@ -88,13 +88,13 @@ func validateProjected(p *corev1.ProjectedVolumeSource, path *field.Path) field.
 
 func (v *projection) add(errs field.ErrorList) { v.errs = append(v.errs, errs...) }
 
-// file records a file's path. of names the source in the error about a conflict.
-func (v *projection) file(path, of string) {
+// file records a file's path. source is the value in the error about a conflict.
+func (v *projection) file(path, source string) {
 	if path == "" {
 		return
 	}
 	if validate.Repeated(&v.before, v.paths, path) {
-		v.errs = append(v.errs, field.Invalid(v.path, of, "conflicting duplicate paths"))
+		v.errs = append(v.errs, field.Invalid(v.path, source, "conflicting duplicate paths"))
 	}
 	v.paths = append(v.paths, path)
 }
@@ -200,7 +200,7 @@ func (v *projection) podCertificate(p *corev1.PodCertificateProjection, path *fi
 	}
 }
 
-// trustBundleName checks a name, which begins with the signer's if there is one.
+// trustBundleName checks a name. If the bundle has a signer, the name begins with the signer's name.
 func trustBundleName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "must be a valid object name")}

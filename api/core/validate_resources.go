@@ -16,8 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// nativeResource reports whether Kubernetes itself counts a resource, rather than a device plugin or an
-// operator.
+// nativeResource reports whether Kubernetes itself counts a resource, as opposed to a device plugin or an operator.
 func nativeResource(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
@@ -35,8 +34,7 @@ func overcommitted(name corev1.ResourceName) bool {
 	return nativeResource(name) && !isHugePage(name)
 }
 
-// standardResources are Kubernetes' resources without a domain, and whether a container or a quota may name
-// them.
+// standardResources lists Kubernetes' resources without a domain, and whether a container or a quota may use them.
 var standardResources = map[corev1.ResourceName]struct{ container, quota bool }{
 	corev1.ResourceCPU:                      {container: true, quota: true},
 	corev1.ResourceMemory:                   {container: true, quota: true},
@@ -60,7 +58,7 @@ var standardResources = map[corev1.ResourceName]struct{ container, quota bool }{
 	corev1.ResourceServicesLoadBalancers:    {quota: true},
 }
 
-// countedResources are counts of objects.
+// countedResources are numbers of objects.
 var countedResources = []corev1.ResourceName{
 	corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
 	corev1.ResourceSecrets,
@@ -78,7 +76,8 @@ func validateAnyResourceName(name corev1.ResourceName, path *field.Path) field.E
 	if errs := validate.Complaints(path, name, naming.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
-	if _, known := standardResources[name]; !strings.Contains(string(name), "/") && !known && !isQuotaHugePage(name) {
+	_, standard := standardResources[name]
+	if !strings.Contains(string(name), "/") && !standard && !isQuotaHugePage(name) {
 		return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 	}
 	return nil
@@ -119,7 +118,7 @@ func validateQuotaResourceName(name corev1.ResourceName, path *field.Path) field
 	return errs
 }
 
-// ValidateQuantity checks an amount: not negative, and whole if fractions make no sense.
+// ValidateQuantity checks an amount: it must not be negative, and must be an integer for resources that are counted.
 func ValidateQuantity(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q.Sign() < 0 {
@@ -134,7 +133,7 @@ func ValidateQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 // validateHugePages requires whole pages of the size in the resource's name.
 func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
 	size, err := limits.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
-	// Sizes that don't fit an int64 count as 0.
+	// Sizes that do not fit into an int64 count as 0.
 	if err == nil && size.Value() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
 		return nil
 	}
@@ -142,7 +141,7 @@ func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *fiel
 		q.String(), name))}
 }
 
-// sortedNames returns the names in a fixed order, so that errors have one.
+// sortedNames returns the names in a fixed order, so that the order of errors is stable.
 func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
 	names := make([]corev1.ResourceName, 0, len(list))
 	for name := range list {
@@ -167,13 +166,13 @@ func validateResources(r *corev1.ResourceRequirements,
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
 	cpuOrMemory, hugePages := false, false
-	amount := func(name corev1.ResourceName, q resource.Quantity, at *field.Path) {
+	amount := func(name corev1.ResourceName, q resource.Quantity, fldPath *field.Path) {
 		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		errs = append(errs, field.Checked(validateName, name, at)...)
-		errs = append(errs, ValidateQuantity(name, q, at)...)
+		errs = append(errs, field.Checked(validateName, name, fldPath)...)
+		errs = append(errs, ValidateQuantity(name, q, fldPath)...)
 		if isHugePage(name) {
 			hugePages = true
-			errs = append(errs, validateHugePages(name, q, at)...)
+			errs = append(errs, validateHugePages(name, q, fldPath)...)
 		}
 	}
 	for _, name := range sortedNames(r.Limits) {
@@ -205,7 +204,7 @@ func validateResources(r *corev1.ResourceRequirements,
 }
 
 func validateResourceClaims(used []corev1.ResourceClaim, claims map[string]bool, path *field.Path) field.ErrorList {
-	type request [2]string // a claim and one of its requests; "" is all of them
+	type request [2]string // a claim and one of its requests; "" means all requests
 	requestOf := func(c *corev1.ResourceClaim) request { return request{c.Name, c.Request} }
 	var errs field.ErrorList
 	var requests, names validate.Seen
@@ -213,23 +212,23 @@ func validateResourceClaims(used []corev1.ResourceClaim, claims map[string]bool,
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		if c.Name == "" {
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(idxPath, ""))
 			continue
 		}
 		if c.Request != "" {
-			errs = append(errs, validate.DnsLabel(at.Child("request"), c.Request)...)
+			errs = append(errs, validate.DnsLabel(idxPath.Child("request"), c.Request)...)
 		}
 		if validate.RepeatedBy(&requests, used[:i], requestOf(&c), requestOf) ||
 			validate.RepeatedBy(&requests, used[:i], request{c.Name, ""}, requestOf) ||
 			c.Request == "" && validate.RepeatedBy(&names, used[:i], c.Name, func(o *corev1.ResourceClaim) string {
 				return o.Name
 			}) {
-			errs = append(errs, field.Duplicate(at, c.Name))
+			errs = append(errs, field.Duplicate(idxPath, c.Name))
 		}
 		if !claims[c.Name] {
-			missing := field.NotFound(at, c.Name)
+			missing := field.NotFound(idxPath, c.Name)
 			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 			if names := slices.Sorted(maps.Keys(claims)); len(names) > 0 {
 				missing.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(names, ", ")

@@ -19,19 +19,19 @@ func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if n := a.NodeAffinity; n != nil {
-		at := path.Child("nodeAffinity")
+		nodePath := path.Child("nodeAffinity")
 		if required := n.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			errs = append(errs,
-				ValidateNodeSelector(required, at.Child("requiredDuringSchedulingIgnoredDuringExecution"))...)
+				ValidateNodeSelector(required, nodePath.Child("requiredDuringSchedulingIgnoredDuringExecution"))...)
 		}
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 			if field.Enough(errs) {
 				break
 			}
-			term, at := &n.PreferredDuringSchedulingIgnoredDuringExecution[i],
-				at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
-			errs = append(errs, weight(term.Weight, at)...)
-			errs = append(errs, validateNodeTerm(&term.Preference, false, at.Child("preference"))...)
+			term, nodePath := &n.PreferredDuringSchedulingIgnoredDuringExecution[i],
+				nodePath.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
+			errs = append(errs, weight(term.Weight, nodePath)...)
+			errs = append(errs, validateNodeTerm(&term.Preference, false, nodePath.Child("preference"))...)
 		}
 	}
 	if p := a.PodAffinity; p != nil {
@@ -53,36 +53,37 @@ func weight(w int32, path *field.Path) field.ErrorList {
 }
 
 func ValidateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
-	at := path.Child("nodeSelectorTerms")
+	fldPath := path.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {
-		return field.ErrorList{field.Required(at, "must have at least one node selector term")}
+		return field.ErrorList{field.Required(fldPath, "must have at least one node selector term")}
 	}
 	var errs field.ErrorList
 	for i := range s.NodeSelectorTerms {
 		if field.Enough(errs) {
 			break
 		}
-		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], true, at.Index(i))...)
+		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], true, fldPath.Index(i))...)
 	}
 	return errs
 }
 
-// validateNodeTerm checks a term. A preferred term may compare labels to values that no label can have.
+// validateNodeTerm checks a term. A preferred term may compare with values that no label can have.
 func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, r := range t.MatchExpressions {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("matchExpressions").Index(i)
-		errs = append(errs, validateNodeOperator(r, at)...)
-		errs = append(errs, validate.QualifiedName(at.Child("key"), r.Key)...)
+		idxPath := path.Child("matchExpressions").Index(i)
+		errs = append(errs, validateNodeOperator(r, idxPath)...)
+		errs = append(errs, validate.QualifiedName(idxPath.Child("key"), r.Key)...)
 		for j, v := range r.Values {
 			if field.Enough(errs) {
 				break
 			}
 			if strict {
-				errs = append(errs, validate.Complaints(at.Child("values").Index(j), v, naming.IsValidLabelValue(v))...)
+				errs = append(errs,
+					validate.Complaints(idxPath.Child("values").Index(j), v, naming.IsValidLabelValue(v))...)
 			}
 		}
 	}
@@ -90,22 +91,22 @@ func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, path *field.Path)
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("matchFields").Index(i)
+		idxPath := path.Child("matchFields").Index(i)
 		if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {
-			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+			errs = append(errs, field.Invalid(idxPath.Child("operator"), r.Operator, "not a valid selector operator"))
 		} else if len(r.Values) != 1 {
-			errs = append(errs, field.Required(at.Child("values"), "must be only one value when `operator` is "+
+			errs = append(errs, field.Required(idxPath.Child("values"), "must be only one value when `operator` is "+
 				"'In' or 'NotIn' for node field selector"))
 		}
 		if r.Key != metav1.ObjectNameField {
-			errs = append(errs, field.Invalid(at.Child("key"), r.Key, "not a valid field selector key"))
+			errs = append(errs, field.Invalid(idxPath.Child("key"), r.Key, "not a valid field selector key"))
 			continue
 		}
 		for j, v := range r.Values {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, validate.DnsSubdomain(at.Child("values").Index(j), v)...)
+			errs = append(errs, validate.DnsSubdomain(idxPath.Child("values").Index(j), v)...)
 		}
 	}
 	return errs
@@ -148,9 +149,9 @@ func validatePodTerms(required []corev1.PodAffinityTerm, preferred []corev1.Weig
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
-		errs = append(errs, weight(preferred[i].Weight, at)...)
-		errs = append(errs, validatePodTerm(&preferred[i].PodAffinityTerm, at.Child("podAffinityTerm"))...)
+		idxPath := path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
+		errs = append(errs, weight(preferred[i].Weight, idxPath)...)
+		errs = append(errs, validatePodTerm(&preferred[i].PodAffinityTerm, idxPath.Child("podAffinityTerm"))...)
 	}
 	return errs
 }
@@ -171,7 +172,7 @@ func validatePodTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorLis
 	return append(errs, validate.QualifiedName(path.Child("topologyKey"), t.TopologyKey)...)
 }
 
-// validateMatchLabelKeys checks the keys whose values come from the incoming pod (KEP-3633).
+// validateMatchLabelKeys checks the keys that get their values from the incoming pod (KEP-3633).
 func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	keys := func(list []string, path *field.Path) {
@@ -189,7 +190,7 @@ func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.E
 	keys(t.MatchLabelKeys, path.Child("matchLabelKeys"))
 	keys(t.MismatchLabelKeys, path.Child("mismatchLabelKeys"))
 	if t.LabelSelector != nil {
-		// By now the selector has an expression for each of the keys.
+		// The selector already has an expression for each of the keys.
 		seen := map[string]bool{}
 		for key := range t.LabelSelector.MatchLabels {
 			seen[key] = true
@@ -225,33 +226,34 @@ func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 		if field.Enough(errs) {
 			break
 		}
-		t, at := &tolerations[i], path.Index(i)
+		t, idxPath := &tolerations[i], path.Index(i)
 		if t.Key != "" {
-			errs = append(errs, validate.QualifiedName(at.Child("key"), t.Key)...)
+			errs = append(errs, validate.QualifiedName(idxPath.Child("key"), t.Key)...)
 		} else if t.Operator != corev1.TolerationOpExists {
-			errs = append(errs, field.Invalid(at.Child("operator"), t.Operator,
+			errs = append(errs, field.Invalid(idxPath.Child("operator"), t.Operator,
 				"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 		}
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-			errs = append(errs, field.Invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when "+
+			errs = append(errs, field.Invalid(idxPath.Child("effect"), t.Effect, "effect must be 'NoExecute' when "+
 				"`tolerationSeconds` is set"))
 		}
 		switch t.Operator {
 		case corev1.TolerationOpEqual, "":
 			if complaints := naming.IsValidLabelValue(t.Value); len(complaints) > 0 {
-				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, strings.Join(complaints, ";")))
+				errs = append(errs, field.Invalid(idxPath.Child("operator"), t.Value, strings.Join(complaints, ";")))
 			}
 		case corev1.TolerationOpExists:
 			if t.Value != "" {
 				errs = append(errs,
-					field.Invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
+					field.Invalid(idxPath.Child("operator"), t.Value,
+						"value must be empty when `operator` is 'Exists'"))
 			}
 		default:
-			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator,
+			errs = append(errs, field.NotSupported(idxPath.Child("operator"), t.Operator,
 				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
 		if t.Effect != "" {
-			errs = append(errs, taintEffect(t.Effect, at.Child("effect"))...)
+			errs = append(errs, taintEffect(t.Effect, idxPath.Child("effect"))...)
 		}
 	}
 	return errs
@@ -272,41 +274,41 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 		if field.Enough(errs) {
 			break
 		}
-		c, at := &constraints[i], path.Index(i)
-		errs = append(errs, positiveSpread(at.Child("maxSkew"), c.MaxSkew)...)
+		c, idxPath := &constraints[i], path.Index(i)
+		errs = append(errs, positiveSpread(idxPath.Child("maxSkew"), c.MaxSkew)...)
 		if c.TopologyKey == "" {
-			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
+			errs = append(errs, field.Required(idxPath.Child("topologyKey"), "can not be empty"))
 		}
-		errs = append(errs, validate.OneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule,
+		errs = append(errs, validate.OneOf(idxPath.Child("whenUnsatisfiable"), c.WhenUnsatisfiable,
+			corev1.DoNotSchedule,
 			corev1.ScheduleAnyway)...)
 		if again[i] {
-			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"),
+			errs = append(errs, field.Duplicate(idxPath.Child("{topologyKey, whenUnsatisfiable}"),
 				fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)))
 		}
 		if c.MinDomains != nil {
-			errs = append(errs, positiveSpread(at.Child("minDomains"), *c.MinDomains)...)
+			errs = append(errs, positiveSpread(idxPath.Child("minDomains"), *c.MinDomains)...)
 			if c.WhenUnsatisfiable != corev1.DoNotSchedule {
-				errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains,
+				errs = append(errs, field.Invalid(idxPath.Child("minDomains"), *c.MinDomains,
 					fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule,
 						c.WhenUnsatisfiable)))
 			}
 		}
 		if p := c.NodeAffinityPolicy; p != nil {
-			errs = append(errs, validate.OneOf(at.Child("nodeAffinityPolicy"), *p, corev1.NodeInclusionPolicyHonor,
+			errs = append(errs, validate.OneOf(idxPath.Child("nodeAffinityPolicy"), *p, corev1.NodeInclusionPolicyHonor,
 				corev1.NodeInclusionPolicyIgnore)...)
 		}
 		if p := c.NodeTaintsPolicy; p != nil {
-			errs = append(errs, validate.OneOf(at.Child("nodeTaintsPolicy"), *p, corev1.NodeInclusionPolicyHonor,
+			errs = append(errs, validate.OneOf(idxPath.Child("nodeTaintsPolicy"), *p, corev1.NodeInclusionPolicyHonor,
 				corev1.NodeInclusionPolicyIgnore)...)
 		}
-		errs = append(errs, validateSpreadKeys(c, at.Child("matchLabelKeys"))...)
-		errs = append(errs, validate.Selector(c.LabelSelector, at.Child("labelSelector"))...)
+		errs = append(errs, validateSpreadKeys(c, idxPath.Child("matchLabelKeys"))...)
+		errs = append(errs, validate.Selector(c.LabelSelector, idxPath.Child("labelSelector"))...)
 	}
 	return errs
 }
 
-// repeatedLater reports, for each constraint, whether a later one has the same topology key and the same
-// whenUnsatisfiable.
+// repeatedLater reports, for each constraint, whether a later one has the same topology key and whenUnsatisfiable.
 func repeatedLater(constraints []corev1.TopologySpreadConstraint) []bool {
 	again := make([]bool, len(constraints))
 	later := make(map[[2]string]bool, len(constraints))
@@ -335,7 +337,7 @@ func validateSpreadKeys(c *corev1.TopologySpreadConstraint, path *field.Path) fi
 	return errs
 }
 
-// selectedKeys returns a function that reports whether a selector (nil has no keys) uses a key.
+// selectedKeys returns a function that reports whether a selector uses a key. A nil selector uses none.
 func selectedKeys(s *metav1.LabelSelector) func(key string) bool {
 	if s == nil {
 		return func(string) bool { return false }

@@ -15,18 +15,20 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// validateSecurityContext checks a container's security context. hostUsers reports that the pod has no user
-// namespace of its own.
+// validateSecurityContext checks a container's security context. hostUsers is true if the pod has no user namespace of
+// its own.
 func validateSecurityContext(sc *corev1.SecurityContext, hostUsers bool, path *field.Path) field.ErrorList {
 	if sc == nil {
 		return nil
 	}
 	errs := validUserAndGroup(sc.RunAsUser, sc.RunAsGroup, path)
 	if sc.ProcMount != nil {
-		at := path.Child("procMount")
-		errs = append(errs, validate.OneOf(at, *sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+		procMountPath := path.Child("procMount")
+		errs = append(errs,
+			validate.OneOf(procMountPath, *sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
 		if hostUsers && *sc.ProcMount == corev1.UnmaskedProcMount {
-			errs = append(errs, field.Invalid(at, sc.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+			errs = append(errs,
+				field.Invalid(procMountPath, sc.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 		}
 	}
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))...)
@@ -68,14 +70,14 @@ func validateSeccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList
 			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
 			corev1.SeccompProfileTypeUnconfined)...)
 	}
-	at := path.Child("localhostProfile")
+	localhostProfilePath := path.Child("localhostProfile")
 	switch {
 	case p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile == nil:
-		errs = append(errs, field.Required(at, "must be set when seccomp type is Localhost"))
+		errs = append(errs, field.Required(localhostProfilePath, "must be set when seccomp type is Localhost"))
 	case p.Type == corev1.SeccompProfileTypeLocalhost:
-		errs = append(errs, relativePath(at, *p.LocalhostProfile)...)
+		errs = append(errs, relativePath(localhostProfilePath, *p.LocalhostProfile)...)
 	case p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(at, p, "can only be set when seccomp type is Localhost"))
+		errs = append(errs, field.Invalid(localhostProfilePath, p, "can only be set when seccomp type is Localhost"))
 	}
 	return errs
 }
@@ -85,25 +87,26 @@ func validateAppArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorLi
 	if p == nil {
 		return nil
 	}
-	at := path.Child("localhostProfile")
+	localhostProfilePath := path.Child("localhostProfile")
 	switch p.Type {
 	case "":
 		return field.ErrorList{field.Required(path.Child("type"), "type is required when appArmorProfile is set")}
 	case corev1.AppArmorProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" {
-			return field.ErrorList{field.Required(at, "must be set when AppArmor type is Localhost")}
+			return field.ErrorList{field.Required(localhostProfilePath, "must be set when AppArmor type is Localhost")}
 		}
 		var errs field.ErrorList
 		if strings.TrimSpace(*p.LocalhostProfile) != *p.LocalhostProfile {
-			errs = append(errs, field.Invalid(at, *p.LocalhostProfile, "must not be padded with whitespace"))
+			errs = append(errs,
+				field.Invalid(localhostProfilePath, *p.LocalhostProfile, "must not be padded with whitespace"))
 		}
 		if len(*p.LocalhostProfile) > pathMax {
-			errs = append(errs, field.TooLong(at, "" /*unused*/, pathMax))
+			errs = append(errs, field.TooLong(localhostProfilePath, "" /*unused*/, pathMax))
 		}
 		return errs
 	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
 		if p.LocalhostProfile != nil {
-			return field.ErrorList{field.Invalid(at, p.LocalhostProfile,
+			return field.ErrorList{field.Invalid(localhostProfilePath, p.LocalhostProfile,
 				"can only be set when AppArmor type is Localhost")}
 		}
 		return nil
@@ -161,28 +164,28 @@ func validateSysctls(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i).Child("name")
+		fldPath := path.Index(i).Child("name")
 		switch {
 		case s.Name == "":
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(fldPath, ""))
 		case len(s.Name) > maxName || !sysctlName.MatchString(s.Name):
-			errs = append(errs, field.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match "+
+			errs = append(errs, field.Invalid(fldPath, s.Name, fmt.Sprintf("must have at most %d characters and match "+
 				"regex %s", maxName, sysctlName)))
 		case names[s.Name]:
-			errs = append(errs, field.Duplicate(at, s.Name))
+			errs = append(errs, field.Duplicate(fldPath, s.Name))
 		}
 		names[s.Name] = true
 		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {
 		case spec.HostNetwork && namespace == sysctl.NetNamespace:
-			errs = append(errs, field.Invalid(at, s.Name, "may not be specified when 'hostNetwork' is true"))
+			errs = append(errs, field.Invalid(fldPath, s.Name, "may not be specified when 'hostNetwork' is true"))
 		case spec.HostIPC && namespace == sysctl.IPCNamespace:
-			errs = append(errs, field.Invalid(at, s.Name, "may not be specified when 'hostIPC' is true"))
+			errs = append(errs, field.Invalid(fldPath, s.Name, "may not be specified when 'hostIPC' is true"))
 		}
 	}
 	return errs
 }
 
-// validateHostUsers rejects the node's other namespaces for a pod with a user namespace of its own.
+// validateHostUsers rejects the node's other namespaces for a pod with its own user namespace.
 func validateHostUsers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.HostUsers == nil || *spec.HostUsers {
 		return nil

@@ -26,11 +26,11 @@ func validateService(s *corev1.Service) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("externalIPs").Index(i)
-		if ipErrs := validate.IP(at, ip); len(ipErrs) > 0 {
+		idxPath := path.Child("externalIPs").Index(i)
+		if ipErrs := validate.IP(idxPath, ip); len(ipErrs) > 0 {
 			errs = append(errs, ipErrs...)
 		} else {
-			errs = append(errs, validate.UsableIP(at, ip)...)
+			errs = append(errs, validate.UsableIP(idxPath, ip)...)
 		}
 	}
 	errs = append(errs, validate.RequiredOneOf(path.Child("type"), spec.Type,
@@ -41,7 +41,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	return append(errs, validateTrafficPolicies(s, path)...)
 }
 
-// validateTopologyAnnotations requires the two annotations of one setting to agree.
+// validateTopologyAnnotations requires the two annotations for the same setting to agree.
 func validateTopologyAnnotations(s *corev1.Service) field.ErrorList {
 	hints, old := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	mode, new := s.Annotations[corev1.AnnotationTopologyMode]
@@ -105,31 +105,31 @@ func validateServicePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		p, at := &spec.Ports[i], path.Index(i)
+		p, idxPath := &spec.Ports[i], path.Index(i)
 		if p.Name == "" {
 			if len(spec.Ports) > 1 {
-				errs = append(errs, field.Required(at.Child("name"), ""))
+				errs = append(errs, field.Required(idxPath.Child("name"), ""))
 			}
 		} else {
-			errs = append(errs, validate.DnsLabel(at.Child("name"), p.Name)...)
+			errs = append(errs, validate.DnsLabel(idxPath.Child("name"), p.Name)...)
 			if names[p.Name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+				errs = append(errs, field.Duplicate(idxPath.Child("name"), p.Name))
 			}
 			names[p.Name] = true
 		}
-		errs = append(errs, validate.PortNumber(at.Child("port"), p.Port)...)
-		errs = append(errs, validate.RequiredOneOf(at.Child("protocol"), p.Protocol, corev1.ProtocolSCTP,
+		errs = append(errs, validate.PortNumber(idxPath.Child("port"), p.Port)...)
+		errs = append(errs, validate.RequiredOneOf(idxPath.Child("protocol"), p.Protocol, corev1.ProtocolSCTP,
 			corev1.ProtocolTCP, corev1.ProtocolUDP)...)
-		errs = append(errs, validate.PortNumberOrName(at.Child("targetPort"), p.TargetPort)...)
+		errs = append(errs, validate.PortNumberOrName(idxPath.Child("targetPort"), p.TargetPort)...)
 		if p.AppProtocol != nil {
-			errs = append(errs, validate.Complaints(at.Child("appProtocol"), *p.AppProtocol,
+			errs = append(errs, validate.Complaints(idxPath.Child("appProtocol"), *p.AppProtocol,
 				naming.IsQualifiedName(*p.AppProtocol))...)
 		}
 	}
 	return errs
 }
 
-// validateUniquePorts rejects a repeated port of the service or of the nodes.
+// validateUniquePorts rejects repeated ports and repeated node ports.
 func validateUniquePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	type claim struct {
@@ -153,22 +153,22 @@ func validateUniquePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 			break
 		}
 		p := &s.Spec.Ports[i]
-		of := claim{p.Protocol, p.NodePort}
-		if p.NodePort != 0 && nodePorts[of] {
+		key := claim{p.Protocol, p.NodePort}
+		if p.NodePort != 0 && nodePorts[key] {
 			errs = append(errs, field.Duplicate(path.Index(i).Child("nodePort"), p.NodePort))
 		}
-		nodePorts[of] = true
+		nodePorts[key] = true
 	}
 	for i := range s.Spec.Ports {
 		if field.Enough(errs) {
 			break
 		}
 		p := &s.Spec.Ports[i]
-		of := claim{p.Protocol, p.Port}
-		if ports[of] {
+		key := claim{p.Protocol, p.Port}
+		if ports[key] {
 			errs = append(errs, field.Duplicate(path.Index(i), corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}))
 		}
-		ports[of] = true
+		ports[key] = true
 	}
 	return errs
 }
@@ -176,17 +176,17 @@ func validateUniquePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 func validateAffinityOf(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	errs := validate.RequiredOneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityClientIP,
 		corev1.ServiceAffinityNone)
-	at := path.Child("sessionAffinityConfig")
+	fldPath := path.Child("sessionAffinityConfig")
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityClientIP:
 		c, why := spec.SessionAffinityConfig, fmt.Sprintf("when session affinity type is %s",
 			corev1.ServiceAffinityClientIP)
-		timeout := at.Child("clientIP", "timeoutSeconds")
+		timeout := fldPath.Child("clientIP", "timeoutSeconds")
 		switch {
 		case c == nil:
-			return append(errs, field.Required(at, why))
+			return append(errs, field.Required(fldPath, why))
 		case c.ClientIP == nil:
-			return append(errs, field.Required(at.Child("clientIP"), why))
+			return append(errs, field.Required(fldPath.Child("clientIP"), why))
 		case c.ClientIP.TimeoutSeconds == nil:
 			return append(errs, field.Required(timeout, why))
 		}
@@ -198,34 +198,34 @@ func validateAffinityOf(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	case corev1.ServiceAffinityNone:
 		if spec.SessionAffinityConfig != nil {
 			errs = append(errs,
-				field.Forbidden(at, fmt.Sprintf("must not be set when session affinity is %s",
+				field.Forbidden(fldPath, fmt.Sprintf("must not be set when session affinity is %s",
 					corev1.ServiceAffinityNone)))
 		}
 	}
 	return errs
 }
 
-// validateClusterIPs checks the form and the agreement of the IP fields. The allocation checks that an
-// address is in the range and free.
+// validateClusterIPs checks the form and the consistency of the IP fields. The allocator checks that an address is in
+// the range and free.
 func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	spec, at := &s.Spec, path.Child("clusterIPs")
+	spec, fldPath := &s.Spec, path.Child("clusterIPs")
 	switch {
 	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
-		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
+		errs = append(errs, field.Invalid(fldPath, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
 	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
-		errs = append(errs, field.Required(at, ""))
+		errs = append(errs, field.Required(fldPath, ""))
 	case spec.ClusterIP != "" && spec.ClusterIPs[0] != spec.ClusterIP:
-		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "first value must match `clusterIP`"))
+		errs = append(errs, field.Invalid(fldPath, spec.ClusterIPs, "first value must match `clusterIP`"))
 	}
 	for i, family := range spec.IPFamilies {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("ipFamilies").Index(i)
-		errs = append(errs, validate.OneOf(at, family, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
+		fldPath := path.Child("ipFamilies").Index(i)
+		errs = append(errs, validate.OneOf(fldPath, family, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
 		if slices.Contains(spec.IPFamilies[:i], family) {
-			errs = append(errs, field.Duplicate(at, family))
+			errs = append(errs, field.Duplicate(fldPath, family))
 		}
 	}
 	if p := spec.IPFamilyPolicy; p != nil {
@@ -241,32 +241,32 @@ func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 		if i == 0 && ip == corev1.ClusterIPNone {
 			if len(spec.ClusterIPs) > 1 {
 				wrong = true
-				errs = append(errs, field.Invalid(at, spec.ClusterIPs, "'None' must be the first and only value"))
+				errs = append(errs, field.Invalid(fldPath, spec.ClusterIPs, "'None' must be the first and only value"))
 			}
 			continue
 		}
-		ipErrs := validate.IP(at.Index(i), ip)
+		ipErrs := validate.IP(fldPath.Index(i), ip)
 		wrong = wrong || len(ipErrs) > 0
 		errs = append(errs, ipErrs...)
 	}
 	if len(spec.ClusterIPs) > 2 {
-		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may only hold up to 2 values"))
+		errs = append(errs, field.Invalid(fldPath, spec.ClusterIPs, "may only hold up to 2 values"))
 	}
 	if wrong || spec.ClusterIP == corev1.ClusterIPNone {
 		return errs
 	}
-	return append(errs, validateFamilies(spec, at)...)
+	return append(errs, validateFamilies(spec, fldPath)...)
 }
 
 // validateFamilies requires one address for each family, in the order of ipFamilies.
-func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+func validateFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	isV6 := func(ip string) bool { return strings.Contains(ip, ":") }
 	if n := len(spec.ClusterIPs); n > 1 && !(slices.ContainsFunc(spec.ClusterIPs, isV6) &&
 		slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool {
 			return !isV6(ip)
 		})) {
-		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
+		errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
 	}
 	for i, ip := range spec.ClusterIPs[:min(len(spec.ClusterIPs), len(spec.IPFamilies))] {
 		if field.Enough(errs) {
@@ -274,7 +274,7 @@ func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList 
 		}
 		if family := spec.IPFamilies[i]; (family == corev1.IPv4Protocol && isV6(ip)) ||
 			(family == corev1.IPv6Protocol && !isV6(ip)) {
-			errs = append(errs, field.Invalid(at.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by "+
+			errs = append(errs, field.Invalid(path.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by "+
 				"`ipFamilies[%d]`", family, i)))
 		}
 	}
@@ -283,13 +283,13 @@ func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList 
 
 func validateTrafficPolicies(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	spec, at := &s.Spec, path.Child("externalTrafficPolicy")
+	spec, fldPath := &s.Spec, path.Child("externalTrafficPolicy")
 	switch {
 	case !external(s) && spec.ExternalTrafficPolicy != "":
-		errs = append(errs, field.Invalid(at, spec.ExternalTrafficPolicy,
+		errs = append(errs, field.Invalid(fldPath, spec.ExternalTrafficPolicy,
 			"may only be set for externally-accessible services"))
 	case external(s):
-		errs = append(errs, validate.RequiredOneOf(at, spec.ExternalTrafficPolicy,
+		errs = append(errs, validate.RequiredOneOf(fldPath, spec.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
 	health := path.Child("healthCheckNodePort")
@@ -338,11 +338,11 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := ranges
+		fldPath := ranges
 		if len(spec.LoadBalancerSourceRanges) > 0 {
-			at = ranges.Index(i)
+			fldPath = ranges.Index(i)
 		}
-		errs = append(errs, validate.CIDR(at, strings.TrimSpace(cidr))...)
+		errs = append(errs, validate.CIDR(fldPath, strings.TrimSpace(cidr))...)
 	}
 	class := path.Child("loadBalancerClass")
 	switch {
@@ -362,8 +362,8 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateServiceUpdate fixes the first cluster IP and its family, the class of a load balancer and the
-// port of its health check for as long as the service has them.
+// validateServiceUpdate rejects changes of the first cluster IP and its family, of a load balancer's class, and of the
+// port of its health check, as long as the service has them.
 func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
@@ -385,8 +385,8 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// fixedFirst allows only the second of two values to be added or removed. The allocation checks whether it
-// may be removed.
+// fixedFirst allows only the second of two values to be added or removed. The allocator checks whether it may be
+// removed.
 func fixedFirst[T ~string](list, old []T, name, one string) field.ErrorList {
 	path := field.NewPath("spec", name)
 	if len(list) == 0 && len(old) > 0 {
@@ -421,11 +421,11 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		if in.IP != "" {
-			errs = append(errs, validate.IP(at.Child("ip"), in.IP)...)
+			errs = append(errs, validate.IP(idxPath.Child("ip"), in.IP)...)
 		}
-		switch mode := at.Child("ipMode"); {
+		switch mode := idxPath.Child("ipMode"); {
 		case in.IPMode == nil && in.IP != "":
 			errs = append(errs, field.Required(mode, "must be specified when `ip` is set"))
 		case in.IPMode != nil && in.IP == "":
@@ -434,7 +434,7 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 			errs = append(errs, validate.OneOf(mode, *in.IPMode, corev1.LoadBalancerIPModeProxy,
 				corev1.LoadBalancerIPModeVIP)...)
 		}
-		errs = append(errs, validate.Hostname(in.Hostname, at.Child("hostname"))...)
+		errs = append(errs, validate.Hostname(in.Hostname, idxPath.Child("hostname"))...)
 	}
 	return errs
 }

@@ -9,15 +9,15 @@ import (
 
 // ValidateSelectsTemplate requires the selector to match the template's labels. An empty selector is
 // reported elsewhere.
-func ValidateSelectsTemplate(s labels.Selector, of map[string]string, path *field.Path) field.ErrorList {
-	if s.Empty() || s.Matches(labels.Set(of)) {
+func ValidateSelectsTemplate(s labels.Selector, podLabels map[string]string, path *field.Path) field.ErrorList {
+	if s.Empty() || s.Matches(labels.Set(podLabels)) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path.Child("template", "metadata", "labels"), of,
+	return field.ErrorList{field.Invalid(path.Child("template", "metadata", "labels"), podLabels,
 		"`selector` does not match template `labels`")}
 }
 
-// ValidateRunsForEver rejects templates whose pods would end by themselves.
+// ValidateRunsForEver rejects templates of pods that would end by themselves.
 func ValidateRunsForEver(kind string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.RestartPolicy != corev1.RestartPolicyAlways {

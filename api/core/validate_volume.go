@@ -11,8 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// validateVolumes also records the sound volumes by name, for the checks of mounts. podName is empty for a
-// template.
+// validateVolumes also records the valid volumes by name, for the checks of mounts. podName is empty for a template.
 func validateVolumes(volumes []corev1.Volume, byName map[string]*corev1.VolumeSource, podName string,
 	path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -20,15 +19,15 @@ func validateVolumes(volumes []corev1.Volume, byName map[string]*corev1.VolumeSo
 		if field.Enough(errs) {
 			break
 		}
-		v, at := &volumes[i], path.Index(i)
-		own := validateVolumeSource(v, podName, at)
+		v, idxPath := &volumes[i], path.Index(i)
+		own := validateVolumeSource(v, podName, idxPath)
 		if v.Name == "" {
-			own = append(own, field.Required(at.Child("name"), ""))
+			own = append(own, field.Required(idxPath.Child("name"), ""))
 		} else {
-			own = append(own, validate.DnsLabel(at.Child("name"), v.Name)...)
+			own = append(own, validate.DnsLabel(idxPath.Child("name"), v.Name)...)
 		}
 		if byName[v.Name] != nil {
-			own = append(own, field.Duplicate(at.Child("name"), v.Name))
+			own = append(own, field.Duplicate(idxPath.Child("name"), v.Name))
 		}
 		if len(own) == 0 {
 			byName[v.Name] = &v.VolumeSource
@@ -36,14 +35,14 @@ func validateVolumes(volumes []corev1.Volume, byName map[string]*corev1.VolumeSo
 		errs = append(errs, own...)
 		if claim := v.PersistentVolumeClaim; claim != nil && podName != "" &&
 			madeForPod(volumes, podName, claim.ClaimName) {
-			errs = append(errs, field.Invalid(at.Child("persistentVolumeClaim", "claimName"), claim.ClaimName,
+			errs = append(errs, field.Invalid(idxPath.Child("persistentVolumeClaim", "claimName"), claim.ClaimName,
 				"must not reference a PVC that gets created for an ephemeral volume"))
 		}
 	}
 	return errs
 }
 
-// madeForPod reports whether a claim is the one of an ephemeral volume.
+// madeForPod reports whether a claim belongs to an ephemeral volume.
 func madeForPod(volumes []corev1.Volume, podName, claim string) bool {
 	for i := range volumes {
 		if volumes[i].Ephemeral != nil && claim == podName+"-"+volumes[i].Name {
@@ -53,31 +52,31 @@ func madeForPod(volumes []corev1.Volume, podName, claim string) bool {
 	return false
 }
 
-// volumeType is a type of volume: the name under which a second type is rejected, and the check with the
-// name that its errors have. The names are not always the field's.
+// volumeType is a type of volume: second is its name in the error about a second type, name the one in the errors of
+// its check. The names may differ from the field's name.
 type volumeType[V any] struct {
 	second, name string
 	set          func(v *V) bool
 	check        func(v *V, path *field.Path) field.ErrorList
 }
 
-// source is a row of the table of volume types, from a field of the volume.
-func source[V, S any](name string, of func(v *V) *S, check func(s *S, path *field.Path) field.ErrorList) volumeType[V] {
+// source returns a row of the table of volume types, for a field of the volume.
+func source[V, S any](name string, get func(v *V) *S,
+	check func(s *S, path *field.Path) field.ErrorList) volumeType[V] {
 	return volumeType[V]{
 		second: name, name: name,
-		set:   func(v *V) bool { return of(v) != nil },
-		check: func(v *V, path *field.Path) field.ErrorList { return check(of(v), path) },
+		set:   func(v *V) bool { return get(v) != nil },
+		check: func(v *V, path *field.Path) field.ErrorList { return check(get(v), path) },
 	}
 }
 
-// as sets the names that Kubernetes' errors have.
+// as sets the names in Kubernetes' errors.
 func (t volumeType[V]) as(second, name string) volumeType[V] {
 	t.second, t.name = second, name
 	return t
 }
 
-// validateOneSource requires exactly one volume type, and checks it. found is the number of types that are
-// set.
+// validateOneSource requires exactly one volume type, and checks it.
 func validateOneSource[V any](types []volumeType[V], v *V, path *field.Path) (errs field.ErrorList) {
 	found := 0
 	for i := range types {
@@ -99,7 +98,7 @@ func validateOneSource[V any](types []volumeType[V], v *V, path *field.Path) (er
 
 type podSource = corev1.VolumeSource
 
-// podVolumeTypes are in the order in which Kubernetes checks them: of two, the later one is rejected.
+// podVolumeTypes is in the order of Kubernetes' checks: if two are set, the later one is rejected.
 var podVolumeTypes = []volumeType[podSource]{
 	source("emptyDir", func(v *podSource) *corev1.EmptyDirVolumeSource { return v.EmptyDir }, validateEmptyDir),
 	source("hostPath", func(v *podSource) *corev1.HostPathVolumeSource { return v.HostPath }, validateHostPath),
@@ -153,7 +152,7 @@ var podVolumeTypes = []volumeType[podSource]{
 	source("image", func(v *podSource) *corev1.ImageVolumeSource { return v.Image }, validateImageVolume),
 }
 
-// validateVolumeSource also has the checks that depend on the names of the volume and of the pod.
+// validateVolumeSource also makes the checks that depend on the names of the volume and of the pod.
 func validateVolumeSource(v *corev1.Volume, podName string, path *field.Path) field.ErrorList {
 	errs := validateOneSource(podVolumeTypes, &v.VolumeSource, path)
 	if i := v.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > maxISCSIName {
@@ -233,7 +232,7 @@ func validateEphemeralVolume(e *corev1.EphemeralVolumeSource, path *field.Path) 
 	return append(errs, ValidateClaimSpec(&e.VolumeClaimTemplate.Spec, path.Child("spec"))...)
 }
 
-// ValidateTemplateMeta allows labels and annotations alone.
+// ValidateTemplateMeta allows only labels and annotations.
 func ValidateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	errs := validate.Annotations(m.Annotations, path.Child("annotations"))
 	errs = append(errs, validate.Labels(m.Labels, path.Child("labels"))...)

@@ -14,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// Checks that volumes of pods and persistent volumes share. CSI drivers have long replaced most of these
-// types; their fields are still checked as in Kubernetes.
+// Checks that the volumes of pods and persistent volumes share. CSI drivers have replaced most of these types, but
+// their fields are still checked as in Kubernetes.
 
 func validateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
 	if h.Path == "" {
@@ -31,11 +31,11 @@ func validateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.Er
 	return errs
 }
 
-func validateNFS(n *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
-	errs := validate.Required(at.Child("server"), n.Server)
-	errs = append(errs, validate.Required(at.Child("path"), n.Path)...)
+func validateNFS(n *corev1.NFSVolumeSource, fldPath *field.Path) field.ErrorList {
+	errs := validate.Required(fldPath.Child("server"), n.Server)
+	errs = append(errs, validate.Required(fldPath.Child("path"), n.Path)...)
 	if !path.IsAbs(n.Path) {
-		errs = append(errs, field.Invalid(at.Child("path"), n.Path, "must be an absolute path"))
+		errs = append(errs, field.Invalid(fldPath.Child("path"), n.Path, "must be an absolute path"))
 	}
 	return errs
 }
@@ -45,7 +45,7 @@ func validateGitRepo(g *corev1.GitRepoVolumeSource, path *field.Path) field.Erro
 		relativePath(path.Child("directory"), g.Directory)...)
 }
 
-// inRange checks a number such as a LUN, which is at most 255.
+// inRange checks a number with a maximum of 255, such as a LUN.
 func inRange(path *field.Path, n, low int32) field.ErrorList {
 	if n < 0 || n > 255 {
 		return field.ErrorList{field.Invalid(path, n, utilvalidation.InclusiveRangeError(int(low), 255))}
@@ -69,7 +69,7 @@ const (
 		"iscsi.initiatorName is specified."
 )
 
-// iscsiNames are the forms of RFC 3720, section 3.2.6.3, by their prefix.
+// iscsiNames are the forms of names in RFC 3720, section 3.2.6.3, by prefix.
 var iscsiNames = map[string]*regexp.Regexp{
 	"iqn": regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`),
 	"eui": regexp.MustCompile(`^eui.[[:alnum:]]{16}$`),
@@ -182,12 +182,13 @@ func validateQuobyte(q *corev1.QuobyteVolumeSource, path *field.Path) field.Erro
 
 func validateFC(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	at := path.Child("targetWWNs")
+	targetWWNsPath := path.Child("targetWWNs")
 	switch {
 	case len(f.TargetWWNs) == 0 && len(f.WWIDs) == 0:
-		errs = append(errs, field.Required(at, "must specify either targetWWNs or wwids, but not both"))
+		errs = append(errs, field.Required(targetWWNsPath, "must specify either targetWWNs or wwids, but not both"))
 	case len(f.TargetWWNs) > 0 && len(f.WWIDs) > 0:
-		errs = append(errs, field.Invalid(at, f.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
+		errs = append(errs,
+			field.Invalid(targetWWNsPath, f.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
 	}
 	if len(f.TargetWWNs) == 0 {
 		return errs

@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestPersistentVolume_IsRefusedAsKubernetesRefusesIt(t *testing.T) {
+func TestPersistentVolume_ErrorsMatchKubernetes(t *testing.T) {
 	t.Parallel()
 	const sound = `
 metadata: {name: v}
@@ -41,7 +41,7 @@ spec:
 	})
 }
 
-func TestPersistentVolumeClaim_IsRefusedAsKubernetesRefusesIt(t *testing.T) {
+func TestPersistentVolumeClaim_ErrorsMatchKubernetes(t *testing.T) {
 	t.Parallel()
 	const sound = `
 metadata: {name: c, namespace: default}
@@ -71,7 +71,7 @@ status: {phase: Bound, capacity: {storage: 1Gi}}
 	})
 }
 
-func TestPersistentVolumeClaim_ValidateRefuses(t *testing.T) {
+func TestPersistentVolumeClaim_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "PersistentVolumeClaim",
 		"spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}", []kindtest.Case{

@@ -64,7 +64,7 @@ func persistentVolumes() *api.Resource {
 	}
 }
 
-// touchPersistentVolume notes when the phase changed, unless the client sets a time of its own (KEP-3762).
+// touchPersistentVolume records the time of a phase change, unless the client sets the time itself (KEP-3762).
 func touchPersistentVolume(obj, old api.Object, now metav1.Time) {
 	is, was := &obj.(*corev1.PersistentVolume).Status, old.(*corev1.PersistentVolume).Status
 	if is.Phase != was.Phase && (is.LastPhaseTransitionTime == nil ||
@@ -90,7 +90,7 @@ func modeCell(mode *corev1.PersistentVolumeMode) string {
 // accessModesCell abbreviates each mode once, in a fixed order.
 func accessModesCell(modes []corev1.PersistentVolumeAccessMode) string {
 	var list []string
-	for _, known := range []struct {
+	for _, abbreviation := range []struct {
 		mode  corev1.PersistentVolumeAccessMode
 		short string
 	}{
@@ -98,8 +98,8 @@ func accessModesCell(modes []corev1.PersistentVolumeAccessMode) string {
 		{corev1.ReadWriteOncePod, "RWOP"},
 	} {
 		for _, mode := range modes {
-			if mode == known.mode {
-				list = append(list, known.short)
+			if mode == abbreviation.mode {
+				list = append(list, abbreviation.short)
 				break
 			}
 		}
@@ -107,7 +107,7 @@ func accessModesCell(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(list, ",")
 }
 
-// classOf is the storage class in the field or in the older annotation.
+// classOf returns the storage class from the field or from the older annotation.
 func classOf(annotations map[string]string, class *string) string {
 	if old, ok := annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return old

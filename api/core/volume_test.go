@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestPersistentVolume_IsPendingSinceItsCreation(t *testing.T) {
+func TestPersistentVolume_StartsPendingAtItsCreation(t *testing.T) {
 	t.Parallel()
 	created := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	chosen := metav1.NewTime(created.Add(-time.Hour))
@@ -22,12 +22,12 @@ func TestPersistentVolume_IsPendingSinceItsCreation(t *testing.T) {
 		v.Status, "whatever the client has sent")
 }
 
-func TestPersistentVolume_NotesWhenItsPhaseChanged(t *testing.T) {
+func TestPersistentVolume_RecordsPhaseTransitionTime(t *testing.T) {
 	t.Parallel()
 	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	before, chosen := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Minute))
-	status := func(phase corev1.PersistentVolumePhase, at *metav1.Time) corev1.PersistentVolumeStatus {
-		return corev1.PersistentVolumeStatus{Phase: phase, LastPhaseTransitionTime: at}
+	status := func(phase corev1.PersistentVolumePhase, since *metav1.Time) corev1.PersistentVolumeStatus {
+		return corev1.PersistentVolumeStatus{Phase: phase, LastPhaseTransitionTime: since}
 	}
 	for name, c := range map[string]struct {
 		was, is corev1.PersistentVolumeStatus

@@ -15,9 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// kube-apiserver's warnings about fields of pods and templates that are allowed but hardly intended.
+// kube-apiserver's warnings about fields of pods and templates that are allowed but probably unintended.
 
-// warnPod warns of a new pod only: updates are frequent, and come from machines.
+// warnPod warns only about a new pod: updates are frequent, and come from machines.
 func warnPod(p, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
@@ -30,7 +30,7 @@ func warnPod(p, old *corev1.Pod) []string {
 	return append(warnings, warnPodSpec(p.Annotations, &p.Spec, nil)...)
 }
 
-// WarnWorkloadName warns of a new object's name that its pods cannot have unchanged.
+// WarnWorkloadName warns if the pods of a new object cannot use its name unchanged.
 func WarnWorkloadName[T api.Object](obj, old T) []string {
 	complaints := naming.IsDNS1123Label(obj.GetName())
 	if any(old) != any(*new(T)) || obj.GetName() == "" || len(complaints) == 0 {
@@ -40,7 +40,7 @@ func WarnWorkloadName[T api.Object](obj, old T) []string {
 		"surprising behavior; a DNS label is recommended: %v", complaints)}
 }
 
-// WarnTemplate warns of the template at spec.template, unless an update has not changed the spec.
+// WarnTemplate returns warnings about the template at spec.template, unless an update has not changed the spec.
 func WarnTemplate[T api.Object](obj, old T, t *corev1.PodTemplateSpec) []string {
 	if t == nil || any(old) != any(*new(T)) && old.GetGeneration() == obj.GetGeneration() {
 		return nil
@@ -48,27 +48,27 @@ func WarnTemplate[T api.Object](obj, old T, t *corev1.PodTemplateSpec) []string 
 	return WarnPodTemplate(t, field.NewPath("spec", "template"))
 }
 
-// podWarnings are the warnings of a pod's spec.
+// podWarnings collects the warnings about a pod's spec.
 type podWarnings struct{ warning.List }
 
 func WarnPodTemplate(t *corev1.PodTemplateSpec, path *field.Path) []string {
 	return warnPodSpec(t.Annotations, &t.Spec, path)
 }
 
-// warnPodSpec warns of a template at path, or of a pod if path is nil.
+// warnPodSpec returns warnings about a template at path, or about a pod if path is nil.
 func warnPodSpec(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) []string {
 	var w podWarnings
-	at := path.Child("spec")
-	w.nodeLabels(spec, at)
-	w.selectors(spec, at)
+	specPath := path.Child("spec")
+	w.nodeLabels(spec, specPath)
+	w.selectors(spec, specPath)
 	w.annotations(annotations, spec, path)
-	w.volumes(spec.Volumes, at.Child("volumes"))
-	w.lists(spec, at)
-	w.fractions(spec.Overhead, at.Child("overhead"))
-	eachContainer(spec, func(c *corev1.Container, list string, i int) { w.container(c, at.Child(list).Index(i)) })
-	w.ports(spec, at)
+	w.volumes(spec.Volumes, specPath.Child("volumes"))
+	w.lists(spec, specPath)
+	w.fractions(spec.Overhead, specPath.Child("overhead"))
+	eachContainer(spec, func(c *corev1.Container, list string, i int) { w.container(c, specPath.Child(list).Index(i)) })
+	w.ports(spec, specPath)
 	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		w.Add(at.Child("terminationGracePeriodSeconds"),
+		w.Add(specPath.Child("terminationGracePeriodSeconds"),
 			"must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	return w.List
@@ -91,15 +91,15 @@ func (w *podWarnings) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
 		}
 	}
 	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
-		n, at := spec.Affinity.NodeAffinity, path.Child("affinity", "nodeAffinity")
+		n, fldPath := spec.Affinity.NodeAffinity, path.Child("affinity", "nodeAffinity")
 		if required := n.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			for i, term := range required.NodeSelectorTerms {
-				w.nodeTerm(term, at.Child("requiredDuringSchedulingIgnoredDuringExecution",
+				w.nodeTerm(term, fldPath.Child("requiredDuringSchedulingIgnoredDuringExecution",
 					"nodeSelectorTerms").Index(i))
 			}
 		}
 		for i, term := range n.PreferredDuringSchedulingIgnoredDuringExecution {
-			w.nodeTerm(term.Preference, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child(
+			w.nodeTerm(term.Preference, fldPath.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child(
 				"preference"))
 		}
 	}
@@ -119,7 +119,7 @@ func (w *podWarnings) nodeTerm(term corev1.NodeSelectorTerm, path *field.Path) {
 	}
 }
 
-// selectors warns of null selectors: they select nothing, where some expect everything.
+// selectors warns about null selectors: they select no pod, although some users expect them to select all.
 func (w *podWarnings) selectors(spec *corev1.PodSpec, path *field.Path) {
 	const text = "a null labelSelector results in matching no pod"
 	for i, c := range spec.TopologySpreadConstraints {
@@ -154,7 +154,7 @@ func (w *podWarnings) selectors(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-// annotations warns of annotations that fields have replaced.
+// annotations warns about annotations that fields have replaced.
 func (w *podWarnings) annotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) {
 	if len(annotations) == 0 {
 		return
@@ -199,12 +199,12 @@ func ofContainers(annotations map[string]string) bool {
 	return false
 }
 
-// volumes warns of volume types that are no longer supported, and of paths that a service account's token
-// hides.
+// volumes warns about volume types that are no longer supported, and about paths that are hidden by a service
+// account's token.
 func (w *podWarnings) volumes(volumes []corev1.Volume, path *field.Path) {
 	tokens := map[string]bool{}
 	for i := range volumes {
-		v, at := &volumes[i].VolumeSource, path.Index(i)
+		v, idxPath := &volumes[i].VolumeSource, path.Index(i)
 		for _, old := range []struct {
 			name string
 			set  bool
@@ -221,12 +221,12 @@ func (w *podWarnings) volumes(volumes []corev1.Volume, path *field.Path) {
 			{"rbd", v.RBD != nil, "deprecated in v1.28, non-functional in v1.31+"},
 		} {
 			if old.set {
-				w.Add(at.Child(old.name), "%s", old.text)
+				w.Add(idxPath.Child(old.name), "%s", old.text)
 			}
 		}
 		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 			w.List = append(w.List, WarnClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec,
-				at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+				idxPath.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
 		if v.Projected != nil {
 			for _, source := range v.Projected.Sources {
@@ -247,51 +247,51 @@ func (w *podWarnings) volumes(volumes []corev1.Volume, path *field.Path) {
 }
 
 func (w *podWarnings) hiddenByToken(sources []corev1.VolumeProjection, tokens map[string]bool, path *field.Path) {
-	tell := func(at *field.Path, name string) {
+	warn := func(fldPath *field.Path, name string) {
 		if tokens[name] {
-			w.Add(at, "has duplicated path with ServiceAccountToken %q", name)
+			w.Add(fldPath, "has duplicated path with ServiceAccountToken %q", name)
 		}
 	}
 	for _, s := range sources {
 		if s.ConfigMap != nil {
 			for i, item := range s.ConfigMap.Items {
-				tell(path.Child("configMap").Index(i), item.Path)
+				warn(path.Child("configMap").Index(i), item.Path)
 			}
 		}
 		if s.Secret != nil {
 			for i, item := range s.Secret.Items {
-				tell(path.Child("secrets").Index(i), item.Path)
+				warn(path.Child("secrets").Index(i), item.Path)
 			}
 		}
 		if s.DownwardAPI != nil {
 			for i, item := range s.DownwardAPI.Items {
-				tell(path.Child("downwardAPI").Index(i), item.Path)
+				warn(path.Child("downwardAPI").Index(i), item.Path)
 			}
 		}
 		if s.ClusterTrustBundle != nil {
-			tell(path.Child("ClusterTrustBundle"), s.ClusterTrustBundle.Path)
+			warn(path.Child("ClusterTrustBundle"), s.ClusterTrustBundle.Path)
 		}
 	}
 }
 
-// lists warns of repeated entries, and of secrets without a name.
+// lists warns about repeated entries, and about secrets without a name.
 func (w *podWarnings) lists(spec *corev1.PodSpec, path *field.Path) {
 	var ips validate.Seen
 	for i, alias := range spec.HostAliases {
-		at := path.Child("hostAliases").Index(i).Child("ip")
+		fldPath := path.Child("hostAliases").Index(i).Child("ip")
 		if validate.RepeatedBy(&ips, spec.HostAliases[:i], alias.IP, func(a *corev1.HostAlias) string { return a.IP }) {
-			w.Add(at, "duplicate ip %q", alias.IP)
+			w.Add(fldPath, "duplicate ip %q", alias.IP)
 		}
-		w.Address(at, alias.IP)
+		w.Address(fldPath, alias.IP)
 	}
 	var before validate.Seen
 	for i, secret := range spec.ImagePullSecrets {
-		at := path.Child("imagePullSecrets").Index(i).Child("name")
+		fldPath := path.Child("imagePullSecrets").Index(i).Child("name")
 		if validate.Repeated(&before, spec.ImagePullSecrets[:i], secret) {
-			w.Add(at, "duplicate name %q", secret.Name)
+			w.Add(fldPath, "duplicate name %q", secret.Name)
 		}
 		if secret.Name == "" {
-			w.Add(at, "invalid empty name %q", secret.Name)
+			w.Add(fldPath, "invalid empty name %q", secret.Name)
 		}
 	}
 	if spec.DNSConfig != nil {
@@ -301,7 +301,7 @@ func (w *podWarnings) lists(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-// fractions warns of fractions of a byte.
+// fractions warns about fractions of a byte.
 func (w *podWarnings) fractions(list corev1.ResourceList, path *field.Path) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		if q, ok := list[name]; ok && q.MilliValue()%1000 != 0 {
@@ -327,54 +327,54 @@ func (w *podWarnings) container(c *corev1.Container, path *field.Path) {
 	}
 }
 
-// ports warns of repeated ports, in one container or in two.
+// ports warns about repeated ports, in one container or in two.
 func (w *podWarnings) ports(spec *corev1.PodSpec, path *field.Path) {
 	type number struct {
 		port     int32
 		protocol corev1.Protocol
 	}
-	seen, known := map[number]bool{}, make([]knownPort, 0, 8)
+	seen, earlier := map[number]bool{}, make([]knownPort, 0, 8)
 	eachContainer(spec, func(c *corev1.Container, list string, container int) {
 		for i := range c.Ports {
-			port, at := &c.Ports[i], path.Child(list).Index(container).Child("ports").Index(i)
+			port, idxPath := &c.Ports[i], path.Child(list).Index(container).Child("ports").Index(i)
 			if port.HostIP != "" && port.HostPort == 0 {
-				w.Add(at, "hostIP set without hostPort: %+v", *port)
+				w.Add(idxPath, "hostIP set without hostPort: %+v", *port)
 			}
 			if n := (number{port.ContainerPort, port.Protocol}); seen[n] {
-				w.portAgain(port, known, path, at)
+				w.portAgain(port, earlier, path, idxPath)
 			} else {
 				seen[n] = true
 			}
-			known = append(known, knownPort{port, list, container, i})
+			earlier = append(earlier, knownPort{port, list, container, i})
 		}
 	})
 }
 
-// knownPort is a port with its position: the i-th of a container in a list.
+// knownPort is a port with its position: index i of a container in a list.
 type knownPort struct {
 	*corev1.ContainerPort
 	list         string
 	container, i int
 }
 
-func (w *podWarnings) portAgain(port *corev1.ContainerPort, known []knownPort, path, at *field.Path) {
-	for _, other := range known {
+func (w *podWarnings) portAgain(port *corev1.ContainerPort, earlier []knownPort, path, fldPath *field.Path) {
+	for _, other := range earlier {
 		if port.ContainerPort != other.ContainerPort.ContainerPort || port.Protocol != other.Protocol {
 			continue
 		}
 		there := path.Child(other.list).Index(other.container).Child("ports").Index(other.i)
 		switch {
 		case port.HostIP == other.HostIP && port.HostPort == other.HostPort:
-			w.Add(at, "duplicate port definition with %s", there.String())
+			w.Add(fldPath, "duplicate port definition with %s", there.String())
 		case port.HostPort == 0 || other.HostPort == 0:
-			w.Add(at, "overlapping port definition with %s", there.String())
+			w.Add(fldPath, "overlapping port definition with %s", there.String())
 		case port.HostPort == other.HostPort && (port.HostIP == "") != (other.HostIP == ""):
-			w.Add(at, "dangerously ambiguous port definition with %s", there.String())
+			w.Add(fldPath, "dangerously ambiguous port definition with %s", there.String())
 		}
 	}
 }
 
-// WarnClaimSpec warns of a request for a fraction of a byte.
+// WarnClaimSpec warns about a request for a fraction of a byte.
 func WarnClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
 	var w warning.List
 	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok && q.MilliValue()%1000 != 0 {
