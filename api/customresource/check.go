@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// checking is one check of an object by the schema of a version.
+// checking is one check of an object against the schema of a version.
 type checking struct {
 	ctx               context.Context
 	schema            *structural.Schema
@@ -25,7 +25,7 @@ type checking struct {
 	content, previous map[string]any // previous is nil for a create
 }
 
-// check returns what the schema and its rules do not allow.
+// check returns the errors that the schema and its rules find.
 func (v *Version) check(ctx context.Context, obj, old api.Object, subresource string) (errs field.ErrorList,
 	warnings []string, err error) {
 	c := checking{ctx: ctx, scale: v.scale, obj: obj.(*Object)}
@@ -81,7 +81,7 @@ func (c *checking) status() (errs field.ErrorList, err error) {
 	return errs, err
 }
 
-// lists checks the keys of lists. An object that had errors there before may keep them.
+// lists checks the keys of lists. An object that already had such errors may keep them.
 func (c *checking) lists() field.ErrorList {
 	errs := c.schema.ValidateLists(c.content)
 	if len(errs) > 0 && c.previous != nil && len(c.schema.ValidateLists(c.previous)) > 0 {
@@ -90,7 +90,7 @@ func (c *checking) lists() field.ErrorList {
 	return errs
 }
 
-// blocks reports whether rules are not evaluated because of the error: they may take for granted what it denies.
+// blocks reports whether the error prevents the evaluation of the rules, which may rely on the violated constraint.
 func blocks(err *field.Error) bool {
 	switch err.Type {
 	case apifield.ErrorTypeNotSupported, apifield.ErrorTypeRequired, apifield.ErrorTypeTooLong,
@@ -103,7 +103,7 @@ func blocks(err *field.Error) bool {
 var standardFinalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents,
 	string(corev1.FinalizerKubernetes)}
 
-// warnings are about new finalizers.
+// warnings returns warnings about new finalizers.
 func warnings(obj, old api.Object) []string {
 	var texts []string
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(obj.GetFinalizers()))) {

@@ -15,12 +15,12 @@ type column struct {
 
 var descriptions = metav1.ObjectMeta{}.SwaggerDoc()
 
-// age is the column of a version that defines none.
+// age is the only column of a version that defines none.
 var age = []apiextensionsv1.CustomResourceColumnDefinition{{Name: "Age", Type: "date",
 	Description: descriptions["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"}}
 
-// tableOf returns the columns of a version. As in kube-apiserver, those from the first on that has no readable path are
-// left out.
+// tableOf returns the columns of a version. Like kube-apiserver, it leaves out the first column with an invalid path
+// and all columns after it.
 func tableOf(v *SpecVersion) (headers []metav1.TableColumnDefinition, columns []column) {
 	headers = []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: descriptions["name"]}}
@@ -44,7 +44,7 @@ func tableOf(v *SpecVersion) (headers []metav1.TableColumnDefinition, columns []
 	return headers, columns
 }
 
-// cells is an object's row.
+// cells returns the row of an object.
 func cells(columns []column, o *Object) []any {
 	row := append(make([]any, 0, len(columns)+1), o.Name)
 	content := o.Fields
@@ -65,7 +65,7 @@ func cells(columns []column, o *Object) []any {
 	return row
 }
 
-// cell is a value in the form of its column, nil if it does not have that form.
+// cell converts a value to its column's type. It returns nil if the value does not have that type.
 func (c *column) cell(value any) any {
 	switch c.kind {
 	case "string":
@@ -92,14 +92,14 @@ func (c *column) cell(value any) any {
 		}
 	case "date":
 		if text, ok := value.(string); ok {
-			var at metav1.Time
-			if at.UnmarshalQueryParameter(text) != nil {
+			var date metav1.Time
+			if date.UnmarshalQueryParameter(text) != nil {
 				return "<invalid>"
 			}
-			if at.IsZero() {
+			if date.IsZero() {
 				return "<unknown>"
 			}
-			return api.Since(at.Time)
+			return api.Since(date.Time)
 		}
 	}
 	return nil

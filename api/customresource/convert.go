@@ -11,21 +11,21 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Converter asks another server to convert objects, as their definition's conversion strategy Webhook says.
+// Converter calls the webhook that converts objects, for a definition with the conversion strategy Webhook.
 type Converter interface {
-	// Convert returns the objects in another version, in their order. They are of one definition and in any of its
-	// other versions. It does not change them.
-	Convert(ctx context.Context, objs []*Object, to *Version) ([]*Object, error)
+	// Convert returns the objects in another version, in the same order. They belong to one definition and have any of
+	// its other versions. It does not change them.
+	Convert(ctx context.Context, objs []*Object, version *Version) ([]*Object, error)
 }
 
-// remote reports whether another server converts the kind's objects.
+// remote reports whether a webhook converts the kind's objects.
 func (k *kind) remote() bool {
 	c := k.definition.Spec.Conversion
 	return c != nil && c.Strategy == apiextensionsv1.WebhookConverter
 }
 
-// Convert brings objects of the kind to the version, in their order. It does not change them, and returns those that
-// are in the version already as they are.
+// Convert converts objects of the kind to the version, and keeps their order. It does not change them. It returns
+// objects that already have the version as they are.
 func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object, error) {
 	converted, err := v.ConvertWhole(ctx, objs)
 	if err != nil {
@@ -44,33 +44,33 @@ func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object,
 	return converted, nil
 }
 
-// ConvertWhole converts like Convert, but keeps fields that the version's schema does not know.
+// ConvertWhole is Convert without pruning: it keeps fields that the version's schema does not declare.
 func (v *Version) ConvertWhole(ctx context.Context, objs []api.Object) ([]api.Object, error) {
-	var at []int
+	var indexes []int
 	for i, obj := range objs {
 		if o := obj.(*Object); o.APIVersion != v.APIVersion() {
-			at = append(at, i)
+			indexes = append(indexes, i)
 		}
 	}
-	if len(at) == 0 || v.kind.remote() && v.kind.converter == nil {
+	if len(indexes) == 0 || v.kind.remote() && v.kind.converter == nil {
 		return objs, nil
 	}
-	converted, err := v.others(ctx, objs, at)
+	converted, err := v.others(ctx, objs, indexes)
 	if err != nil {
 		return nil, err
 	}
 	objs = slices.Clone(objs)
 	for i, o := range converted {
-		objs[at[i]] = o
+		objs[indexes[i]] = o
 	}
 	return objs, nil
 }
 
-// others converts the objects at some places, which are in other versions.
-func (v *Version) others(ctx context.Context, objs []api.Object, at []int) ([]*Object, error) {
-	others := make([]*Object, len(at))
-	for i, at := range at {
-		o := objs[at].(*Object)
+// others converts the objects at these indexes, which have other versions.
+func (v *Version) others(ctx context.Context, objs []api.Object, indexes []int) ([]*Object, error) {
+	others := make([]*Object, len(indexes))
+	for i, index := range indexes {
+		o := objs[index].(*Object)
 		if !v.kind.remote() {
 			others[i] = o.DeepCopyObject().(*Object)
 			others[i].version, others[i].APIVersion = v, v.APIVersion()
@@ -87,7 +87,7 @@ func (v *Version) others(ctx context.Context, objs []api.Object, at []int) ([]*O
 	return v.kind.converter.Convert(ctx, others, v)
 }
 
-// Object makes an object of the version. The fields become its own.
+// Object makes an object of the version, which takes ownership of the fields.
 func (v *Version) Object(kind string, meta metav1.ObjectMeta, fields map[string]any) *Object {
 	return &Object{TypeMeta: metav1.TypeMeta{APIVersion: v.APIVersion(), Kind: kind}, ObjectMeta: meta, Fields: fields,
 		version: v}

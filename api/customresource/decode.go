@@ -16,11 +16,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// Kubernetes' decoder (sigs.k8s.io/json) defines what a document means, and the words of its errors. Most documents
-// have no error and are read in one pass by quick; the others are read again by that decoder.
+// Kubernetes' decoder (sigs.k8s.io/json) defines the meaning of a document and the texts of its errors. Most documents
+// have no error and are decoded in one pass by quick. The others are decoded again by that decoder.
 
-// DecodeStrict reads a document that a client sent into a new object. Fields that the schema does not know are dropped.
-// strict lists them, and repeated ones; they do not make it fail. Nothing is defaulted.
+// DecodeStrict decodes a client's document into a new object. It drops fields that the schema does not declare. strict
+// lists these fields, and repeated ones; they do not make it fail. It sets no defaults.
 func (o *Object) DecodeStrict(doc []byte) (strict []error, err error) {
 	if !o.quick(doc) {
 		if strict, err = o.slow(doc, false); err != nil {
@@ -43,23 +43,24 @@ func (o *Object) DecodeStrict(doc []byte) (strict []error, err error) {
 	return strict, nil
 }
 
-// DecodeStored reads a stored document into a new object, in the version in which it is stored. It may have been stored
-// by an older schema: what the schema no longer knows and malformed metadata are dropped, and defaults are set.
+// DecodeStored decodes a stored document into a new object, in the version that it is stored in. An older schema may
+// have been in force then: fields that the schema no longer declares and malformed metadata are dropped, and defaults
+// are set.
 func (o *Object) DecodeStored(doc []byte) error {
 	if !o.quick(doc) {
 		if _, err := o.slow(doc, true); err != nil {
 			return err
 		}
 	}
-	if from := o.version.kind.version(o.APIVersion); from != nil {
-		o.version = from
-	} else if !o.version.kind.remote() { // where only apiVersion differs
+	if source := o.version.kind.version(o.APIVersion); source != nil {
+		o.version = source
+	} else if !o.version.kind.remote() { // only apiVersion differs between versions
 		o.APIVersion = o.version.APIVersion()
 	}
 	return o.settle()
 }
 
-// settle makes a stored object what its schema says.
+// settle adapts a stored object to the schema.
 func (o *Object) settle() error {
 	schema, err := o.version.Schema()
 	if err != nil {
@@ -71,11 +72,11 @@ func (o *Object) settle() error {
 	return nil
 }
 
-// coerce drops what the schema does not know, and malformed metadata of embedded objects.
+// coerce drops fields that the schema does not declare, and malformed metadata of embedded objects.
 func (o *Object) coerce(schema *structural.Schema) {
 	schema.Prune(o.Fields, false)
 	schema.DropNulls(o.Fields)
-	_, _ = schema.Coerce(o.Fields, true, false) // which has no error to return where it drops what is malformed
+	_, _ = schema.Coerce(o.Fields, true, false) // with dropMalformed it returns no error
 }
 
 // reset empties the object.
@@ -83,7 +84,7 @@ func (o *Object) reset() {
 	o.TypeMeta, o.ObjectMeta, o.Fields = metav1.TypeMeta{}, metav1.ObjectMeta{}, map[string]any{}
 }
 
-// slow reads the document as Kubernetes does. lenient drops malformed metadata, which otherwise is an error.
+// slow decodes the document with Kubernetes' decoder. lenient drops malformed metadata, which is an error otherwise.
 func (o *Object) slow(doc []byte, lenient bool) (strict []error, err error) {
 	o.reset()
 	if strict, err = kjson.UnmarshalStrict(doc, &o.Fields); err != nil {
@@ -93,8 +94,8 @@ func (o *Object) slow(doc []byte, lenient bool) (strict []error, err error) {
 		o.Fields = map[string]any{}
 	}
 	for _, member := range []struct {
-		name string
-		to   *string
+		name   string
+		target *string
 	}{{"apiVersion", &o.APIVersion}, {"kind", &o.Kind}} {
 		value, found := o.Fields[member.name]
 		text, ok := value.(string)
@@ -102,7 +103,7 @@ func (o *Object) slow(doc []byte, lenient bool) (strict []error, err error) {
 			return nil, fmt.Errorf(".%s accessor error: %v is of the type %T, expected string", member.name, value,
 				value)
 		}
-		*member.to = text
+		*member.target = text
 		delete(o.Fields, member.name)
 	}
 	metadata, found := o.Fields["metadata"]
@@ -121,73 +122,73 @@ func (o *Object) slow(doc []byte, lenient bool) (strict []error, err error) {
 	return strict, nil
 }
 
-// errSlow ends a quick decoding of something that Kubernetes' decoder may see otherwise.
+// errSlow stops a quick decoding at a document that Kubernetes' decoder might read differently.
 var errSlow = errors.New("not a plain document")
 
-// quick reads a document in one pass. If it has anything unusual, quick returns false and leaves the object half read.
+// quick decodes a document in one pass. If it finds anything unusual, it returns false, and the object is incomplete.
 func (o *Object) quick(doc []byte) bool {
 	o.reset()
-	from := jsontext.NewDecoder(bytes.NewBuffer(doc))
-	if o.members(from) != nil {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(doc))
+	if o.members(decoder) != nil {
 		return false
 	}
-	_, err := from.ReadToken()
-	return errors.Is(err, io.EOF) // anything behind the document is Kubernetes' decoder's to refuse
+	_, err := decoder.ReadToken()
+	return errors.Is(err, io.EOF) // slow rejects data after the document
 }
 
-func (o *Object) members(from *jsontext.Decoder) error {
-	if from.PeekKind() != '{' {
+func (o *Object) members(decoder *jsontext.Decoder) error {
+	if decoder.PeekKind() != '{' {
 		return errSlow
 	}
-	if _, err := from.ReadToken(); err != nil {
+	if _, err := decoder.ReadToken(); err != nil {
 		return err
 	}
-	for from.PeekKind() != '}' {
-		name, err := from.ReadToken()
+	for decoder.PeekKind() != '}' {
+		name, err := decoder.ReadToken()
 		if err != nil {
 			return err
 		}
 		switch name := name.String(); name {
 		case "apiVersion":
-			err = text(from, &o.APIVersion)
+			err = text(decoder, &o.APIVersion)
 		case "kind":
-			err = text(from, &o.Kind)
+			err = text(decoder, &o.Kind)
 		case "metadata":
-			if from.PeekKind() != '{' {
+			if decoder.PeekKind() != '{' {
 				return errSlow
 			}
-			err = json.UnmarshalDecode(from, &o.ObjectMeta, json.RejectUnknownMembers(true))
+			err = json.UnmarshalDecode(decoder, &o.ObjectMeta, json.RejectUnknownMembers(true))
 		default:
-			o.Fields[name], err = value(from)
+			o.Fields[name], err = value(decoder)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	_, err := from.ReadToken()
+	_, err := decoder.ReadToken()
 	return err
 }
 
-func text(from *jsontext.Decoder, to *string) error {
-	if from.PeekKind() != '"' {
+func text(decoder *jsontext.Decoder, target *string) error {
+	if decoder.PeekKind() != '"' {
 		return errSlow
 	}
-	token, err := from.ReadToken()
-	*to = token.String()
+	token, err := decoder.ReadToken()
+	*target = token.String()
 	return err
 }
 
-// value reads any value: integers that fit as int64, other numbers as float64.
-func value(from *jsontext.Decoder) (any, error) {
-	token, err := from.ReadToken()
+// value decodes any value: integers that fit as int64, other numbers as float64.
+func value(decoder *jsontext.Decoder) (any, error) {
+	token, err := decoder.ReadToken()
 	if err != nil {
 		return nil, err
 	}
 	switch token.Kind() {
 	case '{':
-		return object(from)
+		return object(decoder)
 	case '[':
-		return list(from)
+		return list(decoder)
 	case '"':
 		return token.String(), nil
 	case '0':
@@ -198,32 +199,32 @@ func value(from *jsontext.Decoder) (any, error) {
 	return nil, nil
 }
 
-func object(from *jsontext.Decoder) (any, error) {
+func object(decoder *jsontext.Decoder) (any, error) {
 	members := map[string]any{}
-	for from.PeekKind() != '}' {
-		token, err := from.ReadToken()
+	for decoder.PeekKind() != '}' {
+		token, err := decoder.ReadToken()
 		if err != nil {
 			return nil, err
 		}
-		name := token.String() // before the next token, which takes its place
-		if members[name], err = value(from); err != nil {
+		name := token.String() // token is valid only until the next one is read
+		if members[name], err = value(decoder); err != nil {
 			return nil, err
 		}
 	}
-	_, err := from.ReadToken()
+	_, err := decoder.ReadToken()
 	return members, err
 }
 
-func list(from *jsontext.Decoder) (any, error) {
+func list(decoder *jsontext.Decoder) (any, error) {
 	elements := []any{}
-	for from.PeekKind() != ']' {
-		element, err := value(from)
+	for decoder.PeekKind() != ']' {
+		element, err := value(decoder)
 		if err != nil {
 			return nil, err
 		}
 		elements = append(elements, element)
 	}
-	_, err := from.ReadToken()
+	_, err := decoder.ReadToken()
 	return elements, err
 }
 

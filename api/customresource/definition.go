@@ -27,11 +27,11 @@ type Definition struct {
 	Finalizers        []string
 	Status            apiextensionsv1.CustomResourceDefinitionStatus
 	Spec              Spec
-	// Converter converts objects between the versions if the conversion strategy is Webhook. It is set before Kinds is
-	// called.
+	// Converter converts objects between the versions if the conversion strategy is Webhook. It must be set before
+	// Kinds is called.
 	Converter Converter
 
-	spec []byte // of the document
+	spec []byte // the spec's part of the document
 	doc  []byte
 
 	hashing sync.Once
@@ -60,8 +60,8 @@ type SpecVersion struct {
 	SelectableFields         []apiextensionsv1.SelectableField                `json:"selectableFields"`
 }
 
-// Read reads a stored CustomResourceDefinition. The definition keeps the document, which must not change. That none of
-// its versions is the stored one is an error.
+// Read parses a stored CustomResourceDefinition. The definition keeps the document, which must not change. It returns
+// an error if no version is the storage version.
 func Read(doc []byte) (*Definition, error) {
 	var parts struct {
 		Metadata struct {
@@ -75,7 +75,7 @@ func Read(doc []byte) (*Definition, error) {
 		Spec   specPart                                       `json:"spec"`
 		Status apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
 	}
-	// A stored document has each name once; to look for others would take half of the time.
+	// A stored document has no duplicate names. Checking for them would take half of the time.
 	if err := json.Unmarshal(doc, &parts, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, fmt.Errorf("reading a CustomResourceDefinition: %w", err)
 	}
@@ -90,17 +90,17 @@ func Read(doc []byte) (*Definition, error) {
 	return d, nil
 }
 
-// specPart is a spec and its place in the document.
+// specPart is a spec with its position in the document.
 type specPart struct {
 	Spec
 	begin, end int64
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (s *specPart) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	s.begin = from.InputOffset() // behind the name
-	err := json.UnmarshalDecode(from, &s.Spec)
-	s.end = from.InputOffset()
+func (s *specPart) UnmarshalJSONFrom(decoder *jsontext.Decoder) error {
+	s.begin = decoder.InputOffset() // after the name
+	err := json.UnmarshalDecode(decoder, &s.Spec)
+	s.end = decoder.InputOffset()
 	return err
 }
 
@@ -111,19 +111,19 @@ func (d *Definition) Is(condition apiextensionsv1.CustomResourceDefinitionCondit
 	})
 }
 
-// Served reports whether the definition's kind is served: it is established, and has a version to be served in.
+// Served reports whether the definition's kind is served: it is established and has a served version.
 func (d *Definition) Served() bool {
 	return d.Is(apiextensionsv1.Established) &&
 		slices.ContainsFunc(d.Spec.Versions, func(v SpecVersion) bool { return v.Served })
 }
 
-// Terminating reports whether the definition is being deleted: its kind has no new objects.
+// Terminating reports whether the definition is being deleted. No new objects of its kind can be created then.
 func (d *Definition) Terminating() bool {
 	return d.DeletionTimestamp != nil || d.Is(apiextensionsv1.Terminating)
 }
 
-// SameKind reports whether two definitions define the same kind in the same way. What else differs, in the metadata or
-// the conditions, makes no difference to the kind's objects.
+// SameKind reports whether two definitions define the same kind in the same way. It ignores differences in the
+// metadata or the conditions, which do not affect the kind's objects.
 func (d *Definition) SameKind(other *Definition) bool {
 	a, b := &d.Status.AcceptedNames, &other.Status.AcceptedNames
 	return d.UID == other.UID && bytes.Equal(d.spec, other.spec) &&
@@ -131,14 +131,14 @@ func (d *Definition) SameKind(other *Definition) bool {
 		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)
 }
 
-// Hash identifies the definition's spec, schemas included, by its content: it is the same in every process. The first
-// call computes it.
+// Hash returns a hash of the definition's spec, including the schemas. It is the same in every process. The first call
+// computes it.
 func (d *Definition) Hash() [sha256.Size]byte {
 	d.hashing.Do(func() { d.hash = sha256.Sum256(d.spec) })
 	return d.hash
 }
 
-// deprecation is the warning that comes with each answer in a version.
+// deprecation returns the warning for each response in a version, or "".
 func (d *Definition) deprecation(v *SpecVersion) string {
 	switch {
 	case !v.Deprecated:
@@ -160,5 +160,5 @@ func (d *Definition) deprecation(v *SpecVersion) string {
 	return text + fmt.Sprintf("; use %s/%s %s", d.Spec.Group, best, d.Spec.Names.Kind)
 }
 
-// lastID is that of the version that was made last.
+// lastID is the ID of the newest Version.
 var lastID atomic.Uint64

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-// FuzzRead: a definition that can be read registers its kinds, whatever is in it: it may be stored by another release.
+// FuzzRead: a definition that can be parsed registers its kinds, with any content: another release may have stored it.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{widgets, "{}", "null", `{"spec":null}`, `{"spec":{"versions":[null,{"storage":true}]}}`,
 		`{"spec":{"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":null}}]}}`,
@@ -32,7 +32,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// anything defines a kind whose objects may have any fields.
+// anything defines a kind with objects that may have any fields.
 const anything = `{"metadata":{"name":"things.example.com","uid":"u1"},
 "spec":{"group":"example.com","scope":"Namespaced",
  "names":{"plural":"things","singular":"thing","kind":"Thing","listKind":"ThingList"},
@@ -41,7 +41,7 @@ const anything = `{"metadata":{"name":"things.example.com","uid":"u1"},
 "status":{"acceptedNames":{"plural":"things","singular":"thing","kind":"Thing","listKind":"ThingList"},
  "conditions":[{"type":"Established","status":"True"},{"type":"NamesAccepted","status":"True"}]}}`
 
-// FuzzDecodeStrict: a document has the fields that Kubernetes' decoder reads, however quickly it was read.
+// FuzzDecodeStrict: a decoded document has the same fields as with Kubernetes' decoder, also if quick decoded it.
 func FuzzDecodeStrict(f *testing.F) {
 	for _, text := range []string{
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"n":1}}`,
@@ -66,7 +66,7 @@ func FuzzDecodeStrict(f *testing.F) {
 			return
 		}
 		if err != nil {
-			return // its apiVersion, kind or metadata
+			return // an error in its apiVersion, kind or metadata
 		}
 		require.GreaterOrEqual(t, len(strict), len(repeated))
 		for _, name := range []string{"apiVersion", "kind", "metadata"} {

@@ -14,16 +14,16 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// kind is the kind of one definition.
+// kind is the kind that a definition defines.
 type kind struct {
 	definition *Definition
 	versions   []*Version
-	converter  Converter // nil leaves objects in their versions
+	converter  Converter // nil leaves objects in their stored versions
 }
 
 // Version is one version of a kind.
 type Version struct {
-	// ID identifies the version and its schema: a definition that changes has versions with other IDs.
+	// ID identifies the version and its schema: after a change of the definition its versions have other IDs.
 	ID     uint64
 	kind   *kind
 	spec   *SpecVersion
@@ -33,21 +33,21 @@ type Version struct {
 	derived sync.Map // of a key to func() (any, error)
 }
 
-// Schema is the version's compiled schema. It is compiled by the first call.
+// Schema returns the version's compiled schema. The first call compiles it.
 func (v *Version) Schema() (*structural.Schema, error) { return v.schema() }
 
-// Definition is the definition of the version's kind.
+// Definition returns the definition of the version's kind.
 func (v *Version) Definition() *Definition { return v.kind.definition }
 
-// Props is the version's openAPIV3Schema as it is written in the definition, nil if it has none. Each call decodes it
-// anew: the caller may change it, and should not keep it, since it is many times as large as its JSON.
+// Props returns the version's openAPIV3Schema as written in the definition, or nil if it has none. Each call decodes
+// it again. The caller may change the result, and should not keep it, since it is many times as large as its JSON.
 func (v *Version) Props() (*apiextensionsv1.JSONSchemaProps, error) {
 	return v.kind.definition.schema(v.spec.Name)
 }
 
-// Derived returns what from makes of the schema. It is made by the first call with the key, and kept as long as the
-// version. The key's type should be the caller's own.
-func (v *Version) Derived(key any, from func(*structural.Schema) any) (any, error) {
+// Derived returns the value that derive computes from the schema. The first call with the key computes it, and the
+// version keeps it. The key's type should be private to the caller.
+func (v *Version) Derived(key any, derive func(*structural.Schema) any) (any, error) {
 	derived, found := v.derived.Load(key)
 	if !found {
 		derived, _ = v.derived.LoadOrStore(key, sync.OnceValues(func() (any, error) {
@@ -55,16 +55,16 @@ func (v *Version) Derived(key any, from func(*structural.Schema) any) (any, erro
 			if err != nil {
 				return nil, err
 			}
-			return from(schema), nil
+			return derive(schema), nil
 		}))
 	}
 	return derived.(func() (any, error))()
 }
 
-// Name is the version's name, such as v1.
+// Name returns the version's name, such as v1.
 func (v *Version) Name() string { return v.spec.Name }
 
-// APIVersion is the version with its group.
+// APIVersion returns the group and the version's name, such as example.com/v1.
 func (v *Version) APIVersion() string { return v.kind.definition.Spec.Group + "/" + v.spec.Name }
 
 // hasStatus reports whether the version has a /status subresource.
@@ -72,7 +72,7 @@ func (v *Version) hasStatus() bool {
 	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
 }
 
-// version is the kind's version of that group and name, nil if there is none.
+// version returns the kind's version with that group and name, or nil.
 func (k *kind) version(apiVersion string) *Version {
 	for _, v := range k.versions {
 		if v.APIVersion() == apiVersion {
@@ -82,15 +82,15 @@ func (k *kind) version(apiVersion string) *Version {
 	return nil
 }
 
-// Kinds returns the definition's registrations, one for each version that is served, and that of the version that is
-// stored, which need not be among them. The latter has all other versions as Unserved. The definition's names must have
-// been accepted. state is what the registrations have as Definition.
+// Kinds returns the definition's registrations: one for each served version, and the registration of the storage
+// version, which need not be among them. The latter lists all other versions in Unserved. The definition's names must
+// have been accepted. state becomes the Definition of the registrations.
 func (d *Definition) Kinds(state *api.Definition) (served []*api.Resource, stored *api.Resource) {
 	return d.kinds(state, d.Converter)
 }
 
-// AsStored is the registration of the stored version for what must not depend on another server: objects stay in the
-// version in which they are stored, unless only apiVersion differs.
+// AsStored returns the registration of the storage version for code that must not depend on a webhook: objects stay in
+// the version that they are stored in, unless only apiVersion differs.
 func (d *Definition) AsStored() *api.Resource {
 	_, stored := d.kinds(nil, nil)
 	return stored
@@ -136,7 +136,7 @@ func (d *Definition) kinds(state *api.Definition, c Converter) (served []*api.Re
 	return served, stored
 }
 
-// compile makes the schema.
+// compile compiles the schema.
 func (v *Version) compile() (*structural.Schema, error) {
 	d := v.kind.definition
 	props, err := d.schema(v.spec.Name)
@@ -157,7 +157,7 @@ func (v *Version) compile() (*structural.Schema, error) {
 	return schema, nil
 }
 
-// resource is the version's registration.
+// resource returns the version's registration.
 func (v *Version) resource() *api.Resource {
 	d := v.kind.definition
 	names := &d.Status.AcceptedNames
@@ -193,19 +193,19 @@ func (v *Version) resource() *api.Resource {
 	return r
 }
 
-// setDefaults sets the defaults of the schema. An object whose schema can't be compiled is refused when it is checked.
+// setDefaults sets the defaults of the schema. If the schema cannot be compiled, check rejects the object.
 func (v *Version) setDefaults(obj api.Object) {
 	if schema, err := v.Schema(); err == nil {
 		schema.Default(obj.(*Object).Fields)
 	}
 }
 
-// copyStatus sets to's status to from's.
-func copyStatus(to, from api.Object) {
-	status, found := from.(*Object).Fields["status"]
+// copyStatus copies the status from src to dst.
+func copyStatus(dst, src api.Object) {
+	status, found := src.(*Object).Fields["status"]
 	if found {
-		to.(*Object).Fields["status"] = runtime.DeepCopyJSONValue(status)
+		dst.(*Object).Fields["status"] = runtime.DeepCopyJSONValue(status)
 		return
 	}
-	delete(to.(*Object).Fields, "status")
+	delete(dst.(*Object).Fields, "status")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-func TestKinds_AreWhatTheDefinitionSays(t *testing.T) {
+func TestKinds_FollowTheDefinition(t *testing.T) {
 	t.Parallel()
 	all := kinds(t)
 	v1, beta := all["v1"], all["v1beta1"]
@@ -142,7 +142,7 @@ func TestDefinition_SameKind(t *testing.T) {
 	}
 }
 
-// A server that starts reads all definitions, whose schemas are most of them.
+// A server reads all definitions at its start. Most of their size is schemas.
 func BenchmarkRead(b *testing.B) {
 	properties := make([]string, 100)
 	for i := range properties {

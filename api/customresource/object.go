@@ -1,13 +1,13 @@
-// Package customresource makes the kinds that CustomResourceDefinitions define.
+// Package customresource provides the kinds that CustomResourceDefinitions define.
 //
-// A Definition is read from a stored CustomResourceDefinition without its schemas, which are most of it
-// (definition.go). It gives one registration for each version (kinds.go), which the server treats like any other. A
-// version's schema is compiled when an object of it is first read or written: a thousand definitions that nobody uses
-// cost their documents and little else.
+// A Definition is parsed from a stored CustomResourceDefinition without its schemas, which are most of it
+// (definition.go). It provides one registration for each version (kinds.go), which the server treats like any other. A
+// version's schema is compiled when an object of it is first read or written: a thousand unused definitions cost
+// little more than their documents.
 //
-// The objects themselves have metadata in Kubernetes' Go type, and all else as JSON in Go's types (object.go). They
-// are decoded as kube-apiserver decodes custom resources (decode.go): what the schema does not know is dropped, what it
-// has a default for is set. Columns, scales and selectable fields are paths in them (columns.go, scale.go, path.go).
+// The objects have their metadata in Kubernetes' Go type and all other fields as JSON in Go's types (object.go). They
+// are decoded in the same way as by kube-apiserver (decode.go): undeclared fields are dropped, and defaults are set.
+// Columns, scales and selectable fields are paths in them (columns.go, scale.go, path.go).
 //
 // There is no I/O here.
 package customresource
@@ -27,18 +27,18 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// Object is an object of any kind that a definition defines.
+// Object is an object of any kind that a CustomResourceDefinition defines.
 type Object struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	// Fields are the members besides apiVersion, kind and metadata, as JSON in Go's types: map[string]any, []any,
+	// Fields are the members other than apiVersion, kind and metadata, as JSON in Go's types: map[string]any, []any,
 	// string, int64, float64, bool and nil. It is not nil.
 	Fields map[string]any
 
-	version *Version // whose schema the object follows
+	version *Version // its schema applies to the object
 }
 
-// Version is the version of the kind by whose schema the object was made.
+// Version returns the version of the kind that the object was made for.
 func (o *Object) Version() *Version { return o.version }
 
 // DeepCopyObject implements runtime.Object.
@@ -48,12 +48,12 @@ func (o *Object) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// Content is the whole object as JSON in Go's types. Its fields, but not the map itself, are the object's own.
+// Content returns the whole object as JSON in Go's types. The map is new, but its fields are shared with the object.
 func (o *Object) Content() map[string]any {
 	content := o.content()
 	metadata, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o.ObjectMeta)
 	if err != nil {
-		panic(fmt.Sprintf("customresource: metadata that was decoded: %v", err)) // it is of a known type
+		panic(fmt.Sprintf("customresource: metadata that was decoded: %v", err)) // ObjectMeta can always be converted
 	}
 	if o.CreationTimestamp.IsZero() {
 		delete(metadata, "creationTimestamp")
@@ -62,8 +62,8 @@ func (o *Object) Content() map[string]any {
 	return content
 }
 
-// SetContent gives the object a content: apiVersion, kind, metadata and fields as JSON in Go's types, of which it keeps
-// a copy. Nothing is dropped or defaulted; malformed metadata is an error.
+// SetContent sets apiVersion, kind, metadata and fields from JSON in Go's types, and copies the fields. It does not
+// prune or default. Malformed metadata is an error.
 func (o *Object) SetContent(content map[string]any) error {
 	version, _ := content["apiVersion"].(string)
 	kind, _ := content["kind"].(string)
@@ -84,7 +84,7 @@ func (o *Object) SetContent(content map[string]any) error {
 	return nil
 }
 
-// content is Content with no more of the metadata than schemas and rules may look at.
+// content is Content with only the parts of the metadata that schemas and rules may read.
 func (o *Object) content() map[string]any {
 	content := make(map[string]any, len(o.Fields)+3)
 	maps.Copy(content, o.Fields)
@@ -101,30 +101,30 @@ func (o *Object) content() map[string]any {
 }
 
 // MarshalJSONTo implements json.MarshalerTo. The fields are sorted by name.
-func (o *Object) MarshalJSONTo(to *jsontext.Encoder) error {
-	if err := o.begin(to); err != nil {
+func (o *Object) MarshalJSONTo(encoder *jsontext.Encoder) error {
+	if err := o.begin(encoder); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
-		if err := to.WriteToken(jsontext.String(name)); err != nil {
+		if err := encoder.WriteToken(jsontext.String(name)); err != nil {
 			return err
 		}
-		if err := json.MarshalEncode(to, o.Fields[name], jsonv1.DefaultOptionsV1()); err != nil {
+		if err := json.MarshalEncode(encoder, o.Fields[name], jsonv1.DefaultOptionsV1()); err != nil {
 			return err
 		}
 	}
-	return to.WriteToken(jsontext.EndObject)
+	return encoder.WriteToken(jsontext.EndObject)
 }
 
-// begin writes all that is before the fields.
-func (o *Object) begin(to *jsontext.Encoder) error {
+// begin writes the members before the fields.
+func (o *Object) begin(encoder *jsontext.Encoder) error {
 	for _, token := range []jsontext.Token{jsontext.BeginObject, jsontext.String("apiVersion"),
 		jsontext.String(o.APIVersion), jsontext.String("kind"), jsontext.String(o.Kind), jsontext.String("metadata")} {
-		if err := to.WriteToken(token); err != nil {
+		if err := encoder.WriteToken(token); err != nil {
 			return err
 		}
 	}
-	return json.MarshalEncode(to, &o.ObjectMeta, jsonv1.DefaultOptionsV1())
+	return json.MarshalEncode(encoder, &o.ObjectMeta, jsonv1.DefaultOptionsV1())
 }
 
 // MarshalJSON implements the standard library's json.Marshaler.
@@ -134,5 +134,5 @@ func (o *Object) MarshalJSON() ([]byte, error) {
 	return doc.Bytes(), err
 }
 
-// UnmarshalJSON implements the standard library's json.Unmarshaler: it reads a stored document.
+// UnmarshalJSON implements the standard library's json.Unmarshaler. It decodes a stored document.
 func (o *Object) UnmarshalJSON(doc []byte) error { return o.DecodeStored(doc) }

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-// widgets defines a kind with two versions, of which v1 is stored.
+// widgets defines a kind with two versions. v1 is the storage version.
 const widgets = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
 "metadata":{"name":"widgets.example.com","uid":"u1"},
 "spec":{"group":"example.com","scope":"Namespaced",
@@ -45,7 +45,7 @@ const widgets = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.
  "shortNames":["w"]},"conditions":[{"type":"Established","status":"True"},{"type":"NamesAccepted","status":"True"}],
  "storedVersions":["v1"]}}`
 
-// kinds are the registrations of widgets, by version.
+// kinds returns the registrations of widgets, by version.
 func kinds(t *testing.T) map[string]*api.Resource {
 	t.Helper()
 	d, err := customresource.Read([]byte(widgets))
@@ -60,7 +60,7 @@ func kinds(t *testing.T) map[string]*api.Resource {
 	return all
 }
 
-// sent is a document as a client sends it.
+// sent decodes a client's document.
 func sent(t *testing.T, r *api.Resource, doc string) *customresource.Object {
 	t.Helper()
 	o := r.New().(*customresource.Object)
@@ -70,7 +70,7 @@ func sent(t *testing.T, r *api.Resource, doc string) *customresource.Object {
 	return o
 }
 
-func TestObject_IsItsDocument(t *testing.T) {
+func TestObject_RoundTripsThroughItsDocument(t *testing.T) {
 	t.Parallel()
 	const doc = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","labels":{"x":"<y>"}},` +
 		`"spec":{"labels":{"deep":[1,2.5,"\u003cb\u003e",null,{"z":true}]},"size":3},"status":{"ready":false}}`
@@ -94,8 +94,8 @@ func TestObject_IsItsDocument(t *testing.T) {
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, &struct{}{}))
 }
 
-// Kubernetes' decoder reads what is unusual, and its words are the server's.
-func TestDecodeStrict_SaysWhatIsWrong(t *testing.T) {
+// Kubernetes' decoder decodes unusual documents, and the server returns its errors.
+func TestDecodeStrict_ReportsErrors(t *testing.T) {
 	t.Parallel()
 	v1 := kinds(t)["v1"]
 	for doc, want := range map[string]struct {
@@ -131,7 +131,7 @@ func TestDecodeStrict_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestDecodeStrict_RefusesWhatFollowsTheDocument(t *testing.T) {
+func TestDecodeStrict_RejectsTrailingData(t *testing.T) {
 	t.Parallel()
 	for _, rest := range []string{" x", "{}", "]", " \x00"} {
 		o := kinds(t)["v1"].New().(*customresource.Object)

@@ -11,15 +11,15 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// path finds a value in an object by a JSONPath as definitions have it: ".spec.replicas". It is safe for concurrent
+// path finds a value in an object by a JSONPath from a definition, such as ".spec.replicas". It is safe for concurrent
 // use.
 type path struct {
 	text   string
-	names  []string  // of a plain path
-	others sync.Pool // of *jsonpath.JSONPath, for the others, which one goroutine uses at a time
+	names  []string  // if the path is plain, otherwise nil
+	others sync.Pool // *jsonpath.JSONPath of a path that is not plain; each is used by one goroutine at a time
 }
 
-// plainPath matches the paths that are a list of names. A name with an escape is left to the library.
+// plainPath matches a path that is a list of names. The library handles names with escapes.
 var plainPath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
 func newPath(text string) (*path, error) {
@@ -69,7 +69,7 @@ func (p *path) find(content map[string]any) (value any, found bool) {
 	return results[0][0].Interface(), true
 }
 
-// print is a value as kubectl's JSONPath output has it.
+// print formats a value as kubectl's JSONPath output does.
 func (p *path) print(value any) (string, bool) {
 	if text, ok := value.(string); ok {
 		return text, true
@@ -81,7 +81,7 @@ func (p *path) print(value any) (string, bool) {
 	return text.String(), true
 }
 
-// lookUp returns the value of a field of a field ….
+// lookUp returns the value of a nested field.
 func lookUp(content map[string]any, names []string) (value any, found bool) {
 	value = content
 	for _, name := range names {

@@ -8,7 +8,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// schema decodes the schema of one version; nil if it has none. The schemas of the others are skipped.
+// schema decodes the schema of one version and skips the others. It returns nil if the version has none.
 func (d *Definition) schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	var spec struct {
 		Versions []struct {
@@ -32,25 +32,26 @@ func (d *Definition) schema(version string) (*apiextensionsv1.JSONSchemaProps, e
 	return nil, nil
 }
 
-// schemaParts replace the methods of three types, which decode the schema below them once for each level above it.
+// schemaParts replaces the decoding methods of three types, which decode the schemas below them once for each level
+// above.
 var schemaParts = json.JoinUnmarshalers(
-	json.UnmarshalFromFunc(func(from *jsontext.Decoder, to *apiextensionsv1.JSONSchemaPropsOrArray) error {
-		if from.PeekKind() == '{' {
-			return json.UnmarshalDecode(from, &to.Schema)
+	json.UnmarshalFromFunc(func(decoder *jsontext.Decoder, target *apiextensionsv1.JSONSchemaPropsOrArray) error {
+		if decoder.PeekKind() == '{' {
+			return json.UnmarshalDecode(decoder, &target.Schema)
 		}
-		return json.UnmarshalDecode(from, &to.JSONSchemas)
+		return json.UnmarshalDecode(decoder, &target.JSONSchemas)
 	}),
-	json.UnmarshalFromFunc(func(from *jsontext.Decoder, to *apiextensionsv1.JSONSchemaPropsOrBool) error {
-		if from.PeekKind() == '{' {
-			to.Allows = true
-			return json.UnmarshalDecode(from, &to.Schema)
+	json.UnmarshalFromFunc(func(decoder *jsontext.Decoder, target *apiextensionsv1.JSONSchemaPropsOrBool) error {
+		if decoder.PeekKind() == '{' {
+			target.Allows = true
+			return json.UnmarshalDecode(decoder, &target.Schema)
 		}
-		return json.UnmarshalDecode(from, &to.Allows)
+		return json.UnmarshalDecode(decoder, &target.Allows)
 	}),
-	json.UnmarshalFromFunc(func(from *jsontext.Decoder, to *apiextensionsv1.JSON) error {
-		value, err := from.ReadValue()
+	json.UnmarshalFromFunc(func(decoder *jsontext.Decoder, target *apiextensionsv1.JSON) error {
+		value, err := decoder.ReadValue()
 		if err == nil && value.Kind() != 'n' {
-			to.Raw = value.Clone()
+			target.Raw = value.Clone()
 		}
 		return err
 	}),

@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-// The schema's own methods are bypassed: what they make of a document is what they are compared with.
-func TestProps_AreWhatKubernetesDecodes(t *testing.T) {
+// Props bypasses the schema's own decoding methods. This test compares it with them.
+func TestProps_MatchKubernetesDecoder(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{
 		`{"type":"object","properties":{"a":{"items":{"type":"array","items":{"type":"string","default":"x"}}}}}`,

@@ -27,7 +27,7 @@ func newScale(paths *apiextensionsv1.CustomResourceSubresourceScale) *scale {
 	return s
 }
 
-// resource is the scale as the server uses it.
+// resource returns the scale for the kind's registration.
 func (s *scale) resource() *api.Scale {
 	return &api.Scale{
 		Path:  s.spec,
@@ -39,7 +39,7 @@ func (s *scale) resource() *api.Scale {
 	}
 }
 
-// check reports whether an object has desired replicas, or why it has no Scale.
+// check reports whether an object has desired replicas. It returns an error if the object cannot have a Scale.
 func (s *scale) check(o *Object) (bool, error) {
 	_, found, err := unstructured.NestedInt64(o.Fields, s.spec...)
 	if err == nil {
@@ -60,7 +60,7 @@ func (s *scale) get(o *Object) (spec, status int32, selector string) {
 	return int32(desired), int32(actual), selector
 }
 
-// validateSpec and validateStatus check what the Scale of an object would show.
+// validateSpec and validateStatus check the values that the object's Scale would have.
 func (s *scale) validateSpec(o *Object) field.ErrorList {
 	return validateReplicas(o, s.paths.SpecReplicasPath, s.spec)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-// kindOfField is the registration of a kind whose objects have a field x of a schema in YAML. The definition is one
-// that the server accepts.
+// kindOfField returns the registration of a kind with a field x with a schema in YAML. The server would accept the
+// definition.
 func kindOfField(t *testing.T, schema string) *api.Resource {
 	t.Helper()
 	doc, err := yaml.YAMLToJSON([]byte(`
@@ -47,7 +47,7 @@ spec:
 	return served[0]
 }
 
-// withField is the document of an object whose field x has a value; nil is an object without one.
+// withField returns the document of an object with a value of field x. nil means an object without the field.
 func withField(value json.RawMessage) []byte {
 	if value == nil {
 		return []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
@@ -55,8 +55,7 @@ func withField(value json.RawMessage) []byte {
 	return []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"x":` + string(value) + `}`)
 }
 
-// faults takes an object with the value on the way of a create. It returns the errors, without the one that says that
-// there may be more.
+// faults creates an object with the value, and returns the errors, except the one about the error limit.
 func faults(t *testing.T, res *api.Resource, value json.RawMessage) (all []string) {
 	t.Helper()
 	o := res.New().(*customresource.Object)
@@ -137,7 +136,7 @@ func TestDecodeStrict_Prunes(t *testing.T) {
 	}
 }
 
-// field is the JSON of the field x; "null" if there is none.
+// field returns the JSON of the field x, or "null" if there is none.
 func field(t *testing.T, o *customresource.Object) string {
 	t.Helper()
 	doc, err := json.Marshal(o.Fields["x"])
@@ -148,7 +147,7 @@ func field(t *testing.T, o *customresource.Object) string {
 //go:embed testdata/defaults.yaml
 var defaults []byte
 
-// TestDefault_IsTheSameForRequestsAndStoredObjects: the defaults of what a client sends, and of what is stored.
+// TestDefault_IsTheSameForRequestsAndStoredObjects compares the defaults of a client's object and of a stored one.
 func TestDefault_IsTheSameForRequestsAndStoredObjects(t *testing.T) {
 	t.Parallel()
 	var table []struct {
