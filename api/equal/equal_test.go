@@ -28,22 +28,22 @@ func Example() {
 
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 2).MaxDepth(10).Funcs(
-		func(to *resource.Quantity, c randfill.Continue) {
-			*to = *resource.NewMilliQuantity(c.Int63n(3000), resource.DecimalSI)
+		func(dst *resource.Quantity, c randfill.Continue) {
+			*dst = *resource.NewMilliQuantity(c.Int63n(3000), resource.DecimalSI)
 		},
-		func(to *metav1.Time, c randfill.Continue) { *to = metav1.Unix(c.Int63n(3), 0) },
-		func(to *metav1.MicroTime, c randfill.Continue) {
-			*to = metav1.NewMicroTime(time.UnixMicro(c.Int63n(3)))
+		func(dst *metav1.Time, c randfill.Continue) { *dst = metav1.Unix(c.Int63n(3), 0) },
+		func(dst *metav1.MicroTime, c randfill.Continue) {
+			*dst = metav1.NewMicroTime(time.UnixMicro(c.Int63n(3)))
 		},
-		func(to *runtime.RawExtension, c randfill.Continue) { to.Raw = []byte{byte('0' + c.Intn(3))} },
-		func(to *metav1.FieldsV1, c randfill.Continue) { to.Raw = []byte{byte('0' + c.Intn(3))} },
-		func(to *string, c randfill.Continue) { *to = string(rune('a' + c.Intn(3))) },
+		func(dst *runtime.RawExtension, c randfill.Continue) { dst.Raw = []byte{byte('0' + c.Intn(3))} },
+		func(dst *metav1.FieldsV1, c randfill.Continue) { dst.Raw = []byte{byte('0' + c.Intn(3))} },
+		func(dst *string, c randfill.Continue) { *dst = string(rune('a' + c.Intn(3))) },
 	)
 }
 
-// TestSemantic_IsApimachinerys changes each of Kubernetes' kinds in one place at a time, and compares both
-// packages' answers.
-func TestSemantic_IsApimachinerys(t *testing.T) {
+// TestSemantic_MatchesApimachinery changes each of Kubernetes' kinds in one place at a time, and compares the results
+// of both packages.
+func TestSemantic_MatchesApimachinery(t *testing.T) {
 	t.Parallel()
 	equals, kinds := [2]int{}, 0
 	for gvk, goType := range scheme.Scheme.AllKnownTypes() {
@@ -76,8 +76,8 @@ func TestSemantic_IsApimachinerys(t *testing.T) {
 	require.Greater(t, min(equals[0], equals[1]), 100, "the cases are of one sort only: %v", equals)
 }
 
-// TestIdentical_HasTheSameJSON changes each kind in one place at a time, sometimes by a single character.
-func TestIdentical_HasTheSameJSON(t *testing.T) {
+// TestIdentical_ImpliesTheSameJSON changes each kind in one place at a time, sometimes by a single character.
+func TestIdentical_ImpliesTheSameJSON(t *testing.T) {
 	t.Parallel()
 	equals := [2]int{}
 	for gvk, goType := range scheme.Scheme.AllKnownTypes() {
@@ -125,7 +125,7 @@ func TestIdentical(t *testing.T) {
 		{"empty and no bytes", []byte{}, []byte(nil), false},
 		{"an empty and no map of something else", map[string][]byte{}, map[string][]byte(nil), false},
 		{"maps of something else", map[string][]byte{"a": {1}}, map[string][]byte{"a": {1}}, true},
-		{"quantities", resource.MustParse("1000m"), resource.MustParse("1"), true}, // both are written 1
+		{"quantities", resource.MustParse("1000m"), resource.MustParse("1"), true}, // both are written as 1
 		{"units", resource.MustParse("1024"), resource.MustParse("1Ki"), false},
 		{"lists of units", corev1.ResourceList{"a": resource.MustParse("1024")},
 			corev1.ResourceList{"a": resource.MustParse("1Ki")}, false},

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-func TestPath_ReadsAsApimachinerys(t *testing.T) {
+func TestPath_RendersLikeApimachinery(t *testing.T) {
 	t.Parallel()
 	names := []string{"spec", "containers", "", "[0]", "a.b"}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -63,8 +63,8 @@ func TestFew(t *testing.T) {
 	require.Len(t, field.Few(errs), 10)
 }
 
-// Not parallel: allocations are counted for the whole process.
-func TestPath_IsNoGarbage(t *testing.T) {
+// Not parallel: AllocsPerRun counts the allocations of the whole process.
+func TestPath_DoesNotAllocate(t *testing.T) {
 	names, found := []string{"web", "proxy"}, 0
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		path := field.NewPath("spec")

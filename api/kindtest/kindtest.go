@@ -1,5 +1,4 @@
-// Package kindtest tests kinds' validation: each case is a change to a sound object, and the refusals that
-// must come of it.
+// Package kindtest tests the validation of kinds: each case is a change of a valid object, with the expected errors.
 package kindtest
 
 import (
@@ -14,7 +13,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-// Of returns the registration of a kind by its name, or by "group/version kind" if it is served in several.
+// Of returns the registration of a kind, by its name, or by "group/version kind" if several groups or versions have
+// it.
 func Of(t testing.TB, kind string) *api.Resource {
 	t.Helper()
 	for _, r := range builtin.Kinds() {
@@ -26,7 +26,7 @@ func Of(t testing.TB, kind string) *api.Resource {
 	return nil
 }
 
-// Decode reads YAML strictly into an object of the stored version, and sets its defaults.
+// Decode decodes YAML strictly into an object of the stored version, and sets its defaults.
 func Decode(t testing.TB, r *api.Resource, text string) api.Object {
 	t.Helper()
 	obj := r.New()
@@ -60,17 +60,16 @@ func Refusals(errs field.ErrorList) []string {
 	return list
 }
 
-// Case is a change to a sound object and the refusals that it must cause.
+// Case is a change of a valid object and the errors that it must cause.
 type Case = struct {
 	Name string
-	// Replace holds pairs of text: the first of each pair is replaced by the second.
+	// Replace has pairs of texts: the first of each pair is replaced by the second.
 	Replace []string
-	// Want has "Reason path" of every refusal, in any order.
+	// Want has the "Reason path" of every error, in any order.
 	Want []string
 }
 
-// Create checks that the sound object is accepted, and that each change is refused with exactly the wanted
-// paths and reasons.
+// Create checks that the valid object is accepted, and that each change causes exactly the expected errors.
 func Create(t *testing.T, kind, sound string, cases []Case) {
 	t.Helper()
 	r := Of(t, kind)
@@ -84,8 +83,7 @@ func Create(t *testing.T, kind, sound string, cases []Case) {
 	}
 }
 
-// Update does the same for updates of the sound object. Without a wanted refusal, the update must be
-// allowed.
+// Update does the same for updates of the valid object. If a case expects no error, the update must be accepted.
 func Update(t *testing.T, kind, sound string, cases []Case) {
 	t.Helper()
 	r := Of(t, kind)

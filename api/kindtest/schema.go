@@ -5,8 +5,8 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// FillSchema makes a random schema of a few levels, for the functions of a randfill.Filler: the type contains itself in
-// twelve fields, and one that is filled like any other never ends.
+// FillSchema generates a random schema of a few levels, for a randfill.Filler. The type contains itself in twelve
+// fields, so that filling it like other types would never end.
 func FillSchema(p *apiextensionsv1.JSONSchemaProps, c randfill.Continue) {
 	*p = apiextensionsv1.JSONSchemaProps{UniqueItems: c.Bool(), Nullable: c.Bool(), XEmbeddedResource: c.Bool(),
 		XIntOrString: c.Bool()}

@@ -1,6 +1,6 @@
-// Package naming has apimachinery's checks of names (and of percentages), under the same names but without
-// their regular expressions: plainly valid names are recognized by their bytes, and all others are passed
-// to apimachinery. Each function returns what is wrong, or nothing.
+// Package naming has apimachinery's checks of names (and of percentages), under the same names but without their
+// regular expressions: plainly valid names are recognized by their bytes, and all others are passed to apimachinery.
+// Each function returns the reasons why a name is invalid, or nil.
 package naming
 
 import (
@@ -31,23 +31,24 @@ func IsDNS1123Subdomain(s string) []string {
 	return utilvalidation.IsDNS1123Subdomain(s)
 }
 
-// NameIsDNSLabel and NameIsDNSSubdomain check an object's name. prefix is true if a suffix will follow.
+// NameIsDNSLabel and NameIsDNSSubdomain check an object's name. prefix is true for a generateName, which gets a
+// suffix.
 func NameIsDNSLabel(s string, prefix bool) []string {
-	if isLabel(begun(s, prefix)) {
+	if isLabel(trimDash(s, prefix)) {
 		return nil
 	}
 	return validation.NameIsDNSLabel(s, prefix)
 }
 
 func NameIsDNSSubdomain(s string, prefix bool) []string {
-	if isSubdomain(begun(s, prefix)) {
+	if isSubdomain(trimDash(s, prefix)) {
 		return nil
 	}
 	return validation.NameIsDNSSubdomain(s, prefix)
 }
 
-// begun is a prefix without a trailing dash, which is allowed there.
-func begun(s string, prefix bool) string {
+// trimDash removes a trailing dash from a prefix, where it is allowed.
+func trimDash(s string, prefix bool) string {
 	if prefix {
 		return strings.TrimSuffix(s, "-")
 	}
@@ -98,7 +99,7 @@ func isLabel(s string) bool {
 	return 0 < len(s) && len(s) <= maxLabel && all(s, inLabel) && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// isSubdomain checks the labels and the total length. A label may be as long as the whole.
+// isSubdomain checks the labels and the total length. A single label may have the total length.
 func isSubdomain(s string) bool {
 	before := byte('.')
 	for i := range len(s) {

@@ -12,26 +12,26 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// pairs are our checks and apimachinery's.
+// pairs maps names to our checks and apimachinery's.
 var pairs = map[string][2]func(string) []string{
-	"IsDNS1123Label":           {naming.IsDNS1123Label, utilvalidation.IsDNS1123Label},
-	"IsDNS1123Subdomain":       {naming.IsDNS1123Subdomain, utilvalidation.IsDNS1123Subdomain},
-	"NameIsDNSLabel":           {whole(naming.NameIsDNSLabel), whole(validation.NameIsDNSLabel)},
-	"NameIsDNSLabel begun":     {begun(naming.NameIsDNSLabel), begun(validation.NameIsDNSLabel)},
-	"NameIsDNSSubdomain":       {whole(naming.NameIsDNSSubdomain), whole(validation.NameIsDNSSubdomain)},
-	"NameIsDNSSubdomain begun": {begun(naming.NameIsDNSSubdomain), begun(validation.NameIsDNSSubdomain)},
-	"IsQualifiedName":          {naming.IsQualifiedName, utilvalidation.IsQualifiedName},
-	"IsValidLabelValue":        {naming.IsValidLabelValue, utilvalidation.IsValidLabelValue},
-	"IsConfigMapKey":           {naming.IsConfigMapKey, utilvalidation.IsConfigMapKey},
-	"IsValidPercent":           {naming.IsValidPercent, utilvalidation.IsValidPercent},
-	"IsValidPortName":          {naming.IsValidPortName, utilvalidation.IsValidPortName},
+	"IsDNS1123Label":            {naming.IsDNS1123Label, utilvalidation.IsDNS1123Label},
+	"IsDNS1123Subdomain":        {naming.IsDNS1123Subdomain, utilvalidation.IsDNS1123Subdomain},
+	"NameIsDNSLabel":            {whole(naming.NameIsDNSLabel), whole(validation.NameIsDNSLabel)},
+	"NameIsDNSLabel prefix":     {prefix(naming.NameIsDNSLabel), prefix(validation.NameIsDNSLabel)},
+	"NameIsDNSSubdomain":        {whole(naming.NameIsDNSSubdomain), whole(validation.NameIsDNSSubdomain)},
+	"NameIsDNSSubdomain prefix": {prefix(naming.NameIsDNSSubdomain), prefix(validation.NameIsDNSSubdomain)},
+	"IsQualifiedName":           {naming.IsQualifiedName, utilvalidation.IsQualifiedName},
+	"IsValidLabelValue":         {naming.IsValidLabelValue, utilvalidation.IsValidLabelValue},
+	"IsConfigMapKey":            {naming.IsConfigMapKey, utilvalidation.IsConfigMapKey},
+	"IsValidPercent":            {naming.IsValidPercent, utilvalidation.IsValidPercent},
+	"IsValidPortName":           {naming.IsValidPortName, utilvalidation.IsValidPortName},
 }
 
 func whole(f func(string, bool) []string) func(string) []string {
 	return func(s string) []string { return f(s, false) }
 }
 
-func begun(f func(string, bool) []string) func(string) []string {
+func prefix(f func(string, bool) []string) func(string) []string {
 	return func(s string) []string { return f(s, true) }
 }
 
@@ -42,7 +42,7 @@ func compare(t *testing.T, s string) {
 	}
 }
 
-func TestChecks_AgreeWithApimachinerys(t *testing.T) {
+func TestChecks_MatchApimachinery(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2, 14, 15, 16, 62, 63, 64, 65, 252, 253, 254, 255} {
 		for _, s := range []string{"a", "A", "1", "-", "a.", "a-", "a/"} {

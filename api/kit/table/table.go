@@ -1,5 +1,5 @@
-// Package table has the columns and cells that several kinds' server-side tables share. X is a column, and
-// XOf an object's cell in it.
+// Package table has the columns and cells that the server-side tables of several kinds share. X is a column, and XOf
+// returns an object's cell in it.
 package table
 
 import (
@@ -26,17 +26,17 @@ var (
 	Images     = Wide("Images", "string", "Images referenced by each container in the template.")
 )
 
-// Column is a column that kubectl get always shows.
+// Column returns a column that kubectl get always shows.
 func Column(name, kind, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: kind, Description: description}
 }
 
-// Wide is a column that only -o wide shows.
+// Wide returns a column that only -o wide shows.
 func Wide(name, kind, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: kind, Description: description, Priority: 1}
 }
 
-// AgeOf is the cell with the time since t, as kubectl prints ages.
+// AgeOf returns a cell with the time since t, as kubectl prints ages.
 func AgeOf(t metav1.Time) any {
 	if t.IsZero() {
 		return Unknown
@@ -68,11 +68,11 @@ func LabelsOf(labels map[string]string) string {
 	return JoinOrNone(pairs)
 }
 
-// ContainersOf are the names and the images of a template's containers.
+// ContainersOf returns the names and the images of a template's containers.
 func ContainersOf(containers []corev1.Container) (names, images string) {
 	n, i := make([]string, len(containers)), make([]string, len(containers))
-	for at, c := range containers {
-		n[at], i[at] = c.Name, c.Image
+	for k, c := range containers {
+		n[k], i[k] = c.Name, c.Image
 	}
 	return strings.Join(n, ","), strings.Join(i, ",")
 }
@@ -88,7 +88,7 @@ func BoolOf(b *bool) string {
 	}
 }
 
-// FirstAnd shows up to three entries and the number of the others.
+// FirstAnd returns up to three entries and the number of the others.
 func FirstAnd(list []string, total int) string {
 	const shown = 3
 	if len(list) <= shown {
@@ -97,7 +97,7 @@ func FirstAnd(list []string, total int) string {
 	return fmt.Sprintf("%s + %d more...", strings.Join(list[:shown], ","), total-shown)
 }
 
-// OwnerOf names an owner as kind.group/name.
+// OwnerOf returns the name of an owner as kind.group/name.
 func OwnerOf(owner *metav1.OwnerReference) string {
 	resource := strings.ToLower(owner.Kind)
 	if group, _, found := strings.Cut(owner.APIVersion, "/"); found {
@@ -106,7 +106,7 @@ func OwnerOf(owner *metav1.OwnerReference) string {
 	return resource + "/" + owner.Name
 }
 
-// CreatedAt and CreatedAtOf show the time of creation where a table has no age, as those of roles do.
+// CreatedAt and CreatedAtOf show the time of creation in tables without an age, such as that of roles.
 var CreatedAt = Column("Created At", "date", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"])
 
 func CreatedAtOf(t metav1.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }

@@ -24,7 +24,7 @@ func CIDR(path *field.Path, cidr string) field.ErrorList {
 	return utilvalidation.IsValidCIDRForLegacyField(path.Plain(), cidr, true, nil)
 }
 
-// UsableIP rejects addresses that traffic from elsewhere cannot reach.
+// UsableIP rejects addresses that are unreachable from other machines.
 func UsableIP(path *field.Path, value string) field.ErrorList {
 	ip, err := netip.ParseAddr(value)
 	if err != nil {
@@ -48,7 +48,7 @@ func UsableIP(path *field.Path, value string) field.ErrorList {
 	return errs
 }
 
-// Hostname checks the name of a load balancer; it may be empty.
+// Hostname checks the name of a load balancer. It may be empty.
 func Hostname(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil

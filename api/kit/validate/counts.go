@@ -30,8 +30,8 @@ func NotAbove(path *field.Path, c, bound Count) field.ErrorList {
 	return NotAboveNamed(path, c, bound.N, path.Child(bound.Name).String())
 }
 
-func NotAboveNamed(path *field.Path, c Count, most int32, name string) field.ErrorList {
-	if c.N <= most {
+func NotAboveNamed(path *field.Path, c Count, limit int32, name string) field.ErrorList {
+	if c.N <= limit {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path.Child(c.Name), c.N, "cannot be greater than "+name)}

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxDiffLines is of how many lines two values may be, as JSON, that are compared line by line. The time for that
-	// grows with the square of it, and is up to 50 ms.
+	// maxDiffLines limits the size of values that are compared line by line, in lines of JSON for both values
+	// together. The time grows with its square, up to 50 ms.
 	maxDiffLines = 1000
-	// fewLines is how many lines that differ are shown of values that are longer.
+	// fewLines is the number of different lines that are shown for larger values.
 	fewLines = 10
 )
 
-// Diff shows how a value differs from an old one, as Kubernetes does. Of long values only the first lines that differ
-// are shown.
+// Diff describes the difference between a value and an old one in the form of Kubernetes. For long values it shows
+// only the first lines that differ.
 func Diff(old, is any) string {
 	was, now := jsonLines(old), jsonLines(is)
 	if len(was)+len(now) <= maxDiffLines {
@@ -43,7 +43,7 @@ func Diff(old, is any) string {
 	return b.String()
 }
 
-// jsonLines are the lines of a value as JSON; none if it has no JSON.
+// jsonLines returns the lines of a value's JSON, or nil if it cannot be encoded.
 func jsonLines(value any) [][]byte {
 	text, err := json.MarshalIndent(value, "", " ")
 	if err != nil {

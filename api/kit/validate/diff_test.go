@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/diff"
 )
 
-func TestDiff_OfShortValuesIsThatOfKubernetes(t *testing.T) {
+func TestDiff_OfShortValuesMatchesKubernetes(t *testing.T) {
 	t.Parallel()
 	old, is := map[string]string{"a": "1", "b": "2"}, map[string]string{"a": "1", "b": "3"}
 	require.Equal(t, diff.Diff(old, is), Diff(old, is))
 	require.Contains(t, Diff(old, is), "- \"b\": \"2\"\n+ \"b\": \"3\"\n")
 }
 
-// Comparing these line by line takes minutes.
-func TestDiff_OfLongValuesShowsTheFirstLinesThatDiffer(t *testing.T) {
+// A line-by-line comparison of these values takes minutes.
+func TestDiff_OfLongValuesShowsTheFirstDifferentLines(t *testing.T) {
 	t.Parallel()
 	var old, is []string
 	for i := range 50_000 {

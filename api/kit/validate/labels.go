@@ -30,8 +30,8 @@ func SoundAnnotations(annotations map[string]string) bool {
 	return size <= validation.TotalAnnotationSizeLimitB
 }
 
-// Labels and Annotations check the metadata of a template, and label maps elsewhere; objects' own metadata
-// is api.ValidateObjectMeta's.
+// Labels and Annotations check the metadata of a template, and label maps elsewhere. api.ValidateObjectMeta checks the
+// metadata of objects.
 func Labels(labels map[string]string, path *field.Path) field.ErrorList {
 	if SoundLabels(labels) {
 		return nil
@@ -55,9 +55,9 @@ func Selector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("matchExpressions").Index(i).Plain()
+		idxPath := path.Child("matchExpressions").Index(i).Plain()
 		errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r,
-			metav1validation.LabelSelectorValidationOptions{}, at)...)
+			metav1validation.LabelSelectorValidationOptions{}, idxPath)...)
 	}
 	return errs
 }

@@ -1,16 +1,16 @@
 package validate
 
-// fewElements is the length up to which a scan is faster than a map.
+// fewElements is the maximum length for a scan. Beyond it, a map is faster.
 const fewElements = 32
 
-// Seen has the keys of the elements that a loop over a long list has passed.
+// Seen has the keys of the elements that a loop over a long list has already visited.
 type Seen struct {
-	known map[any]bool
+	keys  map[any]bool
 	count int
 }
 
-// Repeated reports whether v is among the elements before it. A loop calls it for each element in turn,
-// with one Seen that is empty at first. The loop takes linear time, whatever length a client chooses.
+// Repeated reports whether v equals one of the elements before it. A loop calls it for each element in turn, with the
+// same, initially empty Seen. The loop takes linear time for a list of any length.
 func Repeated[T comparable](s *Seen, before []T, v T) bool {
 	return RepeatedBy(s, before, v, func(v *T) T { return *v })
 }
@@ -20,13 +20,13 @@ func RepeatedBy[T any, K comparable](s *Seen, before []T, k K, key func(*T) K) b
 	if len(before) < fewElements {
 		return among(before, k, key)
 	}
-	if s.known == nil {
-		s.known = map[any]bool{}
+	if s.keys == nil {
+		s.keys = map[any]bool{}
 	}
 	for ; s.count < len(before); s.count++ {
-		s.known[key(&before[s.count])] = true
+		s.keys[key(&before[s.count])] = true
 	}
-	return s.known[k]
+	return s.keys[k]
 }
 
 // Members returns a function that reports whether a list has an element with a key, in constant time.
@@ -34,14 +34,14 @@ func Members[T any, K comparable](list []T, key func(*T) K) func(K) bool {
 	if len(list) < fewElements {
 		return func(k K) bool { return among(list, k, key) }
 	}
-	known := make(map[K]bool, len(list))
+	keys := make(map[K]bool, len(list))
 	for i := range list {
-		known[key(&list[i])] = true
+		keys[key(&list[i])] = true
 	}
-	return func(k K) bool { return known[k] }
+	return func(k K) bool { return keys[k] }
 }
 
-// StringKey is a string's own key.
+// StringKey returns the string itself as its key.
 func StringKey(s *string) string { return *s }
 
 func among[T any, K comparable](list []T, k K, key func(*T) K) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRepeated_IsWhatLookingThroughTheListWouldFind(t *testing.T) {
+func TestRepeated_MatchesALinearSearch(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {

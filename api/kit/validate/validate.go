@@ -1,6 +1,6 @@
-// Package validate has the checks of which kinds' validation is composed: names and numbers, labels and
-// selectors, addresses, repeated elements. A check takes a field's path and its value, and returns the
-// errors in Kubernetes' words. The package knows no kind.
+// Package validate has the building blocks of the kinds' validation: checks of names and numbers, labels and
+// selectors, addresses, repeated elements. A check takes a field's path and its value, and returns errors that equal
+// Kubernetes'. The package depends on no kind.
 package validate
 
 import (
@@ -84,7 +84,7 @@ func RequiredOfThese[T ~string](path *field.Path, value T, allowed ...T) field.E
 	return OneOf(path, value, allowed...)
 }
 
-// RequiredSegment requires a name that can be a segment of a URL's path, as the names of all kinds can.
+// RequiredSegment requires a name that is a valid segment of a URL's path, as the names of all kinds are.
 func RequiredSegment(path *field.Path, value string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}

@@ -10,14 +10,14 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// List collects warnings, each of which begins with a field's path.
+// List collects warnings. Each begins with a field's path.
 type List []string
 
 func (w *List) Add(path *field.Path, format string, args ...any) {
 	*w = append(*w, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// Address warns of an IP address that is not in canonical form.
+// Address adds a warning if an IP address is not in canonical form.
 func (w *List) Address(path *field.Path, ip string) {
 	if netutils.ParseIPSloppy(ip) != nil {
 		*w = append(*w, utilvalidation.GetWarningsForIP(path.Plain(), ip)...)
