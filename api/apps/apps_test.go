@@ -25,7 +25,7 @@ spec:
       - {name: main, image: nginx}
 `
 
-func TestDeployment_ValidateRefuses(t *testing.T) {
+func TestDeployment_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "Deployment", soundDeployment, []kindtest.Case{
 		{"replicas", []string{"replicas: 3", "replicas: -1"}, []string{"Invalid spec.replicas"}},
@@ -59,7 +59,7 @@ func TestDeployment_ValidateRefuses(t *testing.T) {
 	})
 }
 
-func TestReplicaSet_ValidateRefuses(t *testing.T) {
+func TestReplicaSet_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "ReplicaSet", soundDeployment, []kindtest.Case{
 		{"replicas", []string{"replicas: 3", "replicas: -1"}, []string{"Invalid spec.replicas"}},
@@ -92,7 +92,7 @@ func TestDeployment_Defaults(t *testing.T) {
 	require.Equal(t, []any{"web", "0/3", int64(0), int64(0), "<unknown>", "main", "nginx", "app=web"}, r.Cells(d))
 }
 
-func TestStatefulAndDaemonSet_ValidateRefuses(t *testing.T) {
+func TestStatefulAndDaemonSet_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "StatefulSet", soundDeployment, []kindtest.Case{
 		{"strategy", []string{"replicas: 3", "updateStrategy: {type: Slow}"}, []string{"Invalid spec.updateStrategy"}},

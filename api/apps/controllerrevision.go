@@ -49,7 +49,7 @@ func controllerRevisions() *api.Resource {
 	}
 }
 
-// sameDocument reports whether two JSON documents have the same value, however they are written.
+// sameDocument reports whether two JSON documents have the same value, in any notation.
 func sameDocument(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true

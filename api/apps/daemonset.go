@@ -79,7 +79,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	}
 }
 
-// The generation of a DaemonSet's template was a field before apps/v1; since then it is an annotation.
+// Before apps/v1, the generation of a DaemonSet's template was a field. Since then it is an annotation.
 
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, _ := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
@@ -116,24 +116,24 @@ func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 	errs = append(errs, core.ValidateRunsForEver("DaemonSet", &spec.Template.Spec, path.Child("template", "spec"))...)
 	errs = append(errs, validate.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, validate.NonNegativePtr(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
-	at := path.Child("updateStrategy")
+	fldPath := path.Child("updateStrategy")
 	switch spec.UpdateStrategy.Type {
 	case appsv1.OnDeleteDaemonSetStrategyType:
 	case appsv1.RollingUpdateDaemonSetStrategyType:
 		r := spec.UpdateStrategy.RollingUpdate
 		if r == nil {
-			return append(errs, field.Required(at.Child("rollingUpdate"), ""))
+			return append(errs, field.Required(fldPath.Child("rollingUpdate"), ""))
 		}
-		errs = append(errs, validateDaemonRolling(r, at.Child("rollingUpdate"))...)
+		errs = append(errs, validateDaemonRolling(r, fldPath.Child("rollingUpdate"))...)
 	default:
-		errs = append(errs, field.NotSupported(at, spec.UpdateStrategy, []appsv1.DaemonSetUpdateStrategyType{
+		errs = append(errs, field.NotSupported(fldPath, spec.UpdateStrategy, []appsv1.DaemonSetUpdateStrategyType{
 			appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
 	}
 	return errs
 }
 
-// validateDaemonRolling requires exactly one of the two bounds to be above zero: on each node the new pod
-// either replaces the old one or starts beside it.
+// validateDaemonRolling requires exactly one of the two bounds to be above zero: on each node the new pod either
+// replaces the old one or starts beside it.
 func validateDaemonRolling(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
 	u, s := intstr.FromInt32(0), intstr.FromInt32(0)
 	if r.MaxUnavailable != nil {

@@ -41,7 +41,7 @@ func deployments() *api.Resource {
 			Set: func(obj api.Object, n int32) { obj.(*appsv1.Deployment).Spec.Replicas = &n },
 		},
 		Generation: true,
-		// The rollout's annotations are desired state, as the spec is.
+		// The rollout's annotations are desired state, like the spec.
 		GenerationCountsAnnotations: true,
 		Warnings: api.Warn(func(d, old *appsv1.Deployment) []string {
 			return append(core.WarnWorkloadName(d, old), core.WarnTemplate(d, old, &d.Spec.Template)...)
@@ -88,10 +88,10 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 	errs = append(errs, validate.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, validate.NonNegativePtr(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
 	if deadline := spec.ProgressDeadlineSeconds; deadline != nil {
-		at := path.Child("progressDeadlineSeconds")
-		errs = append(errs, validate.NonNegative(at, *deadline)...)
+		fldPath := path.Child("progressDeadlineSeconds")
+		errs = append(errs, validate.NonNegative(fldPath, *deadline)...)
 		if *deadline <= spec.MinReadySeconds {
-			errs = append(errs, field.Invalid(at, *deadline, "must be greater than minReadySeconds"))
+			errs = append(errs, field.Invalid(fldPath, *deadline, "must be greater than minReadySeconds"))
 		}
 	}
 	return errs
@@ -106,11 +106,11 @@ func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) 
 		}
 		return nil
 	case appsv1.RollingUpdateDeploymentStrategyType:
-		at := path.Child("rollingUpdate")
+		rollingUpdatePath := path.Child("rollingUpdate")
 		if s.RollingUpdate == nil {
-			return field.ErrorList{field.Required(at, "this should be defaulted and never be nil")}
+			return field.ErrorList{field.Required(rollingUpdatePath, "this should be defaulted and never be nil")}
 		}
-		return validateRollingUpdate(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, at)
+		return validateRollingUpdate(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, rollingUpdatePath)
 	default:
 		return field.ErrorList{field.NotSupported(path, s, []appsv1.DeploymentStrategyType{
 			appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
@@ -155,7 +155,7 @@ func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	return append(errs, collisionCount(path.Child("collisionCount"), s.CollisionCount, old.Status.CollisionCount)...)
 }
 
-// selectorString is a selector in the form of the scale subresource.
+// selectorString returns a selector in the form of the scale subresource.
 func selectorString(s *metav1.LabelSelector) string {
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -164,7 +164,7 @@ func selectorString(s *metav1.LabelSelector) string {
 	return parsed.String()
 }
 
-// parsedSelectorCell is a Deployment's selector; other kinds show <none> for an empty one.
+// parsedSelectorCell returns a Deployment's selector. Other kinds show <none> for an empty one.
 func parsedSelectorCell(s *metav1.LabelSelector) string {
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {

@@ -88,22 +88,22 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	path, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
-	switch at := path.Child("podManagementPolicy"); spec.PodManagementPolicy {
+	switch fldPath := path.Child("podManagementPolicy"); spec.PodManagementPolicy {
 	case "":
-		errs = append(errs, field.Required(at, ""))
+		errs = append(errs, field.Required(fldPath, ""))
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	default:
 		errs = append(errs,
-			field.Invalid(at, spec.PodManagementPolicy,
+			field.Invalid(fldPath, spec.PodManagementPolicy,
 				fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
 	}
 	errs = append(errs, validateStatefulSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
 	if p := spec.PersistentVolumeClaimRetentionPolicy; p != nil {
-		at := path.Child("persistentVolumeClaimRetentionPolicy")
+		fldPath := path.Child("persistentVolumeClaimRetentionPolicy")
 		for name, policy := range map[string]appsv1.PersistentVolumeClaimRetentionPolicyType{
 			"whenDeleted": p.WhenDeleted, "whenScaled": p.WhenScaled,
 		} {
-			errs = append(errs, validate.OneOf(at.Child(name), policy,
+			errs = append(errs, validate.OneOf(fldPath.Child(name), policy,
 				appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
 				appsv1.RetainPersistentVolumeClaimRetentionPolicyType)...)
 		}
@@ -123,8 +123,7 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	return append(errs, core.ValidateRunsForEver("StatefulSet", &spec.Template.Spec, path.Child("template", "spec"))...)
 }
 
-// validateNewStatefulSet checks fields that an update cannot change, so that older objects keep their
-// values.
+// validateNewStatefulSet checks fields that an update cannot change. Older objects may keep their values.
 func validateNewStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	var errs field.ErrorList
 	path, spec := field.NewPath("spec"), &s.Spec
@@ -171,15 +170,15 @@ func validateStatefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *fiel
 		if s.RollingUpdate == nil {
 			return nil
 		}
-		at := path.Child("rollingUpdate")
-		errs := validate.NonNegativePtr(at.Child("partition"), s.RollingUpdate.Partition)
+		fldPath := path.Child("rollingUpdate")
+		errs := validate.NonNegativePtr(fldPath.Child("partition"), s.RollingUpdate.Partition)
 		if u := s.RollingUpdate.MaxUnavailable; u != nil {
-			at := at.Child("maxUnavailable")
-			errs = append(errs, validate.CountOrPercent(at, *u)...)
+			fldPath := fldPath.Child("maxUnavailable")
+			errs = append(errs, validate.CountOrPercent(fldPath, *u)...)
 			if validate.PercentOrCountIsZero(*u) {
-				errs = append(errs, field.Invalid(at, *u, "cannot be 0"))
+				errs = append(errs, field.Invalid(fldPath, *u, "cannot be 0"))
 			}
-			errs = append(errs, validate.NotOver100Percent(at, *u)...)
+			errs = append(errs, validate.NotOver100Percent(fldPath, *u)...)
 		}
 		return errs
 	default:
@@ -189,7 +188,7 @@ func validateStatefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *fiel
 	}
 }
 
-// validateStatefulSetUpdate fixes the fields on which the identity of the pods and their volumes depends.
+// validateStatefulSetUpdate rejects changes of the fields that determine the identity of the pods and their volumes.
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 	rest := s.Spec.DeepCopy()
 	rest.Replicas, rest.Template, rest.UpdateStrategy = old.Spec.Replicas, old.Spec.Template, old.Spec.UpdateStrategy

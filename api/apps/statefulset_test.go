@@ -28,7 +28,7 @@ spec:
   - {metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
 `
 
-func TestStatefulSet_ValidateRefuses(t *testing.T) {
+func TestStatefulSet_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "StatefulSet", soundStatefulSet, []kindtest.Case{
 		{"negative history is a warning", []string{"  serviceName", "  revisionHistoryLimit: -1\n  serviceName"}, nil},
@@ -74,7 +74,7 @@ func TestStatefulSet_ValidateRefuses(t *testing.T) {
 	require.Empty(t, r.Warnings(s, s), "the spec has not changed")
 }
 
-func TestDaemonSet_ValidateRefuses(t *testing.T) {
+func TestDaemonSet_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const set = `
 metadata: {name: agent, namespace: default}
@@ -112,7 +112,7 @@ spec:
 	require.Equal(t, "2", other.Annotations[appsv1.DeprecatedTemplateGeneration])
 }
 
-func TestControllerRevision_ValidateRefuses(t *testing.T) {
+func TestControllerRevision_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const revision = "metadata: {name: a, namespace: default}\nrevision: 1\ndata: {spec: {}}\n"
 	kindtest.Create(t, "ControllerRevision", revision, []kindtest.Case{
@@ -142,7 +142,7 @@ func TestControllerRevision_ValidateRefuses(t *testing.T) {
 	}
 }
 
-func TestWorkloads_StatusRefusals(t *testing.T) {
+func TestWorkloads_StatusErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		kind, old, status string

@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// validateSelectorAndTemplate checks what Deployments and ReplicaSets share: a selector that is not empty,
-// and a template that it selects and whose pods run forever. Kubernetes' messages name the ReplicaSet for a
+// validateSelectorAndTemplate makes the checks that Deployments and ReplicaSets share: the selector must not be empty,
+// and the template must match it and have pods that run forever. Kubernetes' messages name the ReplicaSet for a
 // Deployment and the Deployment for a ReplicaSet.
 func validateSelectorAndTemplate(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := validateOwnSelector("deployment", s, path.Child("selector"))
@@ -25,7 +25,7 @@ func validateSelectorAndTemplate(s *metav1.LabelSelector, t *corev1.PodTemplateS
 	return append(errs, core.ValidateRunsForEver("ReplicaSet", &t.Spec, path.Child("template", "spec"))...)
 }
 
-// validateOwnSelector requires a selector that does not select every pod.
+// validateOwnSelector requires a selector, and rejects one that matches every pod.
 func validateOwnSelector(kind string, s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	if s == nil {
 		return field.ErrorList{field.Required(path, "")}
@@ -37,7 +37,7 @@ func validateOwnSelector(kind string, s *metav1.LabelSelector, path *field.Path)
 	return errs
 }
 
-// collisionCount may only grow: a lower one would make a controller compute the same name again.
+// collisionCount may only increase: with a lower one a controller would compute the same name again.
 func collisionCount(path *field.Path, n, old *int32) field.ErrorList {
 	errs := validate.NonNegativePtr(path, n)
 	if old != nil && (n == nil || *n < *old) {
@@ -46,7 +46,7 @@ func collisionCount(path *field.Path, n, old *int32) field.ErrorList {
 	return errs
 }
 
-// podTemplateOf is a StatefulSet's template as its controller uses it: each claim's volume replaces one of
+// podTemplateOf returns a StatefulSet's template as its controller uses it: the volume of each claim replaces one with
 // the same name, and the fields that the controller sets are empty.
 func podTemplateOf(spec *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	t := spec.Template.DeepCopy()

@@ -56,14 +56,14 @@ func horizontalPodAutoscalers() *api.Resource {
 			table.Age,
 		},
 		Cells: api.Row(func(h *autoscalingv2.HorizontalPodAutoscaler) []any {
-			least := table.Unset
+			minimum := table.Unset
 			if h.Spec.MinReplicas != nil {
-				least = strconv.Itoa(int(*h.Spec.MinReplicas))
+				minimum = strconv.Itoa(int(*h.Spec.MinReplicas))
 			}
 			return []any{
 				h.Name, h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name, targetsCell(h.Spec.Metrics,
 					h.Status.CurrentMetrics),
-				least, int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas), table.AgeOf(h.CreationTimestamp),
+				minimum, int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas), table.AgeOf(h.CreationTimestamp),
 			}
 		}),
 	}
@@ -95,7 +95,7 @@ func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 	}
 }
 
-// scalingRules completes the rules of one direction with Kubernetes' defaults.
+// scalingRules completes the rules for one direction with Kubernetes' defaults.
 func scalingRules(rules *autoscalingv2.HPAScalingRules,
 	standard autoscalingv2.HPAScalingRules) *autoscalingv2.HPAScalingRules {
 	if rules == nil {
@@ -111,112 +111,113 @@ func scalingRules(rules *autoscalingv2.HPAScalingRules,
 	return rules
 }
 
-// maxMetrics limits the metrics of one autoscaler, each of which takes the controller a request or more every 15
-// seconds. Kubernetes has no such limit; autoscalers in use have a few.
+// maxMetrics limits the metrics of one autoscaler. For each of them the controller makes a request or more every 15
+// seconds. Kubernetes has no such limit. Autoscalers in use have a few.
 const maxMetrics = 100
 
 func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-	at, spec := field.NewPath("spec"), &h.Spec
+	specPath, spec := field.NewPath("spec"), &h.Spec
 	var errs field.ErrorList
 	if spec.MinReplicas != nil && *spec.MinReplicas < 0 {
-		errs = append(errs, field.Invalid(at.Child("minReplicas"), *spec.MinReplicas,
+		errs = append(errs, field.Invalid(specPath.Child("minReplicas"), *spec.MinReplicas,
 			"must be greater than or equal to 0"))
 	}
 	if spec.MaxReplicas < 1 {
-		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than 0"))
+		errs = append(errs, field.Invalid(specPath.Child("maxReplicas"), spec.MaxReplicas, "must be greater than 0"))
 	}
 	if spec.MinReplicas != nil && spec.MaxReplicas < *spec.MinReplicas {
-		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas,
+		errs = append(errs, field.Invalid(specPath.Child("maxReplicas"), spec.MaxReplicas,
 			"must be greater than or equal to `minReplicas`"))
 	}
-	errs = append(errs, validateReference(spec.ScaleTargetRef, at.Child("scaleTargetRef"))...)
+	errs = append(errs, validateReference(spec.ScaleTargetRef, specPath.Child("scaleTargetRef"))...)
 	if len(spec.Metrics) > maxMetrics {
-		return append(errs, field.TooMany(at.Child("metrics"), len(spec.Metrics), maxMetrics))
+		return append(errs, field.TooMany(specPath.Child("metrics"), len(spec.Metrics), maxMetrics))
 	}
 	for i := range spec.Metrics {
 		if field.Enough(errs) {
 			break
 		}
-		errs = append(errs, validateMetric(&spec.Metrics[i], at.Child("metrics").Index(i))...)
+		errs = append(errs, validateMetric(&spec.Metrics[i], specPath.Child("metrics").Index(i))...)
 	}
 	if spec.MinReplicas != nil && *spec.MinReplicas == 0 && !measuresWithoutPods(spec.Metrics) {
-		errs = append(errs, field.Forbidden(at.Child("metrics"), "must specify at least one Object or External "+
+		errs = append(errs, field.Forbidden(specPath.Child("metrics"), "must specify at least one Object or External "+
 			"metric to support scaling to zero replicas"))
 	}
 	if b := spec.Behavior; b != nil {
-		errs = append(errs, validateScalingRules(b.ScaleUp, at.Child("behavior", "scaleUp"))...)
-		errs = append(errs, validateScalingRules(b.ScaleDown, at.Child("behavior", "scaleDown"))...)
+		errs = append(errs, validateScalingRules(b.ScaleUp, specPath.Child("behavior", "scaleUp"))...)
+		errs = append(errs, validateScalingRules(b.ScaleDown, specPath.Child("behavior", "scaleDown"))...)
 	}
 	return errs
 }
 
-// measuresWithoutPods reports whether one of the metrics has a value while no pod runs.
+// measuresWithoutPods reports whether one of the metrics has a value while no pod is running.
 func measuresWithoutPods(metrics []autoscalingv2.MetricSpec) bool {
 	return slices.ContainsFunc(metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	})
 }
 
-func validateReference(ref autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
-	return append(validate.RequiredSegment(at.Child("kind"), ref.Kind),
-		validate.RequiredSegment(at.Child("name"), ref.Name)...)
+func validateReference(ref autoscalingv2.CrossVersionObjectReference, path *field.Path) field.ErrorList {
+	return append(validate.RequiredSegment(path.Child("kind"), ref.Kind),
+		validate.RequiredSegment(path.Child("name"), ref.Name)...)
 }
 
-// metricSource is one of the forms that a metric can have.
+// metricSource is one of the types of metric source.
 type metricSource struct {
 	kind  autoscalingv2.MetricSourceType
 	name  string
 	set   bool
-	check func(at *field.Path) field.ErrorList
+	check func(path *field.Path) field.ErrorList
 }
 
 func metricSources(m *autoscalingv2.MetricSpec) []metricSource {
 	return []metricSource{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList {
-			errs := validateReference(m.Object.DescribedObject, at.Child("describedObject"))
-			errs = append(errs, requiredMetric(m.Object.Metric.Name, at)...)
-			return append(errs, validateTarget(&m.Object.Target, at.Child("target"), objectTarget)...)
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(path *field.Path) field.ErrorList {
+			errs := validateReference(m.Object.DescribedObject, path.Child("describedObject"))
+			errs = append(errs, requiredMetric(m.Object.Metric.Name, path)...)
+			return append(errs, validateTarget(&m.Object.Target, path.Child("target"), objectTarget)...)
 		}},
-		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(at *field.Path) field.ErrorList {
-			return append(requiredMetric(m.External.Metric.Name, at),
-				validateTarget(&m.External.Target, at.Child("target"), externalTarget)...)
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(path *field.Path) field.ErrorList {
+			return append(requiredMetric(m.External.Metric.Name, path),
+				validateTarget(&m.External.Target, path.Child("target"), externalTarget)...)
 		}},
-		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(at *field.Path) field.ErrorList {
-			return append(requiredMetric(m.Pods.Metric.Name, at), validateTarget(&m.Pods.Target, at.Child("target"),
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(path *field.Path) field.ErrorList {
+			return append(requiredMetric(m.Pods.Metric.Name, path), validateTarget(&m.Pods.Target, path.Child("target"),
 				podsTarget)...)
 		}},
-		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(at *field.Path) field.ErrorList {
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(path *field.Path) field.ErrorList {
 			var errs field.ErrorList
 			if m.Resource.Name == "" {
-				errs = append(errs, field.Required(at.Child("name"), "must specify a resource name"))
+				errs = append(errs, field.Required(path.Child("name"), "must specify a resource name"))
 			}
-			return append(errs, validateTarget(&m.Resource.Target, at.Child("target"), resourceTarget)...)
+			return append(errs, validateTarget(&m.Resource.Target, path.Child("target"), resourceTarget)...)
 		}},
 		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil,
-			func(at *field.Path) field.ErrorList {
+			func(path *field.Path) field.ErrorList {
 				var errs field.ErrorList
 				if r := m.ContainerResource; r.Name == "" {
-					errs = append(errs, field.Required(at.Child("name"), "must specify a resource name"))
+					errs = append(errs, field.Required(path.Child("name"), "must specify a resource name"))
 				} else {
-					errs = append(errs, core.ValidateResourceName(r.Name, at.Child("name"))...)
+					errs = append(errs, core.ValidateResourceName(r.Name, path.Child("name"))...)
 				}
 				if c := m.ContainerResource.Container; c == "" {
-					errs = append(errs, field.Required(at.Child("container"), "must specify a container"))
+					errs = append(errs, field.Required(path.Child("container"), "must specify a container"))
 				} else {
-					errs = append(errs, validate.DnsLabel(at.Child("container"), c)...)
+					errs = append(errs, validate.DnsLabel(path.Child("container"), c)...)
 				}
-				return append(errs, validateTarget(&m.ContainerResource.Target, at.Child("target"), resourceTarget)...)
+				return append(errs,
+					validateTarget(&m.ContainerResource.Target, path.Child("target"), resourceTarget)...)
 			}},
 	}
 }
 
-// validateMetric checks the first source that is set, even if the metric's type names another.
-func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
+// validateMetric checks the first source that is set, even if the metric's type names another one.
+func validateMetric(m *autoscalingv2.MetricSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.Type == "" {
-		errs = append(errs, field.Required(at.Child("type"), "must specify a metric source type"))
+		errs = append(errs, field.Required(path.Child("type"), "must specify a metric source type"))
 	} else {
-		errs = append(errs, validate.OneOf(at.Child("type"), m.Type, autoscalingv2.ContainerResourceMetricSourceType,
+		errs = append(errs, validate.OneOf(path.Child("type"), m.Type, autoscalingv2.ContainerResourceMetricSourceType,
 			autoscalingv2.ExternalMetricSourceType,
 			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType,
 			autoscalingv2.ResourceMetricSourceType)...)
@@ -229,7 +230,7 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 		}
 		if source.set {
 			if set++; set == 1 {
-				errs = append(errs, source.check(at.Child(source.name))...)
+				errs = append(errs, source.check(path.Child(source.name))...)
 			}
 		}
 	}
@@ -240,22 +241,22 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 		switch {
 		case source.kind == m.Type && !source.set:
 			errs = append(errs,
-				field.Required(at.Child(source.name), "must populate information for the given metric source"))
+				field.Required(path.Child(source.name), "must populate information for the given metric source"))
 		case source.kind != m.Type && source.set && set > 1:
-			errs = append(errs, field.Forbidden(at.Child(source.name), "must populate the given metric source only"))
+			errs = append(errs, field.Forbidden(path.Child(source.name), "must populate the given metric source only"))
 		}
 	}
 	return errs
 }
 
-func requiredMetric(name string, at *field.Path) field.ErrorList {
+func requiredMetric(name string, path *field.Path) field.ErrorList {
 	if name == "" {
-		return field.ErrorList{field.Required(at.Child("metric", "name"), "must specify a metric name")}
+		return field.ErrorList{field.Required(path.Child("metric", "name"), "must specify a metric name")}
 	}
-	return validate.Segment(at.Child("metric", "name"), name)
+	return validate.Segment(path.Child("metric", "name"), name)
 }
 
-// The kinds of value to which a metric's source can be compared.
+// The kinds of sources, which have different targets.
 const (
 	objectTarget = iota
 	externalTarget
@@ -263,87 +264,88 @@ const (
 	resourceTarget
 )
 
-func validateTarget(t *autoscalingv2.MetricTarget, at *field.Path, of int) field.ErrorList {
+func validateTarget(t *autoscalingv2.MetricTarget, path *field.Path, source int) field.ErrorList {
 	var errs field.ErrorList
 	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	case "":
-		errs = append(errs, field.Required(at.Child("type"), "must specify a metric target type"))
+		errs = append(errs, field.Required(path.Child("type"), "must specify a metric target type"))
 		fallthrough
 	default:
 		errs = append(errs,
-			field.Invalid(at.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
+			field.Invalid(path.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
 	}
 	if t.Value != nil && t.Value.Sign() != 1 {
-		errs = append(errs, field.Invalid(at.Child("value"), t.Value.String(), "must be positive"))
+		errs = append(errs, field.Invalid(path.Child("value"), t.Value.String(), "must be positive"))
 	}
 	if t.AverageValue != nil && t.AverageValue.Sign() != 1 {
-		errs = append(errs, field.Invalid(at.Child("averageValue"), t.AverageValue.String(), "must be positive"))
+		errs = append(errs, field.Invalid(path.Child("averageValue"), t.AverageValue.String(), "must be positive"))
 	}
 	if t.AverageUtilization != nil && *t.AverageUtilization < 1 {
-		errs = append(errs, field.Invalid(at.Child("averageUtilization"), *t.AverageUtilization,
+		errs = append(errs, field.Invalid(path.Child("averageUtilization"), *t.AverageUtilization,
 			"must be greater than 0"))
 	}
 	value, average, utilization := t.Value != nil, t.AverageValue != nil, t.AverageUtilization != nil
 	switch {
-	case of == objectTarget && !value && !average:
-		errs = append(errs, field.Required(at.Child("averageValue"), "must set either a target value or averageValue"))
-	case of == externalTarget && !value && !average:
+	case source == objectTarget && !value && !average:
 		errs = append(errs,
-			field.Required(at.Child("averageValue"), "must set either a target value for metric or a per-pod target"))
-	case of == externalTarget && value && average:
+			field.Required(path.Child("averageValue"), "must set either a target value or averageValue"))
+	case source == externalTarget && !value && !average:
 		errs = append(errs,
-			field.Forbidden(at.Child("value"), "may not set both a target value for metric and a per-pod target"))
-	case of == podsTarget && !average:
-		errs = append(errs, field.Required(at.Child("averageValue"), "must specify a positive target averageValue"))
-	case of == resourceTarget && !utilization && !average:
-		errs = append(errs, field.Required(at.Child("averageUtilization"),
+			field.Required(path.Child("averageValue"), "must set either a target value for metric or a per-pod target"))
+	case source == externalTarget && value && average:
+		errs = append(errs,
+			field.Forbidden(path.Child("value"), "may not set both a target value for metric and a per-pod target"))
+	case source == podsTarget && !average:
+		errs = append(errs, field.Required(path.Child("averageValue"), "must specify a positive target averageValue"))
+	case source == resourceTarget && !utilization && !average:
+		errs = append(errs, field.Required(path.Child("averageUtilization"),
 			"must set either a target raw value or a target utilization"))
-	case of == resourceTarget && utilization && average:
+	case source == resourceTarget && utilization && average:
 		errs = append(errs,
-			field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
+			field.Forbidden(path.Child("averageValue"), "may not set both a target raw value and a target utilization"))
 	}
 	return errs
 }
 
-func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) field.ErrorList {
+func validateScalingRules(r *autoscalingv2.HPAScalingRules, path *field.Path) field.ErrorList {
 	if r == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	const hour, halfHour = 3600, 1800
 	if s := r.StabilizationWindowSeconds; s != nil {
-		at := at.Child("stabilizationWindowSeconds")
+		path := path.Child("stabilizationWindowSeconds")
 		if *s < 0 {
-			errs = append(errs, field.Invalid(at, *s, "must be greater than or equal to zero"))
+			errs = append(errs, field.Invalid(path, *s, "must be greater than or equal to zero"))
 		}
 		if *s > hour {
-			errs = append(errs, field.Invalid(at, *s, fmt.Sprintf("must be less than or equal to %v", hour)))
+			errs = append(errs, field.Invalid(path, *s, fmt.Sprintf("must be less than or equal to %v", hour)))
 		}
 	}
 	if p := r.SelectPolicy; p != nil {
-		errs = append(errs, validate.OneOf(at.Child("selectPolicy"), *p, autoscalingv2.DisabledPolicySelect,
+		errs = append(errs, validate.OneOf(path.Child("selectPolicy"), *p, autoscalingv2.DisabledPolicySelect,
 			autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)...)
 	}
 	if len(r.Policies) == 0 {
-		errs = append(errs, field.Required(at.Child("policies"), "must specify at least one Policy"))
+		errs = append(errs, field.Required(path.Child("policies"), "must specify at least one Policy"))
 	}
 	for i, p := range r.Policies {
 		if field.Enough(errs) {
 			break
 		}
-		at := at.Child("policies").Index(i)
-		errs = append(errs, validate.OneOf(at.Child("type"), p.Type, autoscalingv2.PercentScalingPolicy,
+		path := path.Child("policies").Index(i)
+		errs = append(errs, validate.OneOf(path.Child("type"), p.Type, autoscalingv2.PercentScalingPolicy,
 			autoscalingv2.PodsScalingPolicy)...)
-		errs = append(errs, aboveZero(at.Child("value"), p.Value)...)
-		errs = append(errs, aboveZero(at.Child("periodSeconds"), p.PeriodSeconds)...)
+		errs = append(errs, aboveZero(path.Child("value"), p.Value)...)
+		errs = append(errs, aboveZero(path.Child("periodSeconds"), p.PeriodSeconds)...)
 		if p.PeriodSeconds > halfHour {
-			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds,
+			errs = append(errs, field.Invalid(path.Child("periodSeconds"), p.PeriodSeconds,
 				fmt.Sprintf("must be less than or equal to %v", halfHour)))
 		}
 	}
 	if t := r.Tolerance; t != nil && t.Sign() < 0 {
-		errs = append(errs, field.Invalid(at.Child("tolerance"), t.String(), "must be greater than or equal to 0"))
+		errs = append(errs, field.Invalid(path.Child("tolerance"), t.String(), "must be greater than or equal to 0"))
 	}
 	return errs
 }
@@ -355,7 +357,7 @@ func aboveZero(path *field.Path, n int32) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, n, "must be greater than zero")}
 }
 
-// targetsCell shows two metrics as current/target and counts the others.
+// targetsCell shows two metrics as current/target, and the number of the others.
 func targetsCell(specs []autoscalingv2.MetricSpec, current []autoscalingv2.MetricStatus) string {
 	if len(specs) == 0 {
 		return table.None
@@ -409,7 +411,7 @@ func targetCell(m *autoscalingv2.MetricSpec, now *autoscalingv2.MetricStatus) st
 	default:
 		return "<unknown type>"
 	}
-	wanted := func(q, now *resource.Quantity, suffix string) string {
+	ratio := func(q, now *resource.Quantity, suffix string) string {
 		if now == nil {
 			return name + table.Unknown + "/" + q.String() + suffix
 		}
@@ -421,9 +423,9 @@ func targetCell(m *autoscalingv2.MetricSpec, now *autoscalingv2.MetricStatus) st
 		if m.Object != nil || m.External != nil {
 			suffix = " (avg)"
 		}
-		return wanted(target.AverageValue, is.AverageValue, suffix)
+		return ratio(target.AverageValue, is.AverageValue, suffix)
 	case target.Value != nil:
-		return wanted(target.Value, is.Value, "")
+		return ratio(target.Value, is.Value, "")
 	case target.AverageUtilization != nil && is.AverageUtilization != nil:
 		return fmt.Sprintf("%s%d%%/%d%%", name, *is.AverageUtilization, *target.AverageUtilization)
 	case target.AverageUtilization != nil:

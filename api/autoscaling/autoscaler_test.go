@@ -7,7 +7,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestAutoscaler_ValidateRefuses(t *testing.T) {
+func TestAutoscaler_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const hpa = `
 metadata: {name: h, namespace: default}
@@ -64,7 +64,7 @@ spec:
 	})
 }
 
-func TestHorizontalPodAutoscaler_ValidateRefuses(t *testing.T) {
+func TestHorizontalPodAutoscaler_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "HorizontalPodAutoscaler",
 		"spec: {scaleTargetRef: {kind: Deployment, name: d}, minReplicas: 2, maxReplicas: 5}", []kindtest.Case{

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The metrics of autoscaling/v2 in the form that autoscaling/v1 keeps in annotations: one field per kind of
-// target, instead of a target that names its kind. Quantities that v1 requires are zero where v2 has none.
+// Conversion of the metrics of autoscaling/v2 to the form that autoscaling/v1 keeps in annotations: one field per kind
+// of target, instead of a target that names its kind. Quantities that v1 requires are zero if v2 has none.
 
 func metricToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
@@ -84,7 +84,7 @@ func metricFromV1(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	return out
 }
 
-// targetOf makes a target of the value that is set.
+// targetOf returns a target with the value that is set.
 func targetOf(value, average *resource.Quantity, utilization *int32) autoscalingv2.MetricTarget {
 	target := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, Value: value,
 		AverageValue: average, AverageUtilization: utilization}
@@ -171,7 +171,7 @@ func metricStatusFromV1(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatu
 	return out
 }
 
-// currentOf is a value, or an average beside the value if that is not zero.
+// currentOf returns the value or, if there is an average, both.
 func currentOf(value resource.Quantity, average *resource.Quantity) autoscalingv2.MetricValueStatus {
 	if average != nil {
 		return autoscalingv2.MetricValueStatus{Value: orNil(value), AverageValue: average}

@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// The annotations in which autoscaling/v1 keeps what it has no fields for.
+// The annotations that store the fields that autoscaling/v1 lacks.
 const (
 	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
 	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -28,7 +28,7 @@ const (
 var autoscalerAnnotations = []string{metricsAnnotation, currentMetricsAnnotation, conditionsAnnotation,
 	behaviorAnnotation}
 
-// autoscalersV1 serves autoscaling/v2 as v1, which has one metric: the pods' average CPU utilization. All
+// autoscalersV1 serves autoscaling/v2 as v1, which has only one metric: the pods' average CPU utilization. Everything
 // else is in annotations.
 func autoscalersV1(v2 *api.Resource) *api.Resource {
 	r := api.ViewOf(v2, "autoscaling", "v1",
@@ -98,7 +98,7 @@ func toAutoscalerV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.Ho
 	return out, nil
 }
 
-// fromAutoscalerV1 is the inverse. An annotation that is not JSON is ignored.
+// fromAutoscalerV1 reverses toAutoscalerV1. It ignores an annotation that is not JSON.
 func fromAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
 	out := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: h.ObjectMeta}
 	out.Annotations = withoutAnnotations(h.Annotations)
@@ -138,7 +138,7 @@ func fromAutoscalerV1Status(h *autoscalingv1.HorizontalPodAutoscaler, out *autos
 	}
 	var current []autoscalingv1.MetricStatus
 	switch percent := h.Status.CurrentCPUUtilizationPercentage; {
-	case carried(h, currentMetricsAnnotation, &current): // it knows more
+	case carried(h, currentMetricsAnnotation, &current): // it has more details
 		for i := range current {
 			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, metricStatusFromV1(&current[i]))
 		}
@@ -158,8 +158,8 @@ func fromAutoscalerV1Status(h *autoscalingv1.HorizontalPodAutoscaler, out *autos
 	}
 }
 
-// carried decodes an annotation and reports whether it held anything. An annotation with a quantity out of
-// bounds is ignored, as is one that cannot be decoded.
+// carried decodes an annotation and reports whether it succeeded. It ignores an annotation that has a quantity out of
+// bounds or cannot be decoded.
 func carried(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, into any) bool {
 	text, ok := h.Annotations[annotation]
 	return ok && !limits.SuspectQuantity([]byte(text)) && json.Unmarshal([]byte(text), into) == nil
@@ -202,7 +202,7 @@ func conditionFromV1(c autoscalingv1.HorizontalPodAutoscalerCondition) autoscali
 	}
 }
 
-// behaviorV1 is a behavior as kube-apiserver writes it into the annotation: with Go's field names.
+// behaviorV1 is a behavior in the form that kube-apiserver writes into the annotation, with Go's field names.
 type behaviorV1 struct {
 	ScaleUp, ScaleDown *scalingRulesV1
 }

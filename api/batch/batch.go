@@ -1,4 +1,4 @@
-// Package batch is the group batch/v1: Jobs, whose pods end, and CronJobs, which make Jobs by a schedule.
+// Package batch is the group batch/v1: Jobs, which run to completion, and CronJobs, which create Jobs on a schedule.
 package batch
 
 import (

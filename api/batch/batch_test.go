@@ -46,17 +46,17 @@ func TestJob_ChecksItsPolicies(t *testing.T) {
 	const suspended = "  suspend: true\n  selector"
 	r := kindtest.Of(t, "Job")
 	old := kindtest.Decode(t, r, kindtest.Changed(t, soundJob, []string{"  selector", suspended}))
-	told := kindtest.Decode(t, r,
+	changed := kindtest.Decode(t, r,
 		kindtest.Changed(t, soundJob, []string{"  selector", suspended, "      restartPolicy",
 			"      nodeSelector: {zone: a}\n      restartPolicy", "image: busybox",
 			"image: busybox, resources: {requests: {cpu: 1}}"}))
-	require.Empty(t, r.ValidateUpdate(told, old), "a suspended job may be told where to run, and with what")
+	require.Empty(t, r.ValidateUpdate(changed, old), "a suspended job may change its scheduling and resources")
 	other := kindtest.Decode(t, r,
 		kindtest.Changed(t, soundJob, []string{"  selector", suspended, "image: busybox", "image: other"}))
 	require.Equal(t, []string{"Invalid spec.template.spec"}, kindtest.Refusals(r.ValidateUpdate(other, old)))
 }
 
-func TestJob_StatusKeepsItsPromises(t *testing.T) {
+func TestJob_StatusRejectsInvalidTransitions(t *testing.T) {
 	t.Parallel()
 	const (
 		start    = "startTime: 2026-01-01T00:00:00Z, "
@@ -116,7 +116,7 @@ func TestJob_StatusKeepsItsPromises(t *testing.T) {
 	}
 }
 
-func TestJob_ValidateRefuses(t *testing.T) {
+func TestJob_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "Job", soundJob, []kindtest.Case{
 		{"somebody's selector", []string{"manualSelector: true", "manualSelector: false"},
@@ -150,7 +150,7 @@ func TestJob_ValidateRefuses(t *testing.T) {
 	})
 }
 
-func TestJob_CreateMakesItsSelector(t *testing.T) {
+func TestJob_CreateGeneratesItsSelector(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "Job")
 	j := kindtest.Decode(t, r,
@@ -165,7 +165,7 @@ func TestJob_CreateMakesItsSelector(t *testing.T) {
 	require.Equal(t, []any{"j", "Running", "0/1", ""}, r.Cells(j)[:4])
 }
 
-func TestCronJob_ValidateRefuses(t *testing.T) {
+func TestCronJob_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const cron = `
 metadata: {name: c}

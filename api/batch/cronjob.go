@@ -74,14 +74,14 @@ func defaultCronJob(c *batchv1.CronJob) {
 	defaults.SetPtr(&c.Spec.Suspend, false)
 	defaults.SetPtr(&c.Spec.SuccessfulJobsHistoryLimit, 3)
 	defaults.SetPtr(&c.Spec.FailedJobsHistoryLimit, 1)
-	// The rest of the template's job is defaulted when the job is created; here only its pods and its
-	// policy are.
+	// Here only the pods and the failure policy of the job template are defaulted, the rest when a job is created from
+	// it.
 	defaultFailurePolicy(c.Spec.JobTemplate.Spec.PodFailurePolicy)
 	core.DefaultPodSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
 }
 
-// validateNewCronJob reserves eleven characters of a job's name for the time of its run, and checks fields
-// that an update may keep: a time zone may disappear from the database.
+// validateNewCronJob reserves eleven characters of a job's name for the time of its run. It also checks fields that an
+// update may keep: a time zone may be removed from the database.
 func validateNewCronJob(c *batchv1.CronJob) field.ErrorList {
 	const longest = utilvalidation.DNS1035LabelMaxLength - 11
 	errs := validateTimeZone(c.Spec.TimeZone, field.NewPath("spec", "timeZone"))
@@ -136,12 +136,12 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 }
 
 func validateSchedule(spec *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
-	at := path.Child("schedule")
+	schedulePath := path.Child("schedule")
 	if spec.Schedule == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(schedulePath, "")}
 	}
 	if _, err := limits.ParseSchedule(spec.Schedule); err != nil {
-		return field.ErrorList{field.Invalid(at, spec.Schedule, err.Error())}
+		return field.ErrorList{field.Invalid(schedulePath, spec.Schedule, err.Error())}
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func jobs() *api.Resource {
 		Fields:     []string{"status.successful"},
 		FieldPaths: map[string]string{"status.successful": "status.succeeded"},
 		FieldZero:  map[string]string{"status.successful": "0"},
-		// As with replication controllers, the pods stay unless the delete asks otherwise.
+		// As with replication controllers, the pods are kept unless the delete requests otherwise.
 		DefaultPropagation: metav1.DeletePropagationOrphan,
 
 		Columns: []metav1.TableColumnDefinition{
@@ -107,14 +107,14 @@ func defaultFailurePolicy(p *batchv1.PodFailurePolicy) {
 	}
 }
 
-// The labels of a job's pods from before labels had domains.
+// The labels of a job's pods that are older than labels with domains.
 const (
 	legacyControllerUID = "controller-uid"
 	legacyJobName       = "job-name"
 )
 
-// prepareJob generates the job's selector, unless spec.manualSelector is set. The server has already
-// assigned UID and name. The labels without a domain are older, and clients still rely on them.
+// prepareJob generates the job's selector, unless spec.manualSelector is set. UID and name are set before. The labels
+// without a domain are older, and clients still rely on them.
 func prepareJob(j *batchv1.Job) {
 	if ptr.Deref(j.Spec.ManualSelector, false) {
 		return
@@ -140,7 +140,7 @@ func prepareJob(j *batchv1.Job) {
 	}
 }
 
-// warnJobSpec warns if a job is too large for all of its failed indexes to be recorded.
+// warnJobSpec warns if a job is so large that its status may not be able to record all failed indexes.
 func warnJobSpec(spec *batchv1.JobSpec, path *field.Path) []string {
 	var w warning.List
 	if ptr.Deref(spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Deref(spec.Completions, 0) > 100_000 &&

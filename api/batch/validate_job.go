@@ -35,7 +35,7 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 func validateNewJob(j *batchv1.Job) field.ErrorList {
 	errs := validateGeneratedSelector(j)
 	if n := ptr.Deref(j.Spec.Completions, 0); n > 0 && isIndexed(j) {
-		// The host name of its last pod is the longest.
+		// The host name of the last pod is the longest.
 		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(naming.IsDNS1123Label(last)) > 0 {
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name,
 				"will not able to create pod with invalid DNS label: "+last))
@@ -48,23 +48,23 @@ func isIndexed(j *batchv1.Job) bool {
 	return ptr.Deref(j.Spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
 }
 
-// validateGeneratedSelector requires the selector and the labels that keep two jobs from selecting the same
-// pods, unless spec.manualSelector is set.
+// validateGeneratedSelector requires the selector and the labels that keep two jobs from selecting the same pods,
+// unless spec.manualSelector is set.
 func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
 	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	path := field.NewPath("spec")
-	at, uid := path.Child("template", "metadata", "labels"), string(j.UID)
+	labelsPath, uid := path.Child("template", "metadata", "labels"), string(j.UID)
 	own := labels.Set{legacyControllerUID: uid, batchv1.ControllerUidLabel: uid, legacyJobName: j.Name,
 		batchv1.JobNameLabel: j.Name}
 	for _, key := range []string{legacyControllerUID, legacyJobName, batchv1.ControllerUidLabel, batchv1.JobNameLabel} {
 		switch value, ok := j.Spec.Template.Labels[key]; {
 		case !ok:
-			errs = append(errs, field.Required(at.Key(key), fmt.Sprintf("must be '%s'", own[key])))
+			errs = append(errs, field.Required(labelsPath.Key(key), fmt.Sprintf("must be '%s'", own[key])))
 		case value != own[key]:
-			errs = append(errs, field.Invalid(at.Key(key), j.Spec.Template.Labels,
+			errs = append(errs, field.Invalid(labelsPath.Key(key), j.Spec.Template.Labels,
 				fmt.Sprintf("must be '%s'", own[key])))
 		}
 	}
@@ -74,7 +74,7 @@ func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateJobSpec checks what jobs and the templates of cron jobs share: all but the selector.
+// validateJobSpec makes the checks that jobs and the templates of cron jobs share: all except the selector's.
 func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs := validate.NonNegativePtr(path.Child("parallelism"), spec.Parallelism)
 	errs = append(errs, validate.NonNegativePtr(path.Child("completions"), spec.Completions)...)
@@ -84,34 +84,34 @@ func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validate.NonNegativePtr(path.Child("backoffLimitPerIndex"), spec.BackoffLimitPerIndex)...)
 	errs = append(errs, validate.NonNegativePtr(path.Child("maxFailedIndexes"), spec.MaxFailedIndexes)...)
 	errs = append(errs, validateJobIndexes(spec, path)...)
-	if by := spec.ManagedBy; by != nil {
-		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy").Plain(), *by)...)
-		if len(*by) > 63 {
+	if controller := spec.ManagedBy; controller != nil {
+		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy").Plain(), *controller)...)
+		if len(*controller) > 63 {
 			errs = append(errs, field.TooLong(path.Child("managedBy"), "", 63))
 		}
 	}
 	if p := spec.PodReplacementPolicy; p != nil {
-		at := path.Child("podReplacementPolicy")
+		fldPath := path.Child("podReplacementPolicy")
 		if spec.PodFailurePolicy != nil {
-			errs = append(errs, validate.OneOf(at, *p, batchv1.Failed)...)
+			errs = append(errs, validate.OneOf(fldPath, *p, batchv1.Failed)...)
 		} else {
-			errs = append(errs, validate.OneOf(at, *p, batchv1.Failed, batchv1.TerminatingOrFailed)...)
+			errs = append(errs, validate.OneOf(fldPath, *p, batchv1.Failed, batchv1.TerminatingOrFailed)...)
 		}
 	}
 	errs = append(errs, validatePodFailurePolicy(spec, path.Child("podFailurePolicy"))...)
 	errs = append(errs, core.ValidatePodTemplate(&spec.Template, path.Child("template"))...)
-	at := path.Child("template", "spec", "restartPolicy")
+	fldPath := path.Child("template", "spec", "restartPolicy")
 	switch spec.Template.Spec.RestartPolicy {
 	case corev1.RestartPolicyOnFailure:
 		if spec.PodFailurePolicy != nil {
-			errs = append(errs, field.Invalid(at, corev1.RestartPolicyOnFailure,
+			errs = append(errs, field.Invalid(fldPath, corev1.RestartPolicyOnFailure,
 				"only \"Never\" is supported when podFailurePolicy is specified"))
 		}
 	case corev1.RestartPolicyNever:
 	case corev1.RestartPolicyAlways, "":
-		errs = append(errs, field.Required(at, "valid values: \"OnFailure\", \"Never\""))
+		errs = append(errs, field.Required(fldPath, "valid values: \"OnFailure\", \"Never\""))
 	default:
-		errs = append(errs, field.NotSupported(at, spec.Template.Spec.RestartPolicy,
+		errs = append(errs, field.NotSupported(fldPath, spec.Template.Spec.RestartPolicy,
 			[]corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
 	}
 	return errs
@@ -152,44 +152,44 @@ func validateJobIndexes(spec *batchv1.JobSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateManyIndexes bounds the indexes that an indexed job's status may have to list.
+// validateManyIndexes limits the number of indexes that an indexed job's status may have to list.
 func validateManyIndexes(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	const most, mostOfMany = 100_000, 10_000
+	const limit, limitOfMany = 100_000, 10_000
 	var errs field.ErrorList
 	tooMany := func(name string, n *int32) {
-		if n != nil && *n > mostOfMany {
+		if n != nil && *n > limitOfMany {
 			errs = append(errs, field.Invalid(path.Child(name), *n, fmt.Sprintf(
 				"must be less than or equal to %d when completions are above %d and used with backoff limit per index",
-				mostOfMany, most)))
+				limitOfMany, limit)))
 		}
 	}
-	if n := spec.Parallelism; n != nil && *n > most {
+	if n := spec.Parallelism; n != nil && *n > limit {
 		errs = append(errs,
 			field.Invalid(path.Child("parallelism"), *n,
-				fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", most)))
+				fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", limit)))
 	}
 	failed := spec.MaxFailedIndexes
 	if failed != nil && spec.Completions != nil && *failed > *spec.Completions {
 		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *failed,
 			"must be less than or equal to completions"))
 	}
-	if failed != nil && *failed > most {
+	if failed != nil && *failed > limit {
 		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *failed,
-			fmt.Sprintf("must be less than or equal to %d", most)))
+			fmt.Sprintf("must be less than or equal to %d", limit)))
 	}
-	if ptr.Deref(spec.Completions, 0) <= most || spec.BackoffLimitPerIndex == nil {
+	if ptr.Deref(spec.Completions, 0) <= limit || spec.BackoffLimitPerIndex == nil {
 		return errs
 	}
 	if failed == nil {
 		errs = append(errs, field.Required(path.Child("maxFailedIndexes"),
-			fmt.Sprintf("must be specified when completions is above %d", most)))
+			fmt.Sprintf("must be specified when completions is above %d", limit)))
 	}
 	tooMany("parallelism", spec.Parallelism)
 	tooMany("maxFailedIndexes", failed)
 	return errs
 }
 
-// validateSuccessPolicy also rejects a policy of a job without completions.
+// validateSuccessPolicy checks a success policy. It also rejects one of a job without completions.
 func validateSuccessPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	const mostRules, longest = 20, 64 << 10
 	rules, completions := spec.SuccessPolicy.Rules, ptr.Deref(spec.Completions, 0)
@@ -205,32 +205,32 @@ func validateSuccessPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorL
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		fldPath := path.Index(i)
 		if r.SucceededCount == nil && r.SucceededIndexes == nil {
 			errs = append(errs,
-				field.Required(at, "at least one of succeededCount or succeededIndexes must be specified"))
+				field.Required(fldPath, "at least one of succeededCount or succeededIndexes must be specified"))
 		}
 		indexes := 0
 		if s := r.SucceededIndexes; s != nil {
-			at := at.Child("succeededIndexes")
+			fldPath := fldPath.Child("succeededIndexes")
 			if len(*s) > longest {
-				errs = append(errs, field.TooLong(at, "", longest))
+				errs = append(errs, field.TooLong(fldPath, "", longest))
 			}
 			list, err := parseIndexes(*s, completions)
 			if err != nil {
-				errs = append(errs, field.Invalid(at, *s, "error parsing succeededIndexes: "+err.Error()))
+				errs = append(errs, field.Invalid(fldPath, *s, "error parsing succeededIndexes: "+err.Error()))
 			}
 			indexes = list.total()
 		}
 		if n := r.SucceededCount; n != nil {
-			at := at.Child("succeededCount")
-			errs = append(errs, validate.NonNegative(at, *n)...)
+			fldPath := fldPath.Child("succeededCount")
+			errs = append(errs, validate.NonNegative(fldPath, *n)...)
 			if *n > completions {
-				errs = append(errs, field.Invalid(at, *n, fmt.Sprintf("must be less than or equal to %d (the "+
+				errs = append(errs, field.Invalid(fldPath, *n, fmt.Sprintf("must be less than or equal to %d (the "+
 					"number of specified completions)", completions)))
 			}
 			if r.SucceededIndexes != nil && int(*n) > indexes {
-				errs = append(errs, field.Invalid(at, *n, fmt.Sprintf("must be less than or equal to %d (the "+
+				errs = append(errs, field.Invalid(fldPath, *n, fmt.Sprintf("must be less than or equal to %d (the "+
 					"number of indexes in the specified succeededIndexes field)", indexes)))
 			}
 		}
@@ -251,35 +251,36 @@ func validatePodFailurePolicy(spec *batchv1.JobSpec, path *field.Path) field.Err
 		if field.Enough(errs) {
 			break
 		}
-		at := rules.Index(i)
-		errs = append(errs, validate.RequiredOfThese(at.Child("action"), r.Action, batchv1.PodFailurePolicyActionCount,
+		idxPath := rules.Index(i)
+		errs = append(errs, validate.RequiredOfThese(idxPath.Child("action"), r.Action,
+			batchv1.PodFailurePolicyActionCount,
 			batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob,
 			batchv1.PodFailurePolicyActionIgnore)...)
 		if r.Action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
 			errs = append(errs,
-				field.Invalid(at.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
+				field.Invalid(idxPath.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
 		}
 		switch {
 		case r.OnExitCodes != nil && len(r.OnPodConditions) > 0:
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and "+
+			errs = append(errs, field.Invalid(idxPath, field.OmitValueType{}, "specifying both OnExitCodes and "+
 				"OnPodConditions is not supported"))
 		case r.OnExitCodes == nil && len(r.OnPodConditions) == 0:
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and "+
+			errs = append(errs, field.Invalid(idxPath, field.OmitValueType{}, "specifying one of OnExitCodes and "+
 				"OnPodConditions is required"))
 		}
 		if c := r.OnExitCodes; c != nil {
-			errs = append(errs, validateExitCodes(c, spec, at.Child("onExitCodes"))...)
+			errs = append(errs, validateExitCodes(c, spec, idxPath.Child("onExitCodes"))...)
 		}
 		if n := len(r.OnPodConditions); n > 20 {
-			errs = append(errs, field.TooMany(at.Child("onPodConditions"), n, 20))
+			errs = append(errs, field.TooMany(idxPath.Child("onPodConditions"), n, 20))
 		}
 		for k, c := range r.OnPodConditions {
 			if field.Enough(errs) {
 				break
 			}
-			at := at.Child("onPodConditions").Index(k)
-			errs = append(errs, validate.QualifiedName(at.Child("type"), string(c.Type))...)
-			errs = append(errs, validate.RequiredOfThese(at.Child("status"), c.Status, corev1.ConditionFalse,
+			idxPath := idxPath.Child("onPodConditions").Index(k)
+			errs = append(errs, validate.QualifiedName(idxPath.Child("type"), string(c.Type))...)
+			errs = append(errs, validate.RequiredOfThese(idxPath.Child("status"), c.Status, corev1.ConditionFalse,
 				corev1.ConditionTrue, corev1.ConditionUnknown)...)
 		}
 	}
@@ -318,9 +319,8 @@ func validateExitCodes(c *batchv1.PodFailurePolicyOnExitCodesRequirement, spec *
 	return errs
 }
 
-// validateJobUpdate fixes the fields on which existing pods depend, with two exceptions: an indexed job may
-// change its parallelism and completions together, and a suspended job may change the scheduling of its
-// pods.
+// validateJobUpdate rejects changes of the fields that existing pods depend on, with two exceptions: an indexed job
+// may change its parallelism and completions together, and a suspended job may change the scheduling of its pods.
 func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	path, is, was := field.NewPath("spec"), &j.Spec, &old.Spec
 	errs := validateCompletionsUpdate(is, was, path)
@@ -349,44 +349,45 @@ func validateJobTemplateUpdate(is *batchv1.JobSpec, old *batchv1.Job, path *fiel
 	return validate.Unchanged(template.Spec, was.Spec, path.Child("template", "spec"))
 }
 
-func keepSchedulingDirectives(to, from *corev1.PodTemplateSpec) {
-	to.Labels, to.Annotations = from.Labels, from.Annotations
-	to.Spec.NodeSelector, to.Spec.Tolerations = from.Spec.NodeSelector, from.Spec.Tolerations
-	to.Spec.SchedulingGates = from.Spec.SchedulingGates
+func keepSchedulingDirectives(updated, original *corev1.PodTemplateSpec) {
+	updated.Labels, updated.Annotations = original.Labels, original.Annotations
+	updated.Spec.NodeSelector, updated.Spec.Tolerations = original.Spec.NodeSelector, original.Spec.Tolerations
+	updated.Spec.SchedulingGates = original.Spec.SchedulingGates
 	switch {
-	case to.Spec.Affinity == nil && from.Spec.Affinity == nil:
-	case from.Spec.Affinity == nil:
-		if to.Spec.Affinity.NodeAffinity = nil; *to.Spec.Affinity == (corev1.Affinity{}) {
-			to.Spec.Affinity = nil
+	case updated.Spec.Affinity == nil && original.Spec.Affinity == nil:
+	case original.Spec.Affinity == nil:
+		if updated.Spec.Affinity.NodeAffinity = nil; *updated.Spec.Affinity == (corev1.Affinity{}) {
+			updated.Spec.Affinity = nil
 		}
-	case to.Spec.Affinity == nil:
-		to.Spec.Affinity = &corev1.Affinity{NodeAffinity: from.Spec.Affinity.NodeAffinity}
+	case updated.Spec.Affinity == nil:
+		updated.Spec.Affinity = &corev1.Affinity{NodeAffinity: original.Spec.Affinity.NodeAffinity}
 	default:
-		to.Spec.Affinity.NodeAffinity = from.Spec.Affinity.NodeAffinity
+		updated.Spec.Affinity.NodeAffinity = original.Spec.Affinity.NodeAffinity
 	}
-	keepResources(to.Spec.Containers, from.Spec.Containers)
-	keepResources(to.Spec.InitContainers, from.Spec.InitContainers)
+	keepResources(updated.Spec.Containers, original.Spec.Containers)
+	keepResources(updated.Spec.InitContainers, original.Spec.InitContainers)
 }
 
-func keepResources(to, from []corev1.Container) {
-	if len(to) != len(from) {
+func keepResources(containers, originals []corev1.Container) {
+	if len(containers) != len(originals) {
 		return
 	}
-	for i := range to {
-		if to[i].Name == from[i].Name {
-			to[i].Resources = from[i].Resources
+	for i := range containers {
+		if containers[i].Name == originals[i].Name {
+			containers[i].Resources = originals[i].Resources
 		}
 	}
 }
 
 func validateCompletionsUpdate(is, was *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	at := path.Child("completions")
+	fldPath := path.Child("completions")
 	if ptr.Deref(is.CompletionMode, "") != batchv1.IndexedCompletion {
-		return validate.Unchanged(is.Completions, was.Completions, at)
+		return validate.Unchanged(is.Completions, was.Completions, fldPath)
 	}
 	if is.Completions == nil || equality.Semantic.DeepEqual(is.Completions, was.Completions) ||
 		*is.Completions == ptr.Deref(is.Parallelism, 0) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, is.Completions, "can only be modified in tandem with spec.parallelism")}
+	return field.ErrorList{
+		field.Invalid(fldPath, is.Completions, "can only be modified in tandem with spec.parallelism")}
 }

@@ -27,9 +27,9 @@ func jobFinished(j *batchv1.Job) bool {
 	return jobHas(j, batchv1.JobComplete) || jobHas(j, batchv1.JobFailed)
 }
 
-// jobChange is a write to a job's status. Controllers other than our own may write one (spec.managedBy), so
-// the server enforces what clients rely on (KEP-4368). A rule is applied only if the fields that it is
-// about have changed: a stored status may stay as it is.
+// jobChange is a write to a job's status. Other controllers than ours may write it (spec.managedBy), so the server
+// enforces the invariants that clients rely on (KEP-4368). A rule applies only if one of its fields has changed: a
+// stored status may stay as it is.
 type jobChange struct {
 	is, was *batchv1.Job
 	errs    field.ErrorList
@@ -48,8 +48,8 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 
 func (c *jobChange) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
-// refuse adds an error about the conditions.
-func (c *jobChange) refuse(detail string) {
+// reject adds an error about the conditions.
+func (c *jobChange) reject(detail string) {
 	c.add(field.Invalid(field.NewPath("status", "conditions"), field.OmitValueType{}, detail))
 }
 
@@ -73,7 +73,7 @@ func (c *jobChange) numbers() {
 	if is.Failed < was.Failed {
 		c.add(field.Invalid(path.Child("failed"), is.Failed, "cannot decrease the failed counter"))
 	}
-	// An indexed job may be made smaller; its successes beyond the new end are dropped.
+	// An indexed job may be scaled down. Its successes beyond the new end are dropped.
 	elastic := isIndexed(c.is) && equality.Semantic.DeepEqual(c.is.Spec.Completions, c.is.Spec.Parallelism)
 	if is.Succeeded < was.Succeeded && !elastic {
 		c.add(field.Invalid(path.Child("succeeded"), is.Succeeded, "cannot decrease the succeeded counter"))
@@ -100,43 +100,43 @@ func (c *jobChange) uncounted() {
 	check(pods.Failed, path.Child("failed"))
 }
 
-// conditions lets a job end in one of two ways. Each is announced by a condition first, and neither can be
-// taken back.
+// conditions checks that a job ends in exactly one of two ways. An interim condition announces each of them, and
+// neither can be reverted.
 func (c *jobChange) conditions() {
 	complete, failed := jobHas(c.is, batchv1.JobComplete), jobHas(c.is, batchv1.JobFailed)
 	failing, succeeds := jobHas(c.is, batchv1.JobFailureTarget), jobHas(c.is, batchv1.JobSuccessCriteriaMet)
 	if complete && failed && c.turned(batchv1.JobComplete, batchv1.JobFailed) {
-		c.refuse("cannot set Complete=True and Failed=true conditions")
+		c.reject("cannot set Complete=True and Failed=true conditions")
 	}
 	if complete && failing && c.turned(batchv1.JobComplete, batchv1.JobFailureTarget) {
-		c.refuse("cannot set Complete=True and FailureTarget=true conditions")
+		c.reject("cannot set Complete=True and FailureTarget=true conditions")
 	}
 	if failed && !failing && c.turned(batchv1.JobFailed) {
-		c.refuse("cannot set Failed=True condition without the FailureTarget=true condition")
+		c.reject("cannot set Failed=True condition without the FailureTarget=true condition")
 	}
 	if complete && !succeeds && c.turned(batchv1.JobComplete) {
-		c.refuse("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
+		c.reject("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	}
 	if succeeds && failed {
-		c.refuse("cannot set SuccessCriteriaMet=True and Failed=true conditions")
+		c.reject("cannot set SuccessCriteriaMet=True and Failed=true conditions")
 	}
 	if succeeds && failing {
-		c.refuse("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+		c.reject("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
 	}
 	if c.is.Spec.SuccessPolicy != nil && !succeeds && complete {
-		c.refuse("cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
+		c.reject("cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 	}
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if jobHas(c.was, kind) && !jobHas(c.is, kind) {
-			c.refuse("cannot disable the terminal " + string(kind) + "=True condition")
+			c.reject("cannot disable the terminal " + string(kind) + "=True condition")
 		}
 	}
 	wasMet := jobHas(c.was, batchv1.JobSuccessCriteriaMet)
 	if wasMet && !succeeds {
-		c.refuse("cannot disable the SuccessCriteriaMet=True condition")
+		c.reject("cannot disable the SuccessCriteriaMet=True condition")
 	}
 	if jobHas(c.was, batchv1.JobComplete) && !wasMet && succeeds {
-		c.refuse("cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+		c.reject("cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 	}
 }
 
@@ -176,7 +176,7 @@ func orZeroTime(t *metav1.Time) any {
 	return t
 }
 
-// finished requires that a finished job has no pods that run or wait to be counted.
+// finished requires a finished job to have no active pods and no pods that wait to be counted.
 func (c *jobChange) finished() {
 	if !jobFinished(c.is) {
 		return
@@ -223,9 +223,9 @@ func (c *jobChange) indexes() {
 		c.add(field.Invalid(path.Child("failedIndexes"), *is.FailedIndexes,
 			"cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
 	}
-	if at, ok := completed.common(failed); ok && (done || lost) {
+	if index, ok := completed.common(failed); ok && (done || lost) {
 		c.add(field.Invalid(path.Child("failedIndexes"), *is.FailedIndexes,
-			fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at)))
+			fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", index)))
 	}
 }
 
@@ -233,7 +233,7 @@ func (c *jobChange) indexes() {
 // {1,1},{3,5}.
 type indexList [][2]int
 
-// parseIndexes parses a list of indexes below completions. It stops at the first error.
+// parseIndexes parses a list of indexes that are less than completions. It stops at the first error.
 func parseIndexes(text string, completions int32) (indexList, error) {
 	if text == "" {
 		return nil, nil
@@ -279,7 +279,7 @@ func parseInterval(text string, completions int) (first, last int, err error) {
 	return ends[0], ends[1], nil
 }
 
-// total is the number of indexes in the list.
+// total returns the number of indexes in the list.
 func (l indexList) total() int {
 	n := 0
 	for _, i := range l {
