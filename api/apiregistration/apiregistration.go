@@ -1,5 +1,5 @@
-// Package apiregistration is the group apiregistration.k8s.io/v1: which server answers for a group and version of the
-// API, and in which order clients see them. apiserver/aggregation acts on these objects.
+// Package apiregistration is the group apiregistration.k8s.io/v1: it maps a group and version of the API to the server
+// that serves it, and orders them for clients. apiserver/aggregation acts on these objects.
 package apiregistration
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// references are the fields of the group's types that name other objects.
+// references lists the fields of the group's types that contain names of other objects.
 var references = api.NewReferences(map[reflect.Type][]string{
 	reflect.TypeFor[apiregistrationv1.ServiceReference](): {"Name", "Namespace"},
 })

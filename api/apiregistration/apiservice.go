@@ -57,30 +57,30 @@ func apiServices() *api.Resource {
 		},
 		Cells: api.Row(func(s *apiService) []any {
 			service := "Local"
-			if of := s.Spec.Service; of != nil {
-				service = of.Namespace + "/" + of.Name
+			if ref := s.Spec.Service; ref != nil {
+				service = ref.Namespace + "/" + ref.Name
 			}
 			return []any{s.Name, service, availability(s), table.AgeOf(s.CreationTimestamp)}
 		}),
 	}
 }
 
-// availability is the condition Available in a word or two.
+// availability summarizes the condition Available in a word or two.
 func availability(s *apiService) string {
-	at := slices.IndexFunc(s.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
+	i := slices.IndexFunc(s.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
 		return c.Type == apiregistrationv1.Available
 	})
-	if at < 0 {
+	if i < 0 {
 		return string(apiregistrationv1.ConditionUnknown)
 	}
-	c := s.Status.Conditions[at]
+	c := s.Status.Conditions[i]
 	if c.Status == apiregistrationv1.ConditionTrue || c.Reason == "" {
 		return string(c.Status)
 	}
 	return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
 }
 
-// startAPIService marks a new APIService of this server's own as available.
+// startAPIService marks a new APIService that this server itself serves as available.
 func startAPIService(s *apiService) {
 	if s.Spec.Service == nil {
 		s.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available,
@@ -91,59 +91,60 @@ func startAPIService(s *apiService) {
 
 func validateAPIService(s *apiService) field.ErrorList {
 	var errs field.ErrorList
-	spec, at := &s.Spec, field.NewPath("spec")
+	spec, fldPath := &s.Spec, field.NewPath("spec")
 	if want := spec.Version + "." + spec.Group; s.Name != want && len(path.IsValidPathSegmentName(s.Name)) == 0 {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name,
 			fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 	}
-	switch group := at.Child("group"); {
+	switch group := fldPath.Child("group"); {
 	case spec.Group != "":
 		errs = append(errs, validate.Complaints(group, spec.Group, naming.IsDNS1123Subdomain(spec.Group))...)
 	case spec.Version != "v1":
 		errs = append(errs, field.Required(group, "only v1 may have an empty group and it better be legacy kube"))
 	}
-	errs = append(errs, validate.Complaints(at.Child("version"), spec.Version,
+	errs = append(errs, validate.Complaints(fldPath.Child("version"), spec.Version,
 		utilvalidation.IsDNS1035Label(spec.Version))...)
 	if p := spec.GroupPriorityMinimum; p <= 0 || p > maxGroupPriority {
-		errs = append(errs, field.Invalid(at.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
+		errs = append(errs,
+			field.Invalid(fldPath.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
 	}
 	if p := spec.VersionPriority; p <= 0 || p > maxVersionPriority {
-		errs = append(errs, field.Invalid(at.Child("versionPriority"), p, "must be positive and less than 1000"))
+		errs = append(errs, field.Invalid(fldPath.Child("versionPriority"), p, "must be positive and less than 1000"))
 	}
 	if spec.Service == nil {
-		return append(errs, validateLocal(spec, at)...)
+		return append(errs, validateLocal(spec, fldPath)...)
 	}
-	return append(errs, validateRemote(spec, at)...)
+	return append(errs, validateRemote(spec, fldPath)...)
 }
 
-// validateLocal rejects what says how another server is verified.
-func validateLocal(spec *apiregistrationv1.APIServiceSpec, at *field.Path) field.ErrorList {
+// validateLocal rejects fields that configure the verification of another server.
+func validateLocal(spec *apiregistrationv1.APIServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.CABundle) != 0 {
-		errs = append(errs, field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(spec.CABundle)),
+		errs = append(errs, field.Invalid(path.Child("caBundle"), fmt.Sprintf("%d bytes", len(spec.CABundle)),
 			"local APIServices may not have a caBundle"))
 	}
 	if spec.InsecureSkipTLSVerify {
-		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true,
+		errs = append(errs, field.Invalid(path.Child("insecureSkipTLSVerify"), true,
 			"local APIServices may not have insecureSkipTLSVerify"))
 	}
 	return errs
 }
 
-func validateRemote(spec *apiregistrationv1.APIServiceSpec, at *field.Path) field.ErrorList {
-	of := at.Child("service")
-	errs := validate.Required(of.Child("namespace"), spec.Service.Namespace)
-	errs = append(errs, validate.Required(of.Child("name"), spec.Service.Name)...)
+func validateRemote(spec *apiregistrationv1.APIServiceSpec, path *field.Path) field.ErrorList {
+	servicePath := path.Child("service")
+	errs := validate.Required(servicePath.Child("namespace"), spec.Service.Namespace)
+	errs = append(errs, validate.Required(servicePath.Child("name"), spec.Service.Name)...)
 	port := int32(0)
 	if spec.Service.Port != nil {
 		port = *spec.Service.Port
 	}
 	if complaints := utilvalidation.IsValidPortNum(int(port)); len(complaints) > 0 {
-		errs = append(errs, field.Invalid(of.Child("port"), port,
+		errs = append(errs, field.Invalid(servicePath.Child("port"), port,
 			"port is not valid: "+strings.Join(complaints, ", ")))
 	}
 	if spec.InsecureSkipTLSVerify && len(spec.CABundle) > 0 {
-		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true,
+		errs = append(errs, field.Invalid(path.Child("insecureSkipTLSVerify"), true,
 			"may not be true if caBundle is present"))
 	}
 	return errs

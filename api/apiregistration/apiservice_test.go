@@ -19,7 +19,7 @@ spec:
   service: {namespace: ns, name: s}
 `
 
-func TestAPIService_ValidateRefuses(t *testing.T) {
+func TestAPIService_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const service = "  service: {namespace: ns, name: s}\n"
 	kindtest.Create(t, "APIService", remote, []kindtest.Case{
@@ -48,19 +48,19 @@ func TestAPIService_ValidateRefuses(t *testing.T) {
 func TestAPIService_DefaultsAndColumns(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "APIService")
-	of := kindtest.Decode(t, r, remote).(*apiregistrationv1.APIService)
-	require.EqualValues(t, 443, *of.Spec.Service.Port)
-	r.Status.Reset(of)
-	require.Empty(t, of.Status.Conditions)
-	require.Equal(t, []any{"v1.example.com", "ns/s", "Unknown"}, r.Cells(of)[:3])
-	of.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: "Available", Status: "False",
+	service := kindtest.Decode(t, r, remote).(*apiregistrationv1.APIService)
+	require.EqualValues(t, 443, *service.Spec.Service.Port)
+	r.Status.Reset(service)
+	require.Empty(t, service.Status.Conditions)
+	require.Equal(t, []any{"v1.example.com", "ns/s", "Unknown"}, r.Cells(service)[:3])
+	service.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: "Available", Status: "False",
 		Reason: "MissingEndpoints"}}
-	require.Equal(t, "False (MissingEndpoints)", r.Cells(of)[2])
-	of.Spec.Service = nil
-	r.Status.Reset(of)
-	require.Equal(t, []any{"v1.example.com", "Local", "True"}, r.Cells(of)[:3])
-	require.Equal(t, "Local APIServices are always available", of.Status.Conditions[0].Message)
-	of.Status.Conditions[0].Status = "Perhaps"
+	require.Equal(t, "False (MissingEndpoints)", r.Cells(service)[2])
+	service.Spec.Service = nil
+	r.Status.Reset(service)
+	require.Equal(t, []any{"v1.example.com", "Local", "True"}, r.Cells(service)[:3])
+	require.Equal(t, "Local APIServices are always available", service.Status.Conditions[0].Message)
+	service.Status.Conditions[0].Status = "Perhaps"
 	require.Equal(t, []string{"NotSupported status.conditions[0].status"},
-		kindtest.Refusals(r.Status.Validate(of, of)))
+		kindtest.Refusals(r.Status.Validate(service, service)))
 }

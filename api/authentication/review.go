@@ -6,7 +6,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// selfSubjectReviews ask who the caller is (KEP-3325): kubectl auth whoami.
+// selfSubjectReviews returns the kind of reviews that report the caller's own identity (KEP-3325): kubectl auth
+// whoami.
 func selfSubjectReviews() *api.Resource {
 	return api.ReviewOf(api.Resource{
 		Group: authenticationv1.GroupName, Version: "v1", Kind: "SelfSubjectReview", Plural: "selfsubjectreviews",
@@ -14,7 +15,7 @@ func selfSubjectReviews() *api.Resource {
 	})
 }
 
-// tokenReviews ask whose a bearer token is, and for which audiences it is valid.
+// tokenReviews returns the kind of reviews that report a bearer token's user and valid audiences.
 func tokenReviews() *api.Resource {
 	return api.ReviewOf(api.Resource{
 		Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews",

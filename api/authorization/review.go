@@ -9,7 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// The questions of authorization.k8s.io: may someone, may I, what may I (kubectl auth can-i).
+// The reviews of authorization.k8s.io: the access of any user, the caller's own access, and the caller's own rules
+// (kubectl auth can-i).
 
 func subjectAccessReviews() *api.Resource {
 	return api.ReviewOf(api.Resource{
@@ -74,25 +75,26 @@ func validateSubjectAccess(spec *authorizationv1.SubjectAccessReviewSpec) field.
 	return errs
 }
 
-func validateAccess(on *authorizationv1.ResourceAttributes, at *authorizationv1.NonResourceAttributes) field.ErrorList {
+func validateAccess(resource *authorizationv1.ResourceAttributes,
+	nonResource *authorizationv1.NonResourceAttributes) field.ErrorList {
 	spec := field.NewPath("spec")
 	switch {
-	case on != nil && at != nil:
-		return field.ErrorList{field.Invalid(spec.Child("nonResourceAttributes"), at,
+	case resource != nil && nonResource != nil:
+		return field.ErrorList{field.Invalid(spec.Child("nonResourceAttributes"), nonResource,
 			"cannot be specified in combination with resourceAttributes")}
-	case on == nil && at == nil:
-		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes"), on,
+	case resource == nil && nonResource == nil:
+		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes"), resource,
 			"exactly one of nonResourceAttributes or resourceAttributes must be specified")}
-	case on != nil:
-		at := spec.Child("resourceAttributes")
-		return append(validateFieldSelector(on.FieldSelector, at.Child("fieldSelector")),
-			validateLabelSelector(on.LabelSelector, at.Child("labelSelector"))...)
+	case resource != nil:
+		path := spec.Child("resourceAttributes")
+		return append(validateFieldSelector(resource.FieldSelector, path.Child("fieldSelector")),
+			validateLabelSelector(resource.LabelSelector, path.Child("labelSelector"))...)
 	}
 	return nil
 }
 
-// The requirements of selectors are as strict as in pkg/apis/authorization/validation of Kubernetes: an operator that
-// this server does not know is ignored by the authorizers, so that clients may be newer.
+// The requirements of selectors are checked as strictly as in pkg/apis/authorization/validation of Kubernetes: clients
+// may be newer, so the authorizers ignore an operator that this server does not support.
 
 func validateFieldSelector(s *authorizationv1.FieldSelectorAttributes, path *field.Path) field.ErrorList {
 	if s == nil {
@@ -126,7 +128,7 @@ func validateLabelSelector(s *authorizationv1.LabelSelectorAttributes, path *fie
 	return errs
 }
 
-// validateForms requires one of the two forms of a selector.
+// validateForms requires exactly one of the two forms of a selector.
 func validateForms(raw string, requirements int, path *field.Path) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:

@@ -6,8 +6,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// As in pkg/apis/authorization/validation of Kubernetes; operators that this server does not know are let through.
-func TestAccessReviews_ValidateRefusesSelectors(t *testing.T) {
+// As in pkg/apis/authorization/validation of Kubernetes, unknown operators are accepted.
+func TestAccessReviews_ValidateRejectsSelectors(t *testing.T) {
 	t.Parallel()
 	for kind, subject := range map[string]string{"SubjectAccessReview": ", user: jane",
 		"SelfSubjectAccessReview": "", "LocalSubjectAccessReview": ", groups: [g]"} {

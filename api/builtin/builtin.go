@@ -1,5 +1,5 @@
-// Package builtin lists the kinds that a server has from its start. Code that assembles a server, and tests,
-// import it; all else takes an api.Registry.
+// Package builtin lists the kinds that every server has from its start. Only tests and the code that assembles a
+// server import it. All other code takes an api.Registry.
 package builtin
 
 import (
@@ -33,13 +33,12 @@ import (
 	"github.com/coxswain-dev/coxswain/api/storagemigration"
 )
 
-// Kinds returns the kinds that every server has from its start, in the order in which discovery
-// shows them. Each call makes new registrations, so that registries in one process share nothing
-// that they could write to.
+// Kinds returns the kinds that every server has from its start, in the order of discovery. Each call makes new
+// registrations, so that registries in one process share no mutable state.
 func Kinds() []*api.Resource { return KindsBy(clock.RealClock{}) }
 
-// KindsBy is Kinds for a server that goes by a clock of its own. The kinds take it for defaults and checks that depend
-// on the time.
+// KindsBy returns the kinds for a server with its own clock. The kinds use it for defaults and checks that depend on
+// the time.
 func KindsBy(c clock.PassiveClock) []*api.Resource {
 	core := core.Kinds()
 	isEvent := func(r *api.Resource) bool { return r.Kind == "Event" }
@@ -69,6 +68,6 @@ func KindsBy(c clock.PassiveClock) []*api.Resource {
 	)
 }
 
-// Metrics returns the kinds of metrics.k8s.io. In Kubernetes they belong to an extension API server
-// (metrics-server), which most clusters have.
+// Metrics returns the kinds of metrics.k8s.io. In Kubernetes they belong to an extension API server, metrics-server,
+// which most clusters have.
 func Metrics() []*api.Resource { return metrics.Kinds() }

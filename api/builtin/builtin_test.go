@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// filler makes random objects that could have been decoded from JSON.
+// filler generates random objects that could have been decoded from JSON.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.4).NumElements(1, 3).MaxDepth(20).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {
@@ -40,7 +40,7 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// each runs a test over every kind with an empty object and with random ones.
+// each runs a test for every kind, with an empty object and with random ones.
 func each(t *testing.T, test func(t *testing.T, r *api.Resource, obj api.Object)) {
 	t.Helper()
 	for _, r := range builtin.Kinds() {
@@ -56,7 +56,7 @@ func each(t *testing.T, test func(t *testing.T, r *api.Resource, obj api.Object)
 	}
 }
 
-func TestBuiltin_RegistersWithoutContradiction(t *testing.T) {
+func TestBuiltin_RegistrationsAreConsistent(t *testing.T) {
 	t.Parallel()
 	snapshot := api.NewRegistry(builtin.Kinds()...).Snapshot()
 	require.Equal(t, len(builtin.Kinds()), len(snapshot.Resources))
@@ -64,7 +64,7 @@ func TestBuiltin_RegistersWithoutContradiction(t *testing.T) {
 	for _, r := range snapshot.Resources {
 		for _, name := range append([]string{r.Plural + "." + r.Group}, r.ShortNames...) {
 			if r.View != nil {
-				break // a view shares the names of its stored kind
+				break // a view has the same names as its stored kind
 			}
 			require.Emptyf(t, names[name], "%s and %s share the name %s", names[name], r.Kind, name)
 			names[name] = r.Kind
@@ -115,8 +115,7 @@ func TestCells_FillEveryColumn(t *testing.T) {
 	})
 }
 
-// Validation gets anything that a client sends: it may reject an object, but must neither panic nor change
-// it.
+// Validation gets any object that a client sends. It may reject the object, but must not panic or change it.
 func TestValidate_SurvivesAnyObject(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *api.Resource, obj api.Object) {
@@ -130,7 +129,7 @@ func TestValidate_SurvivesAnyObject(t *testing.T) {
 		}
 		if r.ValidateUpdate != nil {
 			refused := r.ValidateUpdate(obj, old)
-			if r.Validate != nil || r.ValidateCreate == nil { // else ValidateUpdate checks the object as a whole
+			if r.Validate != nil || r.ValidateCreate == nil { // otherwise ValidateUpdate checks the whole object
 				require.Empty(t, refused, "an update that changes nothing is refused")
 			}
 			r.ValidateUpdate(obj, r.Stored().New())
@@ -152,23 +151,23 @@ func TestValidate_SurvivesAnyObject(t *testing.T) {
 	})
 }
 
-func TestStatus_CopyMovesTheStatusAlone(t *testing.T) {
+func TestStatus_CopyChangesOnlyTheStatus(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, r *api.Resource, from api.Object) {
+	each(t, func(t *testing.T, r *api.Resource, src api.Object) {
 		if r.Status == nil {
 			return
 		}
-		to := r.Stored().New()
-		filler(99).Fill(to)
-		back := to.DeepCopyObject().(api.Object)
-		r.Status.Copy(to, from)
-		r.Status.Copy(to, back)
-		require.True(t, equality.Semantic.DeepEqual(back, to),
+		dst := r.Stored().New()
+		filler(99).Fill(dst)
+		back := dst.DeepCopyObject().(api.Object)
+		r.Status.Copy(dst, src)
+		r.Status.Copy(dst, back)
+		require.True(t, equality.Semantic.DeepEqual(back, dst),
 			"copying a status there and back changed more than the status")
 	})
 }
 
-func TestScale_SetIsGet(t *testing.T) {
+func TestScale_GetReturnsTheReplicasOfSet(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *api.Resource, obj api.Object) {
 		if r.Scale == nil {

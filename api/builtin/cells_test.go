@@ -11,7 +11,7 @@ import (
 )
 
 // TestCells_OfEachState compares the tables with kube-apiserver's printers, for an object in each of its
-// states. The age of an object without a time is unknown.
+// states. The age of an object without a creation time is unknown.
 func TestCells_OfEachState(t *testing.T) {
 	t.Parallel()
 	const u = "<unknown>"

@@ -31,7 +31,7 @@ var (
 	newEvent     = schema.GroupVersionKind{Group: "events.k8s.io", Version: "v1", Kind: "Event"}
 )
 
-// Events convert by renaming fields, so random objects survive both directions.
+// Events are converted by renaming fields, so random objects survive both directions.
 func TestView_EventsConvertWithoutLossBothWays(t *testing.T) {
 	t.Parallel()
 	r := view(t, newEvent)

@@ -17,8 +17,8 @@ var update = flag.Bool("update", false, "write docs/api-coverage.md anew")
 
 const coverageFile = "../../docs/api-coverage.md"
 
-// TestCoverage_DocumentIsWhatIsRegistered keeps docs/api-coverage.md up to date.
-func TestCoverage_DocumentIsWhatIsRegistered(t *testing.T) {
+// TestCoverage_DocumentMatchesTheRegistrations keeps docs/api-coverage.md up to date.
+func TestCoverage_DocumentMatchesTheRegistrations(t *testing.T) {
 	want := coverage()
 	if *update {
 		require.NoError(t, os.WriteFile(coverageFile, []byte(want), 0o644))
@@ -71,7 +71,7 @@ answered and not stored. The kinds of metrics.k8s.io and ComponentStatus are com
 	return b.String()
 }
 
-// comparison describes how the kinds' behaviour was compared with Kubernetes'.
+// comparison describes how the behaviour of the kinds was compared with Kubernetes.
 const comparison = `
 ## How the kinds were compared
 

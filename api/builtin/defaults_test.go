@@ -15,8 +15,8 @@ import (
 const podDefaults = `containers: [{name: a, image: b, imagePullPolicy: Always, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File, resources: {}}],
   restartPolicy: Always, dnsPolicy: ClusterFirst, schedulerName: default-scheduler, terminationGracePeriodSeconds: 30, securityContext: {}`
 
-// TestDefault_OfMinimalObjects compares the defaults of minimal objects with kube-apiserver's. Kinds that
-// are not listed have no defaults.
+// TestDefault_OfMinimalObjects compares the defaults of minimal objects with kube-apiserver's. Kinds that are not
+// listed have no defaults.
 func TestDefault_OfMinimalObjects(t *testing.T) {
 	t.Parallel()
 	const template = "template: {spec: {containers: [{name: a, image: b}]}}"
@@ -95,10 +95,10 @@ func TestDefault_OfMinimalObjects(t *testing.T) {
 		r := kindtest.Of(t, kind)
 		want := r.New()
 		require.NoError(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(c.want, "\n  ", " ")), want), kind)
-		wanted, err := json.Marshal(want)
+		expected, err := json.Marshal(want)
 		require.NoError(t, err)
 		have, err := json.Marshal(kindtest.Decode(t, r, c.is))
 		require.NoError(t, err)
-		require.JSONEq(t, string(wanted), string(have), kind)
+		require.JSONEq(t, string(expected), string(have), kind)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// generic are the built-in kinds whose metadata Kubernetes holds to apimachinery's rules alone. All others have
-// the core group's rule as well: a finalizer has a domain, unless it is one of Kubernetes' own.
+// generic lists the built-in kinds with metadata that Kubernetes checks only against apimachinery's rules. For all
+// others it also applies the core group's rule: a finalizer needs a domain, unless it is one of Kubernetes' own.
 var generic = []string{
 	"admissionregistration.k8s.io/MutatingAdmissionPolicy", "admissionregistration.k8s.io/MutatingAdmissionPolicyBinding",
 	"admissionregistration.k8s.io/MutatingWebhookConfiguration", "admissionregistration.k8s.io/ValidatingAdmissionPolicy",
@@ -81,8 +81,8 @@ var metadataRules = map[string]struct {
 	}, []string{"TooLong metadata.managedFields[0].subresource"}},
 }
 
-// TestMetadata_HasTheRulesOfTheKind breaks each rule in an object of each kind. Kinds differ in two rules: the form of
-// names, of which the table breaks what no kind allows, and finalizers.
+// TestMetadata_HasTheRulesOfTheKind breaks each rule in an object of each kind. Kinds differ in two rules: finalizers,
+// and the form of names. For the latter, the table has a name that no kind allows.
 func TestMetadata_HasTheRulesOfTheKind(t *testing.T) {
 	t.Parallel()
 	for _, r := range builtin.Kinds() {
@@ -104,7 +104,7 @@ func TestMetadata_HasTheRulesOfTheKind(t *testing.T) {
 				got := kindtest.Refusals(r.ValidateMetadata(obj, nil))
 				require.ElementsMatch(t, want, got, name)
 				if strings.HasPrefix(name, "name") || strings.HasPrefix(name, "prefix") {
-					continue // a kind may have several objections
+					continue // a kind may report several errors
 				}
 				require.ElementsMatch(t, c.want, got, name)
 			}
@@ -120,7 +120,7 @@ func TestMetadata_FinalizersNeedADomainInMostBuiltInKinds(t *testing.T) {
 			continue
 		}
 		old := soundMetadata(r)
-		for name, want := range map[string][2][]string{ // generic, and core's
+		for name, want := range map[string][2][]string{ // for generic kinds, and for kinds with the core rule
 			"example.com/a":         {{}, {}},
 			"kubernetes":            {{}, {}},
 			"orphan":                {{}, {}},
@@ -137,7 +137,7 @@ func TestMetadata_FinalizersNeedADomainInMostBuiltInKinds(t *testing.T) {
 			if r.GenericMetadata {
 				expected = want[0]
 			}
-			for _, before := range []api.Object{nil, old, obj} { // what is stored is held to the same rule
+			for _, before := range []api.Object{nil, old, obj} { // the same rule applies if the stored object breaks it
 				got := kindtest.Refusals(r.ValidateMetadata(obj, before))
 				slices.Sort(got)
 				require.Equal(t, expected, slices.Compact(got), "%s: %s", r.Kind, name)
@@ -146,7 +146,7 @@ func TestMetadata_FinalizersNeedADomainInMostBuiltInKinds(t *testing.T) {
 	}
 }
 
-// soundMetadata returns an object of the kind whose name all kinds allow.
+// soundMetadata returns an object of the kind with a name that all kinds allow.
 func soundMetadata(r *api.Resource) api.Object {
 	obj := r.Stored().New()
 	for _, name := range []string{"a", "10.0.0.1", "v1.example.com"} {
@@ -162,9 +162,9 @@ func soundMetadata(r *api.Resource) api.Object {
 	return obj
 }
 
-func change(obj api.Object, by func(*metav1.ObjectMeta)) {
+func change(obj api.Object, mutate func(*metav1.ObjectMeta)) {
 	meta := metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace()}
-	by(&meta)
+	mutate(&meta)
 	obj.SetName(meta.Name)
 	obj.SetGenerateName(meta.GenerateName)
 	obj.SetLabels(meta.Labels)

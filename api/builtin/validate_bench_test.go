@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// The kinds of most writes: pods, their workloads and configuration, and heartbeats.
+// The kinds with the most writes: pods, their workloads and configuration, and heartbeats.
 const (
 	podOfTwoKilobytes = `
 metadata:
@@ -124,8 +124,8 @@ spec: {holderIdentity: node-1, leaseDurationSeconds: 40, renewTime: "2026-01-02T
 `
 )
 
-// BenchmarkValidate measures validation and warnings of a valid object's create and update. The update
-// changes a label.
+// BenchmarkValidate measures validation and warnings of a valid object's create and update. The update changes a
+// label.
 func BenchmarkValidate(b *testing.B) {
 	for _, c := range []struct{ kind, object string }{
 		{"Pod", podOfTwoKilobytes}, {"apps/v1 Deployment", deploymentOfPods}, {"ConfigMap", settings},
@@ -174,7 +174,7 @@ func benchmarkChecks(b *testing.B, check func() field.ErrorList) {
 	}
 }
 
-// validateWrite calls what the server calls for a write; old is nil for a create.
+// validateWrite makes the checks that the server makes for a write. old is nil for a create.
 func validateWrite(r *api.Resource, obj, old api.Object) field.ErrorList {
 	errs := r.ValidateMetadata(obj, old)
 	if r.Validate != nil {

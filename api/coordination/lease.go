@@ -47,11 +47,11 @@ func validateLease(l *coordinationv1.Lease) field.ErrorList {
 	strategy := ""
 	if spec.Strategy != nil {
 		strategy = string(*spec.Strategy)
-		at := path.Child("strategy")
+		strategyPath := path.Child("strategy")
 		if strategy == "" {
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(strategyPath, ""))
 		} else {
-			errs = append(errs, validate.Complaints(at, strategy, naming.IsQualifiedName(strategy))...)
+			errs = append(errs, validate.Complaints(strategyPath, strategy, naming.IsQualifiedName(strategy))...)
 		}
 	}
 	if spec.PreferredHolder != nil && *spec.PreferredHolder != "" && strategy == "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestLease_ValidateRefuses(t *testing.T) {
+func TestLease_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const lease = "metadata: {name: l}\nspec: {holderIdentity: a, leaseDurationSeconds: 15, leaseTransitions: 0}\n"
 	kindtest.Create(t, "Lease", lease, []kindtest.Case{

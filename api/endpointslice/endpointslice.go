@@ -90,27 +90,27 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		e, at := &s.Endpoints[i], path.Index(i)
+		e, idxPath := &s.Endpoints[i], path.Index(i)
 		switch n := len(e.Addresses); {
 		case n == 0:
-			errs = append(errs, field.Required(at.Child("addresses"), "must contain at least 1 address"))
+			errs = append(errs, field.Required(idxPath.Child("addresses"), "must contain at least 1 address"))
 		case n > maxAddresses:
-			errs = append(errs, field.TooMany(at.Child("addresses"), n, maxAddresses))
+			errs = append(errs, field.TooMany(idxPath.Child("addresses"), n, maxAddresses))
 		}
 		for j, address := range e.Addresses {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, validateEndpointAddress(s.AddressType, address, at.Child("addresses").Index(j))...)
+			errs = append(errs, validateEndpointAddress(s.AddressType, address, idxPath.Child("addresses").Index(j))...)
 		}
 		if e.NodeName != nil {
-			errs = append(errs, validate.DnsSubdomain(at.Child("nodeName"), *e.NodeName)...)
+			errs = append(errs, validate.DnsSubdomain(idxPath.Child("nodeName"), *e.NodeName)...)
 		}
 		if e.Hostname != nil {
-			errs = append(errs, validate.DnsLabel(at.Child("hostname"), *e.Hostname)...)
+			errs = append(errs, validate.DnsLabel(idxPath.Child("hostname"), *e.Hostname)...)
 		}
 		if e.Hints != nil {
-			errs = append(errs, validateHints(e.Hints, at.Child("hints"))...)
+			errs = append(errs, validateHints(e.Hints, idxPath.Child("hints"))...)
 		}
 	}
 	if len(s.Ports) > maxPorts {
@@ -119,24 +119,23 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 	return append(errs, validateSlicePorts(s.Ports, field.NewPath("ports"))...)
 }
 
-// dropTopology drops deprecatedTopology, which clients of discovery.k8s.io/v1 may not set. Topology that
-// older versions wrote stays for as long as the endpoints don't change; a node's name in it moves to
-// nodeName.
+// dropTopology drops deprecatedTopology, which clients of discovery.k8s.io/v1 may not set. Topology that older
+// versions wrote is kept as long as the endpoints do not change. Then the node's name in it moves to nodeName.
 func dropTopology(s, old *discoveryv1.EndpointSlice) {
-	known := map[string]bool{}
+	nodes := map[string]bool{}
 	if old != nil {
 		if equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
 			return
 		}
 		for _, e := range old.Endpoints {
 			if node, ok := e.DeprecatedTopology[corev1.LabelHostname]; ok {
-				known[node] = true
+				nodes[node] = true
 			}
 		}
 	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if node := e.DeprecatedTopology[corev1.LabelHostname]; e.NodeName == nil && known[node] &&
+		if node := e.DeprecatedTopology[corev1.LabelHostname]; e.NodeName == nil && nodes[node] &&
 			len(naming.IsDNS1123Subdomain(node)) == 0 {
 			e.NodeName = &node
 		}
@@ -145,11 +144,11 @@ func dropTopology(s, old *discoveryv1.EndpointSlice) {
 }
 
 func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
-	const most = 8
+	const maxHints = 8
 	var errs field.ErrorList
 	check := func(names []string, path *field.Path, complaints func(string) []string) {
-		if len(names) > most {
-			errs = append(errs, field.TooMany(path, len(names), most))
+		if len(names) > maxHints {
+			errs = append(errs, field.TooMany(path, len(names), maxHints))
 			return
 		}
 		var before validate.Seen
@@ -157,11 +156,11 @@ func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorLi
 			if field.Enough(errs) {
 				break
 			}
-			at := path.Index(i).Child("name")
+			namePath := path.Index(i).Child("name")
 			if validate.Repeated(&before, names[:i], name) {
-				errs = append(errs, field.Duplicate(at, name))
+				errs = append(errs, field.Duplicate(namePath, name))
 			}
-			errs = append(errs, validate.Complaints(at, name, complaints(name))...)
+			errs = append(errs, validate.Complaints(namePath, name, complaints(name))...)
 		}
 	}
 	zones, nodes := make([]string, len(h.ForZones)), make([]string, len(h.ForNodes))
@@ -213,21 +212,22 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 		if field.Enough(errs) {
 			break
 		}
-		at, name := path.Index(i), ptr.Deref(p.Name, "")
+		idxPath, name := path.Index(i), ptr.Deref(p.Name, "")
 		if name != "" {
-			errs = append(errs, validate.DnsLabel(at.Child("name"), name)...)
+			errs = append(errs, validate.DnsLabel(idxPath.Child("name"), name)...)
 		}
 		if names[name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			errs = append(errs, field.Duplicate(idxPath.Child("name"), p.Name))
 		}
 		names[name] = true
 		if p.Port != nil {
-			errs = append(errs, validate.PortNumber(at.Child("port"), *p.Port)...)
+			errs = append(errs, validate.PortNumber(idxPath.Child("port"), *p.Port)...)
 		}
-		errs = append(errs, validate.RequiredOneOf(at.Child("protocol"), ptr.Deref(p.Protocol, ""), corev1.ProtocolSCTP,
+		errs = append(errs, validate.RequiredOneOf(idxPath.Child("protocol"), ptr.Deref(p.Protocol, ""),
+			corev1.ProtocolSCTP,
 			corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		if p.AppProtocol != nil {
-			errs = append(errs, validate.QualifiedName(at.Child("appProtocol"), *p.AppProtocol)...)
+			errs = append(errs, validate.QualifiedName(idxPath.Child("appProtocol"), *p.AppProtocol)...)
 		}
 	}
 	return errs

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestEndpointSlice_ForgetsOldTopology(t *testing.T) {
+func TestEndpointSlice_DropsOldTopology(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "EndpointSlice")
 	old := kindtest.Decode(t, r, "addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], deprecatedTopology: "+
@@ -39,7 +39,7 @@ func TestEndpointSlice_ForgetsOldTopology(t *testing.T) {
 	require.Equal(t, "http", r.Cells(s)[2])
 }
 
-func TestEndpointSlice_ValidateRefuses(t *testing.T) {
+func TestEndpointSlice_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "EndpointSlice", "addressType: IPv4\nendpoints: [{addresses: [10.0.0.1]}]\nports: [{port: 80}]",
 		[]kindtest.Case{

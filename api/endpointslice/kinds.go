@@ -1,5 +1,5 @@
-// Package endpointslice is the group discovery.k8s.io/v1, named after its only kind: api/discovery is
-// what discovery means elsewhere, the documents that list the kinds.
+// Package endpointslice is the group discovery.k8s.io/v1, named after its only kind, since api/discovery has the
+// documents that list the kinds.
 package endpointslice
 
 import (

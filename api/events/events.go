@@ -1,5 +1,5 @@
-// Package events is the group events.k8s.io/v1: a view of the core group's Events, which are stored as
-// core/v1 (api/core).
+// Package events is the group events.k8s.io/v1: a view of the core group's Events, which are stored as core/v1
+// (api/core).
 package events
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// Kinds are the kinds of events.k8s.io: a view of core/v1's Event, whose registration it takes.
+// Kinds returns the kinds of events.k8s.io: a view of core/v1's Event. core is the Event's registration.
 func Kinds(core *api.Resource) []*api.Resource { return []*api.Resource{eventsV1(core)} }
 
-// eventsV1 serves core/v1 Events as events.k8s.io/v1: the same fields under other names. A write through
-// this version is held to its stricter rules.
+// eventsV1 serves core/v1 Events as events.k8s.io/v1, which has the same fields with other names. Its stricter rules
+// apply to writes through this version.
 func eventsV1(core *api.Resource) *api.Resource {
 	r := api.ViewOf(core, "events.k8s.io", "v1",
 		func() *eventsv1.Event { return &eventsv1.Event{} }, func() runtime.Object { return &eventsv1.EventList{} },
@@ -59,8 +59,8 @@ func fromEvent(e *eventsv1.Event) (*corev1.Event, error) {
 	}, nil
 }
 
-// validateNewEvent checks what events.k8s.io/v1 requires of a new event beyond core/v1: no field of the old
-// API may be set. Paths are those of core/v1, as in kube-apiserver.
+// validateNewEvent checks the additional requirements of events.k8s.io/v1 for a new event: no field of the old API may
+// be set. Paths are those of core/v1, as in kube-apiserver.
 func validateNewEvent(e *corev1.Event) field.ErrorList {
 	errs := validateSeries(e)
 	if e.EventTime.IsZero() {

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestFlowControl_ValidateRefuses(t *testing.T) {
+func TestFlowControl_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const schema = `
 metadata: {name: s}
@@ -76,7 +76,7 @@ spec:
 }
 
 // The mandatory objects have fixed specs, except for the exempt level's shares.
-func TestFlowControl_MandatoryObjectsAreFixed(t *testing.T) {
+func TestFlowControl_MandatoryObjectsAreImmutable(t *testing.T) {
 	t.Parallel()
 	schemas, levels := kindtest.Of(t, "FlowSchema"), kindtest.Of(t, "PriorityLevelConfiguration")
 	fixed := func(name string) string { return "spec of '" + name + "' must equal the fixed value" }

@@ -1,5 +1,5 @@
-// Package flowcontrol is the group flowcontrol.apiserver.k8s.io/v1: the objects of API Priority and
-// Fairness. flowcontrol/mandatory has the objects that the server cannot do without.
+// Package flowcontrol is the group flowcontrol.apiserver.k8s.io/v1: the objects of API Priority and Fairness.
+// flowcontrol/mandatory has the objects that every server needs.
 package flowcontrol
 
 import (

@@ -19,26 +19,27 @@ import (
 func validateFlowSchema(s *flowv1.FlowSchema) field.ErrorList {
 	path := field.NewPath("spec")
 	var errs field.ErrorList
-	at, n := path.Child("matchingPrecedence"), s.Spec.MatchingPrecedence
+	fldPath, n := path.Child("matchingPrecedence"), s.Spec.MatchingPrecedence
 	if n <= 0 {
-		errs = append(errs, field.Invalid(at, n, "must be a positive value"))
+		errs = append(errs, field.Invalid(fldPath, n, "must be a positive value"))
 	}
 	if n > flowv1.FlowSchemaMaxMatchingPrecedence {
 		errs = append(errs,
-			field.Invalid(at, n, fmt.Sprintf("must not be greater than %v", flowv1.FlowSchemaMaxMatchingPrecedence)))
+			field.Invalid(fldPath, n,
+				fmt.Sprintf("must not be greater than %v", flowv1.FlowSchemaMaxMatchingPrecedence)))
 	}
 	if n == 1 && s.Name != flowv1.FlowSchemaNameExempt {
-		errs = append(errs, field.Invalid(at, n, "only the schema named 'exempt' may have matchingPrecedence 1"))
+		errs = append(errs, field.Invalid(fldPath, n, "only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
 	if d := s.Spec.DistinguisherMethod; d != nil {
 		errs = append(errs, validate.OneOf(path.Child("distinguisherMethod", "type"), d.Type,
 			flowv1.FlowDistinguisherMethodByNamespaceType, flowv1.FlowDistinguisherMethodByUserType)...)
 	}
-	if name, at := s.Spec.PriorityLevelConfiguration.Name, path.Child("priorityLevelConfiguration",
+	if name, fldPath := s.Spec.PriorityLevelConfiguration.Name, path.Child("priorityLevelConfiguration",
 		"name"); name == "" {
-		errs = append(errs, field.Required(at, "must reference a priority level"))
+		errs = append(errs, field.Required(fldPath, "must reference a priority level"))
 	} else {
-		errs = append(errs, validate.DnsSubdomain(at, name)...)
+		errs = append(errs, validate.DnsSubdomain(fldPath, name)...)
 	}
 	for i := range s.Spec.Rules {
 		if field.Enough(errs) {
@@ -75,9 +76,9 @@ func validateFlowRule(r *flowv1.PolicyRulesWithSubjects, path *field.Path) field
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("nonResourceRules").Index(i)
-		errs = append(errs, validateFlowVerbs(rule.Verbs, at.Child("verbs"))...)
-		urls := at.Child("nonResourceURLs")
+		idxPath := path.Child("nonResourceRules").Index(i)
+		errs = append(errs, validateFlowVerbs(rule.Verbs, idxPath.Child("verbs"))...)
+		urls := idxPath.Child("nonResourceURLs")
 		errs = append(errs, wildcardAlone(rule.NonResourceURLs, urls, "nonResourceURLs must contain at least one value",
 			"non-resource URLs")...)
 		for k, url := range rule.NonResourceURLs {
@@ -105,17 +106,19 @@ func validateFlowSubject(s *flowv1.Subject, path *field.Path) field.ErrorList {
 			missing("serviceAccount")
 			break
 		}
-		at := path.Child("serviceAccount")
+		fldPath := path.Child("serviceAccount")
 		if account.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
+			errs = append(errs, field.Required(fldPath.Child("name"), ""))
 		} else if account.Name != flowv1.NameAll {
 			errs = append(errs,
-				validate.Complaints(at.Child("name"), account.Name, naming.NameIsDNSSubdomain(account.Name, false))...)
+				validate.Complaints(fldPath.Child("name"), account.Name,
+					naming.NameIsDNSSubdomain(account.Name, false))...)
 		}
 		if account.Namespace == "" {
-			errs = append(errs, field.Required(at.Child("namespace"), "must specify namespace for service account"))
+			errs = append(errs,
+				field.Required(fldPath.Child("namespace"), "must specify namespace for service account"))
 		} else {
-			errs = append(errs, validate.DnsLabel(at.Child("namespace"), account.Namespace)...)
+			errs = append(errs, validate.DnsLabel(fldPath.Child("namespace"), account.Namespace)...)
 		}
 	case flowv1.SubjectKindUser:
 		if s.User == nil {
@@ -155,13 +158,13 @@ func validateFlowResources(r *flowv1.ResourcePolicyRule, path *field.Path) field
 		"resource rules must supply at least one api group", "api groups")...)
 	errs = append(errs, wildcardAlone(r.Resources, path.Child("resources"),
 		"resource rules must supply at least one resource", "resources")...)
-	at := path.Child("namespaces")
+	fldPath := path.Child("namespaces")
 	switch {
 	case len(r.Namespaces) == 0 && !r.ClusterScope:
 		errs = append(errs,
-			field.Required(at, "resource rules that are not cluster scoped must supply at least one namespace"))
+			field.Required(fldPath, "resource rules that are not cluster scoped must supply at least one namespace"))
 	case slices.Contains(r.Namespaces, flowv1.NamespaceEvery):
-		errs = append(errs, wildcardAlone(r.Namespaces, at, "", "namespaces")...)
+		errs = append(errs, wildcardAlone(r.Namespaces, fldPath, "", "namespaces")...)
 	default:
 		for i, name := range r.Namespaces {
 			if field.Enough(errs) {
@@ -171,7 +174,7 @@ func validateFlowResources(r *flowv1.ResourcePolicyRule, path *field.Path) field
 				if field.Enough(errs) {
 					break
 				}
-				errs = append(errs, field.Invalid(at.Index(i), name, "each member of this list must be '*' or a "+
+				errs = append(errs, field.Invalid(fldPath.Index(i), name, "each member of this list must be '*' or a "+
 					"DNS-1123 label; "+complaint))
 			}
 		}
@@ -190,18 +193,18 @@ func validateFlowVerbs(verbs []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// wildcardAlone requires a list that is not empty and that has nothing beside "*".
-func wildcardAlone(list []string, path *field.Path, empty, what string) field.ErrorList {
+// wildcardAlone requires a list that is not empty. "*" must be its only element.
+func wildcardAlone(list []string, path *field.Path, empty, noun string) field.ErrorList {
 	switch {
 	case len(list) == 0:
 		return field.ErrorList{field.Required(path, empty)}
 	case len(list) > 1 && slices.Contains(list, "*"):
-		return field.ErrorList{field.Invalid(path, list, "if '*' is present, must not specify other "+what)}
+		return field.ErrorList{field.Invalid(path, list, "if '*' is present, must not specify other "+noun)}
 	}
 	return nil
 }
 
-// nonResourcePath returns what is wrong with a path, or nothing. It may end in "/*".
+// nonResourcePath returns the reason why a path is invalid, or "". It may end in "/*".
 func nonResourcePath(path string) string {
 	stars := strings.Count(path, "*")
 	switch {
@@ -244,12 +247,12 @@ func validateConditionTypes(types []string) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := field.NewPath("status", "conditions").Index(i).Child("type")
+		typePath := field.NewPath("status", "conditions").Index(i).Child("type")
 		if validate.Repeated(&before, types[:i], kind) {
-			errs = append(errs, field.Duplicate(at, kind))
+			errs = append(errs, field.Duplicate(typePath, kind))
 		}
 		if kind == "" {
-			errs = append(errs, field.Required(at, "must not be empty"))
+			errs = append(errs, field.Required(typePath, "must not be empty"))
 		}
 	}
 	return errs
@@ -304,31 +307,31 @@ func validateLimited(l *flowv1.LimitedPriorityLevelConfiguration, path *field.Pa
 		errs = append(errs, field.Invalid(path.Child("borrowingLimitPercent"), p,
 			"if specified, must be a non-negative integer"))
 	}
-	at, q := path.Child("limitResponse"), l.LimitResponse.Queuing
+	fldPath, q := path.Child("limitResponse"), l.LimitResponse.Queuing
 	switch l.LimitResponse.Type {
 	case flowv1.LimitResponseTypeReject:
 		if q != nil {
 			errs = append(errs,
-				field.Forbidden(at.Child("queuing"), "must be nil if limited.limitResponse.type is not Limited"))
+				field.Forbidden(fldPath.Child("queuing"), "must be nil if limited.limitResponse.type is not Limited"))
 		}
 	case flowv1.LimitResponseTypeQueue:
 		if q == nil {
 			errs = append(errs,
-				field.Required(at.Child("queuing"), "must not be empty if limited.limitResponse.type is Limited"))
+				field.Required(fldPath.Child("queuing"), "must not be empty if limited.limitResponse.type is Limited"))
 		} else {
-			errs = append(errs, validateQueues(q, at.Child("queuing"))...)
+			errs = append(errs, validateQueues(q, fldPath.Child("queuing"))...)
 		}
 	default:
-		errs = append(errs, validate.OneOf(at.Child("type"), l.LimitResponse.Type, flowv1.LimitResponseTypeQueue,
+		errs = append(errs, validate.OneOf(fldPath.Child("type"), l.LimitResponse.Type, flowv1.LimitResponseTypeQueue,
 			flowv1.LimitResponseTypeReject)...)
 	}
 	return errs
 }
 
-// validateQueues limits the choice of queues to what a 60-bit hash can make: a flow's hand is dealt from
-// the deck of queues, one card at a time.
+// validateQueues limits the number of queues and the hand size to the capacity of a 60-bit hash: shuffle sharding
+// deals each flow a hand of queues, one queue at a time.
 func validateQueues(q *flowv1.QueuingConfiguration, path *field.Path) field.ErrorList {
-	const most, hashBits = 10_000_000, 60
+	const maxQueues, hashBits = 10_000_000, 60
 	var errs field.ErrorList
 	for _, f := range []validate.Count{{"queueLengthLimit", q.QueueLengthLimit}, {"queues", q.Queues},
 		{"handSize", q.HandSize}} {
@@ -336,9 +339,9 @@ func validateQueues(q *flowv1.QueuingConfiguration, path *field.Path) field.Erro
 			errs = append(errs, field.Invalid(path.Child(f.Name), f.N, "must be positive"))
 		}
 	}
-	if q.Queues > most {
+	if q.Queues > maxQueues {
 		errs = append(errs, field.Invalid(path.Child("queues"), q.Queues,
-			fmt.Sprintf("must not be greater than %d", most)))
+			fmt.Sprintf("must not be greater than %d", maxQueues)))
 	}
 	hand := path.Child("handSize")
 	switch {

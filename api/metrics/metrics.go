@@ -1,5 +1,5 @@
-// Package metrics is the group metrics.k8s.io/v1beta1: the CPU and memory that nodes and pods use. The
-// server computes its objects on request.
+// Package metrics is the group metrics.k8s.io/v1beta1: the CPU and memory usage of nodes and pods. The server computes
+// its objects on request.
 package metrics
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 )
 
-// metricsColumns are those of metrics-server.
+// metricsColumns has the same columns as metrics-server.
 var metricsColumns = []metav1.TableColumnDefinition{
 	table.Name,
-	{Name: "CPU", Type: "string", Description: "CPU that it takes, in cores"},
-	{Name: "Memory", Type: "string", Description: "Memory of its working set"},
-	{Name: "Window", Type: "string", Description: "Time over which CPU was counted"},
+	{Name: "CPU", Type: "string", Description: "CPU usage, in cores"},
+	{Name: "Memory", Type: "string", Description: "Size of the working set"},
+	{Name: "Window", Type: "string", Description: "Time over which the CPU usage was measured"},
 }
 
 func metricsCells(name string, usage corev1.ResourceList, window metav1.Duration) []any {
@@ -29,7 +29,7 @@ func metricsCells(name string, usage corev1.ResourceList, window metav1.Duration
 		window.Round(time.Second).String()}
 }
 
-// nodeMetrics are the usage of nodes: kubectl top nodes.
+// nodeMetrics returns the kind with the usage of nodes: kubectl top nodes.
 func nodeMetrics() *api.Resource {
 	return api.ComputedOf(api.Resource{
 		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Singular: "node",
@@ -43,7 +43,7 @@ func nodeMetrics() *api.Resource {
 	})
 }
 
-// podMetrics are the usage of pods' containers: kubectl top pods, and the autoscaler.
+// podMetrics returns the kind with the usage of pods' containers: kubectl top pods, and autoscaling.
 func podMetrics() *api.Resource {
 	return api.ComputedOf(api.Resource{
 		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics", Plural: "pods", Singular: "pod",
@@ -66,5 +66,5 @@ func podMetrics() *api.Resource {
 	})
 }
 
-// Kinds are the kinds of metrics.k8s.io.
+// Kinds returns the kinds of metrics.k8s.io.
 func Kinds() []*api.Resource { return []*api.Resource{nodeMetrics(), podMetrics()} }

@@ -30,18 +30,18 @@ func ipAddresses() *api.Resource {
 			return complaints
 		},
 		Validate: api.Check(func(a *networkingv1.IPAddress) field.ErrorList {
-			at, ref := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
+			parentRefPath, ref := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
 			if ref == nil {
-				return field.ErrorList{field.Required(at, "")}
+				return field.ErrorList{field.Required(parentRefPath, "")}
 			}
 			var errs field.ErrorList
 			if ref.Group != "" { // the core group has no name
-				errs = append(errs, validate.DnsSubdomain(at.Child("group"), ref.Group)...)
+				errs = append(errs, validate.DnsSubdomain(parentRefPath.Child("group"), ref.Group)...)
 			}
-			errs = append(errs, validate.RequiredSegment(at.Child("resource"), ref.Resource)...)
-			errs = append(errs, validate.RequiredSegment(at.Child("name"), ref.Name)...)
+			errs = append(errs, validate.RequiredSegment(parentRefPath.Child("resource"), ref.Resource)...)
+			errs = append(errs, validate.RequiredSegment(parentRefPath.Child("name"), ref.Name)...)
 			if ref.Namespace != "" {
-				errs = append(errs, validate.Segment(at.Child("namespace"), ref.Namespace)...)
+				errs = append(errs, validate.Segment(parentRefPath.Child("namespace"), ref.Namespace)...)
 			}
 			return errs
 		}),
@@ -116,7 +116,7 @@ func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 	return errs
 }
 
-// validateServiceCIDRUpdate allows a second address family to be added, and nothing else.
+// validateServiceCIDRUpdate only allows a second address family to be added.
 func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	path, is, was := field.NewPath("spec", "cidrs"), c.Spec.CIDRs, old.Spec.CIDRs
 	if len(is) != len(was) && (len(was) != 1 || len(is) != 2) {

@@ -71,7 +71,7 @@ func ingresses() *api.Resource {
 	}
 }
 
-// hostsCell shows three hosts. Later rules are counted, even those without a host.
+// hostsCell shows three hosts. Later rules are counted, including rules without a host.
 func hostsCell(rules []networkingv1.IngressRule) string {
 	const shown = 3
 	var hosts []string
@@ -105,30 +105,31 @@ func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("tls").Index(n)
+		idxPath := path.Child("tls").Index(n)
 		for h, host := range t.Hosts {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, hostName(at.Child("hosts").Index(h), host)...)
+			errs = append(errs, hostName(idxPath.Child("hosts").Index(h), host)...)
 		}
 		if t.SecretName != "" {
-			errs = append(errs, validate.DnsSubdomain(at.Child("secretName"), t.SecretName)...)
+			errs = append(errs, validate.DnsSubdomain(idxPath.Child("secretName"), t.SecretName)...)
 		}
 	}
 	for n := range spec.Rules {
 		if field.Enough(errs) {
 			break
 		}
-		r, at := &spec.Rules[n], path.Child("rules").Index(n)
+		r, idxPath := &spec.Rules[n], path.Child("rules").Index(n)
 		if r.Host != "" {
 			if netutils.ParseIPSloppy(r.Host) != nil {
-				errs = append(errs, field.Invalid(at.Child("host"), r.Host, "must be a DNS name, not an IP address"))
+				errs = append(errs,
+					field.Invalid(idxPath.Child("host"), r.Host, "must be a DNS name, not an IP address"))
 			}
-			errs = append(errs, hostName(at.Child("host"), r.Host)...)
+			errs = append(errs, hostName(idxPath.Child("host"), r.Host)...)
 		}
 		if r.HTTP != nil {
-			errs = append(errs, validateIngressPaths(r.HTTP.Paths, at.Child("http", "paths"))...)
+			errs = append(errs, validateIngressPaths(r.HTTP.Paths, idxPath.Child("http", "paths"))...)
 		}
 	}
 	return errs
@@ -151,7 +152,7 @@ func hostName(path *field.Path, host string) field.ErrorList {
 	return validate.DnsSubdomain(path, host)
 }
 
-// insecurePaths are sequences that a router might normalize to a path other than the one that was matched.
+// insecurePaths are sequences that a router might normalize to a different path than the matched one.
 var insecurePaths = []string{"//", "/./", "/../", "%2f", "%2F"}
 
 func validateIngressPaths(paths []networkingv1.HTTPIngressPath, path *field.Path) field.ErrorList {
@@ -163,39 +164,39 @@ func validateIngressPaths(paths []networkingv1.HTTPIngressPath, path *field.Path
 		if field.Enough(errs) {
 			break
 		}
-		p, at := &paths[i], path.Index(i)
+		p, idxPath := &paths[i], path.Index(i)
 		if p.PathType == nil {
-			errs = append(errs, field.Required(at.Child("pathType"), "pathType must be specified"))
+			errs = append(errs, field.Required(idxPath.Child("pathType"), "pathType must be specified"))
 			continue
 		}
 		switch *p.PathType {
 		case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
 			if !strings.HasPrefix(p.Path, "/") {
-				errs = append(errs, field.Invalid(at.Child("path"), p.Path, "must be an absolute path"))
+				errs = append(errs, field.Invalid(idxPath.Child("path"), p.Path, "must be an absolute path"))
 			}
 			for _, s := range insecurePaths {
 				if field.Enough(errs) {
 					break
 				}
 				if strings.Contains(p.Path, s) {
-					errs = append(errs, field.Invalid(at.Child("path"), p.Path, "must not contain '"+s+"'"))
+					errs = append(errs, field.Invalid(idxPath.Child("path"), p.Path, "must not contain '"+s+"'"))
 				}
 			}
 			for _, s := range []string{"/..", "/."} {
 				if strings.HasSuffix(p.Path, s) {
-					errs = append(errs, field.Invalid(at.Child("path"), p.Path, "cannot end with '"+s+"'"))
+					errs = append(errs, field.Invalid(idxPath.Child("path"), p.Path, "cannot end with '"+s+"'"))
 				}
 			}
 		case networkingv1.PathTypeImplementationSpecific:
 			if p.Path != "" && !strings.HasPrefix(p.Path, "/") {
-				errs = append(errs, field.Invalid(at.Child("path"), p.Path, "must be an absolute path"))
+				errs = append(errs, field.Invalid(idxPath.Child("path"), p.Path, "must be an absolute path"))
 			}
 		default:
-			errs = append(errs, field.NotSupported(at.Child("pathType"), *p.PathType,
+			errs = append(errs, field.NotSupported(idxPath.Child("pathType"), *p.PathType,
 				[]networkingv1.PathType{networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific,
 					networkingv1.PathTypePrefix}))
 		}
-		errs = append(errs, validateBackend(&p.Backend, at.Child("backend"))...)
+		errs = append(errs, validateBackend(&p.Backend, idxPath.Child("backend"))...)
 	}
 	return errs
 }
@@ -210,22 +211,22 @@ func validateBackend(b *networkingv1.IngressBackend, path *field.Path) field.Err
 	case b.Service == nil:
 		return field.ErrorList{field.Invalid(path, "", "resource or service backend is required")}
 	}
-	at, port := path.Child("service"), b.Service.Port
+	servicePath, port := path.Child("service"), b.Service.Port
 	if b.Service.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), ""))
+		errs = append(errs, field.Required(servicePath.Child("name"), ""))
 	} else {
-		errs = append(errs, validate.DnsLabel(at.Child("name"), b.Service.Name)...)
+		errs = append(errs, validate.DnsLabel(servicePath.Child("name"), b.Service.Name)...)
 	}
 	switch {
 	case port.Name != "" && port.Number != 0:
 		errs = append(errs, field.Invalid(path, "", "cannot set both port name & port number"))
 	case port.Name != "":
-		errs = append(errs, validate.Complaints(at.Child("port", "name"), port.Name,
+		errs = append(errs, validate.Complaints(servicePath.Child("port", "name"), port.Name,
 			naming.IsValidPortName(port.Name))...)
 	case port.Number == 0:
 		errs = append(errs, field.Required(path, "port name or number is required"))
 	default:
-		errs = append(errs, validate.PortNumber(at.Child("port", "number"), port.Number)...)
+		errs = append(errs, validate.PortNumber(servicePath.Child("port", "number"), port.Number)...)
 	}
 	return errs
 }
@@ -239,7 +240,7 @@ func validateTypedReference(group *string, kind, name string, path *field.Path) 
 	return append(errs, validate.RequiredSegment(path.Child("name"), name)...)
 }
 
-// warnIngress warns of the annotation that the field has replaced.
+// warnIngress warns about the annotation that ingressClassName has replaced.
 func warnIngress(i, old *networkingv1.Ingress) []string {
 	if _, ok := i.Annotations[ingressClassAnnotation]; old != nil || !ok || i.Spec.IngressClassName != nil {
 		return nil
@@ -254,11 +255,11 @@ func validateIngressStatus(i, _ *networkingv1.Ingress) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := field.NewPath("status", "loadBalancer", "ingress").Index(n)
+		idxPath := field.NewPath("status", "loadBalancer", "ingress").Index(n)
 		if in.IP != "" {
-			errs = append(errs, validate.IP(at.Child("ip"), in.IP)...)
+			errs = append(errs, validate.IP(idxPath.Child("ip"), in.IP)...)
 		}
-		errs = append(errs, validate.Hostname(in.Hostname, at.Child("hostname"))...)
+		errs = append(errs, validate.Hostname(in.Hostname, idxPath.Child("hostname"))...)
 	}
 	return errs
 }
@@ -309,24 +310,26 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 		errs = append(errs, field.TooLong(path.Child("controller"), "", longest))
 	}
 	errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("controller").Plain(), c.Spec.Controller)...)
-	p, at := c.Spec.Parameters, path.Child("parameters")
+	p, parametersPath := c.Spec.Parameters, path.Child("parameters")
 	if p == nil {
 		return errs
 	}
-	errs = append(errs, validateTypedReference(p.APIGroup, p.Kind, p.Name, at)...)
+	errs = append(errs, validateTypedReference(p.APIGroup, p.Kind, p.Name, parametersPath)...)
 	if p.Scope == nil {
-		return append(errs, field.Required(at.Child("scope"), ""))
+		return append(errs, field.Required(parametersPath.Child("scope"), ""))
 	}
-	errs = append(errs, validate.OneOf(at.Child("scope"), *p.Scope,
+	errs = append(errs, validate.OneOf(parametersPath.Child("scope"), *p.Scope,
 		networkingv1.IngressClassParametersReferenceScopeCluster,
 		networkingv1.IngressClassParametersReferenceScopeNamespace)...)
 	switch {
 	case *p.Scope == networkingv1.IngressClassParametersReferenceScopeNamespace && p.Namespace == nil:
-		errs = append(errs, field.Required(at.Child("namespace"), "`parameters.scope` is set to 'Namespace'"))
+		errs = append(errs,
+			field.Required(parametersPath.Child("namespace"), "`parameters.scope` is set to 'Namespace'"))
 	case *p.Scope == networkingv1.IngressClassParametersReferenceScopeNamespace:
-		errs = append(errs, validate.DnsLabel(at.Child("namespace"), *p.Namespace)...)
+		errs = append(errs, validate.DnsLabel(parametersPath.Child("namespace"), *p.Namespace)...)
 	case *p.Scope == networkingv1.IngressClassParametersReferenceScopeCluster && p.Namespace != nil:
-		errs = append(errs, field.Forbidden(at.Child("namespace"), "`parameters.scope` is set to 'Cluster'"))
+		errs = append(errs,
+			field.Forbidden(parametersPath.Child("namespace"), "`parameters.scope` is set to 'Cluster'"))
 	}
 	return errs
 }

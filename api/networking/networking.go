@@ -1,5 +1,5 @@
-// Package networking is the group networking.k8s.io/v1: Ingresses, NetworkPolicies, and the addresses
-// from which Services are given theirs.
+// Package networking is the group networking.k8s.io/v1: Ingresses, NetworkPolicies, and the addresses that are
+// allocated to Services.
 package networking
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestNetworking_ValidateRefuses(t *testing.T) {
+func TestNetworking_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const ingress = `
 metadata: {name: i, namespace: default}
@@ -109,7 +109,7 @@ spec:
 	require.Equal(t, "a,b,c + 1 more...", kindtest.Of(t, "Ingress").Cells(i)[2])
 }
 
-func TestIngress_ValidateRefuses(t *testing.T) {
+func TestIngress_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "Ingress", "spec: {rules: [{host: a.b, http: {paths: [{path: /x, pathType: Prefix, backend: "+
 		"{service: {name: s, port: {number: 80}}}}]}}]}", []kindtest.Case{
@@ -120,7 +120,7 @@ func TestIngress_ValidateRefuses(t *testing.T) {
 	})
 }
 
-func TestNetworkPolicy_ValidateRefuses(t *testing.T) {
+func TestNetworkPolicy_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "NetworkPolicy",
 		"spec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: "+

@@ -74,15 +74,16 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 		}
 		errs = append(errs, validatePolicyRule(r.Ports, r.To, "to", path.Child("egress").Index(i))...)
 	}
-	at := path.Child("policyTypes")
+	policyTypesPath := path.Child("policyTypes")
 	if len(p.Spec.PolicyTypes) > 2 {
-		return append(errs, field.Invalid(at, p.Spec.PolicyTypes, "may not specify more than two policyTypes"))
+		return append(errs,
+			field.Invalid(policyTypesPath, p.Spec.PolicyTypes, "may not specify more than two policyTypes"))
 	}
 	for i, t := range p.Spec.PolicyTypes {
 		if field.Enough(errs) {
 			break
 		}
-		errs = append(errs, validate.OneOf(at.Index(i), t, networkingv1.PolicyTypeIngress,
+		errs = append(errs, validate.OneOf(policyTypesPath.Index(i), t, networkingv1.PolicyTypeIngress,
 			networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
@@ -95,18 +96,18 @@ func validatePolicyRule(ports []networkingv1.NetworkPolicyPort, peers []networki
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("ports").Index(i)
+		idxPath := path.Child("ports").Index(i)
 		if p.Protocol != nil {
-			errs = append(errs, validate.OneOf(at.Child("protocol"), *p.Protocol, corev1.ProtocolTCP,
+			errs = append(errs, validate.OneOf(idxPath.Child("protocol"), *p.Protocol, corev1.ProtocolTCP,
 				corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 		}
 		if p.Port != nil {
-			errs = append(errs, validate.PortNumberOrName(at.Child("port"), *p.Port)...)
+			errs = append(errs, validate.PortNumberOrName(idxPath.Child("port"), *p.Port)...)
 		}
 		if p.EndPort == nil {
 			continue
 		}
-		end := at.Child("endPort")
+		end := idxPath.Child("endPort")
 		switch {
 		case p.Port == nil:
 			errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is not specified"))
@@ -157,8 +158,8 @@ func validateIPBlock(b *networkingv1.IPBlock, path *field.Path) field.ErrorList 
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("except").Index(i)
-		errs = append(errs, validate.CIDR(at, except)...)
+		idxPath := path.Child("except").Index(i)
+		errs = append(errs, validate.CIDR(idxPath, except)...)
 		_, inner, err := netutils.ParseCIDRSloppy(except)
 		if err != nil {
 			continue
@@ -166,21 +167,21 @@ func validateIPBlock(b *networkingv1.IPBlock, path *field.Path) field.ErrorList 
 		outerBits, _ := outer.Mask.Size()
 		innerBits, _ := inner.Mask.Size()
 		if !outer.Contains(inner.IP) || innerBits <= outerBits {
-			errs = append(errs, field.Invalid(at, except, "must be a strict subset of `cidr`"))
+			errs = append(errs, field.Invalid(idxPath, except, "must be a strict subset of `cidr`"))
 		}
 	}
 	return errs
 }
 
-// warnNetworkPolicy warns of CIDRs that are not in canonical form.
+// warnNetworkPolicy warns about CIDRs that are not in canonical form.
 func warnNetworkPolicy(p, _ *networkingv1.NetworkPolicy) []string {
 	var list []string
 	tell := func(peers []networkingv1.NetworkPolicyPeer, path *field.Path) {
 		for i := range peers {
-			if b, at := peers[i].IPBlock, path.Index(i).Child("ipBlock"); b != nil {
-				list = append(list, warnCIDR(b.CIDR, at.Child("cidr"))...)
+			if b, ipBlockPath := peers[i].IPBlock, path.Index(i).Child("ipBlock"); b != nil {
+				list = append(list, warnCIDR(b.CIDR, ipBlockPath.Child("cidr"))...)
 				for j, except := range b.Except {
-					list = append(list, warnCIDR(except, at.Child("except").Index(j))...)
+					list = append(list, warnCIDR(except, ipBlockPath.Child("except").Index(j))...)
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/core"
 )
 
-// references are the fields of the group's types that name other objects.
+// references lists the fields of the group's types that contain names of other objects.
 var references = api.NewReferences(map[reflect.Type][]string{
 	reflect.TypeFor[networkingv1.IngressSpec]():                     {"IngressClassName"},
 	reflect.TypeFor[networkingv1.IngressServiceBackend]():           {"Name"},

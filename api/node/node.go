@@ -1,4 +1,4 @@
-// Package node is the group node.k8s.io/v1: runtime classes. Nodes are of the core group.
+// Package node is the group node.k8s.io/v1: runtime classes. Nodes belong to the core group.
 package node
 
 import (

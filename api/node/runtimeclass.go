@@ -25,9 +25,9 @@ func runtimeClasses() *api.Resource {
 			errs := validate.DnsLabel(field.NewPath("handler"), c.Handler)
 			if c.Overhead != nil {
 				for name, q := range c.Overhead.PodFixed {
-					at := field.NewPath("overhead", "podFixed").Key(string(name))
-					errs = append(errs, core.ValidateResourceName(name, at)...)
-					errs = append(errs, core.ValidateQuantity(name, q, at)...)
+					keyPath := field.NewPath("overhead", "podFixed").Key(string(name))
+					errs = append(errs, core.ValidateResourceName(name, keyPath)...)
+					errs = append(errs, core.ValidateQuantity(name, q, keyPath)...)
 				}
 			}
 			if s := c.Scheduling; s != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestPodDisruptionBudget_ValidateRefuses(t *testing.T) {
+func TestPodDisruptionBudget_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "PodDisruptionBudget", "spec: {minAvailable: 50%, selector: {}}", []kindtest.Case{
 		{"both", []string{"minAvailable: 50%", "minAvailable: 1, maxUnavailable: 1"}, []string{"Invalid spec"}},

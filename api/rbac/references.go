@@ -8,7 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// references are the fields of the group's types that name other objects.
+// references lists the fields of the group's types that contain names of other objects.
 var references = api.NewReferences(map[reflect.Type][]string{
 	reflect.TypeFor[rbacv1.RoleRef](): {"Name"},
 	reflect.TypeFor[rbacv1.Subject](): {"Namespace"},

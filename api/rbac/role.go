@@ -110,7 +110,7 @@ func clusterRoleBindings() *api.Resource {
 	}
 }
 
-// aggregates reports that the rules of a role, which may be nil, are put together from other roles'.
+// aggregates reports whether the rules of a role, which may be nil, are aggregated from other roles.
 func aggregates(role *rbacv1.ClusterRole) bool {
 	return role != nil && role.AggregationRule != nil
 }
@@ -130,28 +130,28 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool, path *field.Path)
 		if field.Enough(errs) {
 			break
 		}
-		r, at := &rules[i], path.Index(i)
+		r, idxPath := &rules[i], path.Index(i)
 		if len(r.Verbs) == 0 {
-			errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
+			errs = append(errs, field.Required(idxPath.Child("verbs"), "verbs must contain at least one value"))
 		}
 		if len(r.NonResourceURLs) > 0 {
 			if namespaced {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+				errs = append(errs, field.Invalid(idxPath.Child("nonResourceURLs"), r.NonResourceURLs,
 					"namespaced rules cannot apply to non-resource URLs"))
 			}
 			if len(r.APIGroups)+len(r.Resources)+len(r.ResourceNames) > 0 {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+				errs = append(errs, field.Invalid(idxPath.Child("nonResourceURLs"), r.NonResourceURLs,
 					"rules cannot apply to both regular resources and non-resource URLs"))
 			}
 			continue
 		}
 		if len(r.APIGroups) == 0 {
 			errs = append(errs,
-				field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
+				field.Required(idxPath.Child("apiGroups"), "resource rules must supply at least one api group"))
 		}
 		if len(r.Resources) == 0 {
 			errs = append(errs,
-				field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
+				field.Required(idxPath.Child("resources"), "resource rules must supply at least one resource"))
 		}
 	}
 	return errs
@@ -162,32 +162,33 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 	if r.AggregationRule == nil {
 		return errs
 	}
-	at := field.NewPath("aggregationRule", "clusterRoleSelectors")
+	fldPath := field.NewPath("aggregationRule", "clusterRoleSelectors")
 	if len(r.AggregationRule.ClusterRoleSelectors) == 0 {
 		errs = append(errs,
-			field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+			field.Required(fldPath, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
 	for i := range r.AggregationRule.ClusterRoleSelectors {
 		if field.Enough(errs) {
 			break
 		}
-		errs = append(errs, validate.Selector(&r.AggregationRule.ClusterRoleSelectors[i], at.Index(i))...)
+		errs = append(errs, validate.Selector(&r.AggregationRule.ClusterRoleSelectors[i], fldPath.Index(i))...)
 	}
 	return errs
 }
 
 func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool) field.ErrorList {
-	at := field.NewPath("roleRef")
-	errs := validate.OneOf(at.Child("apiGroup"), ref.APIGroup, rbacGroup)
+	roleRefPath := field.NewPath("roleRef")
+	errs := validate.OneOf(roleRefPath.Child("apiGroup"), ref.APIGroup, rbacGroup)
 	kinds := []string{"ClusterRole"}
 	if namespaced {
 		kinds = []string{"Role", "ClusterRole"}
 	}
-	errs = append(errs, validate.OneOf(at.Child("kind"), ref.Kind, kinds...)...)
+	errs = append(errs, validate.OneOf(roleRefPath.Child("kind"), ref.Kind, kinds...)...)
 	if ref.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), ""))
+		errs = append(errs, field.Required(roleRefPath.Child("name"), ""))
 	} else {
-		errs = append(errs, validate.Complaints(at.Child("name"), ref.Name, validate.SegmentName(ref.Name, false))...)
+		errs = append(errs,
+			validate.Complaints(roleRefPath.Child("name"), ref.Name, validate.SegmentName(ref.Name, false))...)
 	}
 	for i, s := range subjects {
 		if field.Enough(errs) {
@@ -223,7 +224,8 @@ func validateSubject(s rbacv1.Subject, namespaced bool, path *field.Path) field.
 	return errs
 }
 
-// sameRole keeps a binding's role: the permission to edit its subjects is not one to grant another role.
+// sameRole rejects a change of a binding's role: the permission to edit its subjects does not include granting another
+// role.
 func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/rbac"
 )
 
-func TestRole_ValidateRefuses(t *testing.T) {
+func TestRole_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "Role", "rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]", []kindtest.Case{
 		{"no verbs", []string{", verbs: [get]", ""}, []string{"Required rules[0].verbs"}},
@@ -22,7 +22,7 @@ func TestRole_ValidateRefuses(t *testing.T) {
 	})
 }
 
-func TestClusterRoleBinding_ValidateRefuses(t *testing.T) {
+func TestClusterRoleBinding_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const binding = "roleRef: {kind: ClusterRole, name: view}\nsubjects: [{kind: User, name: u}]"
 	kindtest.Create(t, "ClusterRoleBinding", binding, []kindtest.Case{
@@ -35,7 +35,7 @@ func TestClusterRoleBinding_ValidateRefuses(t *testing.T) {
 		[]kindtest.Case{{"role", []string{"name: view", "name: admin"}, []string{"Invalid roleRef"}}})
 }
 
-// A kind of the group that granted rights without saying so would let users escalate theirs.
+// A kind of the group that grants rights without a Grants function would let users escalate their own rights.
 func TestGrants_OfEveryKind(t *testing.T) {
 	t.Parallel()
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}}}

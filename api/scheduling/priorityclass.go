@@ -17,10 +17,10 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// highestUserPriority is the highest value of a class whose name is not reserved.
+// highestUserPriority is the highest value of a class without a reserved name.
 const highestUserPriority = 1_000_000_000
 
-// systemPriorities are the two reserved classes with their values.
+// systemPriorities has the two reserved classes with their values.
 var systemPriorities = map[string]int32{
 	"system-cluster-critical": 2 * highestUserPriority,
 	"system-node-critical":    2*highestUserPriority + 1000,
@@ -73,7 +73,7 @@ func validatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
 	return errs
 }
 
-// notSystemPriority returns why a class is not one of the two reserved ones, or nothing.
+// notSystemPriority returns the reason why a class is not one of the two reserved ones, or "".
 func notSystemPriority(c *schedulingv1.PriorityClass) string {
 	switch value, reserved := systemPriorities[c.Name]; {
 	case !reserved:

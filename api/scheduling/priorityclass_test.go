@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestPriorityClass_ValidateRefuses(t *testing.T) {
+func TestPriorityClass_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "PriorityClass", "metadata: {name: p}\nvalue: 100", []kindtest.Case{
 		{"value", []string{"100", "2000000000"}, []string{"Forbidden value"}},

@@ -160,7 +160,7 @@ func validateNodeDriver(names *validate.Seen, drivers []storagev1.CSINodeDriver,
 	return errs
 }
 
-// validateCSINodeUpdate lets only the number of volumes change in a driver's entry.
+// validateCSINodeUpdate allows changes only of the number of volumes in a driver's entry.
 func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	var errs field.ErrorList
 	before := make(map[string]storagev1.CSINodeDriver, len(old.Spec.Drivers))
@@ -186,20 +186,20 @@ func validateTokenRequests(requests []storagev1.TokenRequest, path *field.Path) 
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		if validate.RepeatedBy(&before, requests[:i], r.Audience, func(other *storagev1.TokenRequest) string {
 			return other.Audience
 		}) {
-			errs = append(errs, field.Duplicate(at.Child("audience"), r.Audience))
+			errs = append(errs, field.Duplicate(idxPath.Child("audience"), r.Audience))
 			continue
 		}
 		switch s := r.ExpirationSeconds; {
 		case s == nil:
 		case *s < 600:
-			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s,
+			errs = append(errs, field.Invalid(idxPath.Child("expirationSeconds"), *s,
 				"may not specify a duration less than 10 minutes"))
 		case *s > 1<<32:
-			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s,
+			errs = append(errs, field.Invalid(idxPath.Child("expirationSeconds"), *s,
 				"may not specify a duration larger than 2^32 seconds"))
 		}
 	}

@@ -1,5 +1,5 @@
-// Package storage is the group storage.k8s.io/v1: classes of volumes, CSI drivers and what they report,
-// and attachments of volumes to nodes.
+// Package storage is the group storage.k8s.io/v1: classes of volumes, CSI drivers and their reports, and attachments
+// of volumes to nodes.
 package storage
 
 import (

@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestStorage_ValidateRefuses(t *testing.T) {
+func TestStorage_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const class = "metadata: {name: c}\nprovisioner: a.b/C\nallowedTopologies: [{matchLabelExpressions: [{key: " +
 		"zone, values: [a]}]}]\n"
@@ -61,29 +61,29 @@ func TestStorage_ValidateRefuses(t *testing.T) {
 			[]string{"Forbidden driverName", "Forbidden parameters"}}})
 }
 
-func TestVolumeAttachment_InlineVolumeRefuses(t *testing.T) {
+func TestVolumeAttachment_InlineVolumeRejects(t *testing.T) {
 	t.Parallel()
 	const attachment = "metadata: {name: a}\nspec: {attacher: a.b, nodeName: n, source: {inlineVolumeSpec: " +
 		"{accessModes: [ReadWriteOnce], csi: {driver: a.b, volumeHandle: v}}}}\n"
-	const at = "spec.source.inlineVolumeSpec"
+	const path = "spec.source.inlineVolumeSpec"
 	kindtest.Create(t, "VolumeAttachment", attachment, []kindtest.Case{
-		{"no mode", []string{"accessModes: [ReadWriteOnce], ", ""}, []string{"Required " + at + ".accessModes"}},
-		{"mode", []string{"[ReadWriteOnce]", "[Never]"}, []string{"NotSupported " + at + ".accessModes"}},
+		{"no mode", []string{"accessModes: [ReadWriteOnce], ", ""}, []string{"Required " + path + ".accessModes"}},
+		{"mode", []string{"[ReadWriteOnce]", "[Never]"}, []string{"NotSupported " + path + ".accessModes"}},
 		{"of no driver", []string{"csi: {driver: a.b, volumeHandle: v}", "hostPath: {path: /a}"},
-			[]string{"Required " + at + ".csi"}},
-		{"volume", []string{"volumeHandle: v", "fsType: ext4"}, []string{"Required " + at + ".csi.volumeHandle"}},
+			[]string{"Required " + path + ".csi"}},
+		{"volume", []string{"volumeHandle: v", "fsType: ext4"}, []string{"Required " + path + ".csi.volumeHandle"}},
 		{"as a PersistentVolume", []string{"accessModes", "claimRef: {name: c}, capacity: {storage: 1Gi}, " +
 			"persistentVolumeReclaimPolicy: Retain, nodeAffinity: {}, storageClassName: c, volumeMode: Block, " +
 			"accessModes"}, []string{
-			"Forbidden " + at + ".claimRef", "Forbidden " + at + ".capacity", "Forbidden " + at +
+			"Forbidden " + path + ".claimRef", "Forbidden " + path + ".capacity", "Forbidden " + path +
 				".persistentVolumeReclaimPolicy",
-			"Forbidden " + at + ".nodeAffinity", "Forbidden " + at + ".storageClassName", "Forbidden " + at +
+			"Forbidden " + path + ".nodeAffinity", "Forbidden " + path + ".storageClassName", "Forbidden " + path +
 				".volumeMode"}},
 		{"both", []string{"source: {", "source: {persistentVolumeName: p, "}, []string{"Forbidden spec.source"}},
 	})
 }
 
-func TestStorageClass_ValidateRefuses(t *testing.T) {
+func TestStorageClass_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "StorageClass", "provisioner: a.io/b", []kindtest.Case{
 		{"provisioner", []string{"a.io/b", "''"}, []string{"Required provisioner"}},

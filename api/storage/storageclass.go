@@ -72,10 +72,10 @@ func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
 		errs = append(errs, validate.OneOf(field.NewPath("reclaimPolicy"), *p, corev1.PersistentVolumeReclaimDelete,
 			corev1.PersistentVolumeReclaimRetain)...)
 	}
-	if at := field.NewPath("volumeBindingMode"); c.VolumeBindingMode == nil {
-		errs = append(errs, field.Required(at, ""))
+	if fldPath := field.NewPath("volumeBindingMode"); c.VolumeBindingMode == nil {
+		errs = append(errs, field.Required(fldPath, ""))
 	} else {
-		errs = append(errs, validate.OneOf(at, *c.VolumeBindingMode, storagev1.VolumeBindingImmediate,
+		errs = append(errs, validate.OneOf(fldPath, *c.VolumeBindingMode, storagev1.VolumeBindingImmediate,
 			storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
 	return append(errs, validateAllowedTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
@@ -83,9 +83,9 @@ func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
 
 // validateParameters limits a driver's parameters to 512, and to 256 KiB together.
 func validateParameters(parameters map[string]string, path *field.Path) field.ErrorList {
-	const most, largest = 512, 256 << 10
-	if len(parameters) > most {
-		return field.ErrorList{field.TooLong(path, "", most)}
+	const maxEntries, largest = 512, 256 << 10
+	if len(parameters) > maxEntries {
+		return field.ErrorList{field.TooLong(path, "", maxEntries)}
 	}
 	var errs field.ErrorList
 	size := 0
@@ -106,7 +106,7 @@ func validateParameters(parameters map[string]string, path *field.Path) field.Er
 
 func validateAllowedTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	known := make(map[string]bool, len(terms))
+	seen := make(map[string]bool, len(terms))
 	for i, term := range terms {
 		if field.Enough(errs) {
 			break
@@ -116,9 +116,9 @@ func validateAllowedTopologies(terms []corev1.TopologySelectorTerm, path *field.
 			if field.Enough(errs) {
 				break
 			}
-			at := path.Index(i).Child("matchLabelExpressions").Index(j)
+			idxPath := path.Index(i).Child("matchLabelExpressions").Index(j)
 			if len(r.Values) == 0 {
-				errs = append(errs, field.Required(at.Child("values"), ""))
+				errs = append(errs, field.Required(idxPath.Child("values"), ""))
 			}
 			var before validate.Seen
 			for k, value := range r.Values {
@@ -126,27 +126,27 @@ func validateAllowedTopologies(terms []corev1.TopologySelectorTerm, path *field.
 					break
 				}
 				if validate.Repeated(&before, r.Values[:k], value) {
-					errs = append(errs, field.Duplicate(at.Child("values").Index(k), value))
+					errs = append(errs, field.Duplicate(idxPath.Child("values").Index(k), value))
 				}
 			}
-			errs = append(errs, validate.QualifiedName(at.Child("key"), r.Key)...)
+			errs = append(errs, validate.QualifiedName(idxPath.Child("key"), r.Key)...)
 			if validate.RepeatedBy(&keys, term.MatchLabelExpressions[:j], r.Key,
 				func(o *corev1.TopologySelectorLabelRequirement) string {
 					return o.Key
 				}) {
-				errs = append(errs, field.Duplicate(at.Child("key"), r.Key))
+				errs = append(errs, field.Duplicate(idxPath.Child("key"), r.Key))
 			}
 		}
 		topology := topologyOf(term)
-		if known[topology] {
+		if seen[topology] {
 			errs = append(errs, field.Duplicate(path.Index(i).Child("matchLabelExpressions"), ""))
 		}
-		known[topology] = true
+		seen[topology] = true
 	}
 	return errs
 }
 
-// topologyOf is the same text for terms that differ only in the order of keys and values.
+// topologyOf returns a text that is the same for terms that differ only in the order of keys and values.
 func topologyOf(term corev1.TopologySelectorTerm) string {
 	keys := make([]string, len(term.MatchLabelExpressions))
 	for i, r := range term.MatchLabelExpressions {
@@ -226,26 +226,27 @@ func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validate.CSIDriverName(a.Spec.Attacher, path.Child("attacher"))
 	errs = append(errs, validate.DnsSubdomain(path.Child("nodeName"), a.Spec.NodeName)...)
-	at, name := path.Child("source"), a.Spec.Source.PersistentVolumeName
+	sourcePath, name := path.Child("source"), a.Spec.Source.PersistentVolumeName
 	switch inline := a.Spec.Source.InlineVolumeSpec; {
 	case name == nil && inline == nil:
-		errs = append(errs, field.Required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+		errs = append(errs,
+			field.Required(sourcePath, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
 	case name != nil && inline != nil:
 		errs = append(errs,
-			field.Forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+			field.Forbidden(sourcePath, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
 	case name != nil && *name == "":
-		errs = append(errs, field.Required(at.Child("persistentVolumeName"),
+		errs = append(errs, field.Required(sourcePath.Child("persistentVolumeName"),
 			"must specify non empty persistentVolumeName"))
 	case name != nil:
-		errs = append(errs, validate.DnsSubdomain(at.Child("persistentVolumeName"), *name)...)
+		errs = append(errs, validate.DnsSubdomain(sourcePath.Child("persistentVolumeName"), *name)...)
 	default:
-		errs = append(errs, validateInlineVolume(inline, at.Child("inlineVolumeSpec"))...)
+		errs = append(errs, validateInlineVolume(inline, sourcePath.Child("inlineVolumeSpec"))...)
 	}
 	return errs
 }
 
-// validateInlineVolume checks the volume in an attachment's spec, into which a volume of another type was
-// translated: it must be a CSI volume, without the fields that only a PersistentVolume has.
+// validateInlineVolume checks the volume in an attachment's spec, which was translated from a volume of another type.
+// It must be a CSI volume, without the fields that only a PersistentVolume has.
 func validateInlineVolume(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range []struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// storageVersionMigrations rewrite all objects of a resource in the version in which they are now stored
-// (KEP-4192).
+// storageVersionMigrations returns the kind of requests to rewrite all objects of a resource in its current storage
+// version (KEP-4192).
 func storageVersionMigrations() *api.Resource {
 	return &api.Resource{
 		Group: storagemigrationv1.GroupName, Version: "v1", Kind: "StorageVersionMigration",
@@ -30,13 +30,14 @@ func storageVersionMigrations() *api.Resource {
 		Conditional: true,
 
 		Validate: api.Check(func(m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
-			path, of := field.NewPath("spec", "resource"), m.Spec.Resource
+			path, resource := field.NewPath("spec", "resource"), m.Spec.Resource
 			var errs field.ErrorList
-			if complaints := utilvalidation.IsDNS1035Label(of.Resource); len(complaints) > 0 {
-				errs = append(errs, field.Invalid(path.Child("resource"), of.Resource, strings.Join(complaints, ",")))
+			if complaints := utilvalidation.IsDNS1035Label(resource.Resource); len(complaints) > 0 {
+				errs = append(errs,
+					field.Invalid(path.Child("resource"), resource.Resource, strings.Join(complaints, ",")))
 			}
-			if complaints := naming.IsDNS1123Subdomain(of.Group); of.Group != "" && len(complaints) > 0 {
-				errs = append(errs, field.Invalid(path.Child("group"), of.Group, strings.Join(complaints, ",")))
+			if complaints := naming.IsDNS1123Subdomain(resource.Group); resource.Group != "" && len(complaints) > 0 {
+				errs = append(errs, field.Invalid(path.Child("group"), resource.Group, strings.Join(complaints, ",")))
 			}
 			return errs
 		}),
@@ -62,17 +63,17 @@ func storageVersionMigrations() *api.Resource {
 	}
 }
 
-// validateMigrationStatus lets a migration end once, in success or failure.
+// validateMigrationStatus checks that a migration ends once, in success or failure.
 func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	path := field.NewPath("status")
-	at, version := path.Child("conditions"), path.Child("resourceVersion")
+	conditionsPath, version := path.Child("conditions"), path.Child("resourceVersion")
 	var errs field.ErrorList
-	if v := m.Status.ResourceVersion; v != "" { // a migration that failed at once has none
+	if v := m.Status.ResourceVersion; v != "" { // a migration that failed at its start has none
 		if _, err := resourceversion.CompareResourceVersion(v, v); err != nil {
 			errs = append(errs, field.Invalid(version, v, err.Error()))
 		}
 	}
-	errs = append(errs, metav1validation.ValidateConditions(m.Status.Conditions, at.Plain())...)
+	errs = append(errs, metav1validation.ValidateConditions(m.Status.Conditions, conditionsPath.Plain())...)
 	if was := old.Status.ResourceVersion; was != "" {
 		errs = append(errs, validate.Unchanged(m.Status.ResourceVersion, was, version)...)
 	}
@@ -92,7 +93,7 @@ func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration)
 		{is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true"},
 	} {
 		if rule.broken {
-			errs = append(errs, field.Invalid(at, m.Status.Conditions, rule.complaint))
+			errs = append(errs, field.Invalid(conditionsPath, m.Status.Conditions, rule.complaint))
 		}
 	}
 	return errs

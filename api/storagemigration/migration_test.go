@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestStorageVersionMigration_ValidateRefuses(t *testing.T) {
+func TestStorageVersionMigration_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const migration = "metadata: {name: m}\nspec: {resource: {group: apps, resource: deployments}}\n"
 	kindtest.Create(t, "StorageVersionMigration", migration, []kindtest.Case{

@@ -1,5 +1,5 @@
-// Package mandatory has the flow schemas and priority levels that every server has and that cannot be
-// changed. Validation holds objects against them; the server creates them and falls back to them.
+// Package mandatory has the flow schemas and priority levels that every server has and that cannot be changed.
+// Validation compares objects with them. The server creates them and falls back to them.
 package mandatory
 
 import (
@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PriorityLevels are the levels without which requests cannot be classified. Their specs are fixed, except
-// for the shares of the exempt level.
+// PriorityLevels returns the levels that the classification of requests needs. Their specs are fixed, except for the
+// shares of the exempt level.
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#mandatory-configuration-objects
 func PriorityLevels() []*flowv1.PriorityLevelConfiguration {
 	return []*flowv1.PriorityLevelConfiguration{
@@ -30,8 +30,8 @@ func PriorityLevels() []*flowv1.PriorityLevelConfiguration {
 	}
 }
 
-// FlowSchemas are the schemas of the mandatory levels: for system:masters, and for requests that no other
-// schema matches.
+// FlowSchemas returns the schemas of the mandatory levels: for system:masters, and for requests that no other schema
+// matches.
 func FlowSchemas() []*flowv1.FlowSchema {
 	schema := func(name string, precedence int32, groups ...string) *flowv1.FlowSchema {
 		rule := flowv1.PolicyRulesWithSubjects{
@@ -59,7 +59,7 @@ func FlowSchemas() []*flowv1.FlowSchema {
 	return []*flowv1.FlowSchema{schema(flowv1.FlowSchemaNameExempt, 1, "system:masters"), rest}
 }
 
-// Spec is the required spec of the level l: fixed's, with l's own shares if it is exempt.
+// Spec returns the required spec of the level l: the spec of fixed, with l's own shares if it is exempt.
 func Spec(fixed, l *flowv1.PriorityLevelConfiguration) *flowv1.PriorityLevelConfigurationSpec {
 	spec := fixed.Spec.DeepCopy()
 	if l.Spec.Exempt != nil && spec.Exempt != nil {
