@@ -129,9 +129,9 @@ type Resource struct {
 	// CreateOnUpdate lets an update create an object that does not exist. Conditional requires an update to carry a
 	// resourceVersion. Both differ by kind, as in Kubernetes.
 	CreateOnUpdate, Conditional bool
-	// NoVerbs lists the verbs that the kind does not serve, out of the usual eight (create delete deletecollection get
-	// list patch update watch).
-	NoVerbs []string
+	// UnsupportedVerbs lists the verbs that the kind does not serve, out of the usual eight (create delete
+	// deletecollection get list patch update watch).
+	UnsupportedVerbs []string
 
 	// DeleteGrace returns the grace period of a delete in seconds, from the object and the period that the client
 	// requested (nil if none). If DeleteGrace is nil, the object is deleted at once. Otherwise it is always marked as

@@ -4,7 +4,7 @@ package api
 // has no table.
 func ReviewOf(r Resource) *Resource {
 	r.Review = true
-	r.NoVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	r.UnsupportedVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	return &r
 }
 
@@ -12,6 +12,6 @@ func ReviewOf(r Resource) *Resource {
 // and does not store.
 func ComputedOf(r Resource) *Resource {
 	r.Computed = true
-	r.NoVerbs = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}
+	r.UnsupportedVerbs = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}
 	return &r
 }

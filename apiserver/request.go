@@ -230,7 +230,8 @@ var namespaceSubresources = []string{"status", "finalize"}
 // served reports whether the kind answers the verb, on itself or on the subresource.
 func (r *request) served() bool {
 	if r.subresource == "" {
-		return !slices.Contains(r.res.NoVerbs, r.verb) && (r.verb == "watch" || (r.name != "") == onObject(r.verb))
+		return !slices.Contains(r.res.UnsupportedVerbs, r.verb) &&
+			(r.verb == "watch" || (r.name != "") == onObject(r.verb))
 	}
 	return slices.Contains(r.res.Subresource(r.subresource).Verbs, r.verb)
 }
@@ -241,7 +242,7 @@ func (r *request) connects() bool {
 }
 
 // creates reports whether the kind can be created.
-func (r *request) creates() bool { return !slices.Contains(r.res.NoVerbs, "create") }
+func (r *request) creates() bool { return !slices.Contains(r.res.UnsupportedVerbs, "create") }
 
 // onObject reports whether the verb addresses one object by its name in the path.
 func onObject(verb string) bool {

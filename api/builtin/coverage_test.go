@@ -50,10 +50,10 @@ answered and not stored. The kinds of metrics.k8s.io and ComponentStatus are com
 		served := "all"
 		if r.Review {
 			served = "create"
-		} else if len(r.NoVerbs) > 0 {
+		} else if len(r.UnsupportedVerbs) > 0 {
 			list := slices.Clone(verbs)
 			for i, v := range list {
-				if slices.Contains(r.NoVerbs, v) {
+				if slices.Contains(r.UnsupportedVerbs, v) {
 					list[i] = "(" + v + ")"
 				}
 			}

@@ -53,7 +53,7 @@ func snapshot() *api.Snapshot {
 			}}),
 		register[corev1.Namespace, corev1.NamespaceList](api.Resource{
 			Version: "v1", Kind: "Namespace", Plural: "namespaces", ShortNames: []string{"ns"},
-			NoVerbs: []string{"deletecollection"}}),
+			UnsupportedVerbs: []string{"deletecollection"}}),
 	).Snapshot()
 }
 

@@ -71,7 +71,7 @@ func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
 // verbs returns the verbs that a resource serves, in alphabetical order.
 func verbs(r *api.Resource) []string {
 	all := []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
-	return slices.DeleteFunc(all, func(verb string) bool { return slices.Contains(r.NoVerbs, verb) })
+	return slices.DeleteFunc(all, func(verb string) bool { return slices.Contains(r.UnsupportedVerbs, verb) })
 }
 
 // storageVersionHash returns a hash that changes with the storage version of a kind. It equals Kubernetes' hash for

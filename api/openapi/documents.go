@@ -153,7 +153,7 @@ func sumOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 // name and the server's version. The structure of a custom kind is in its definition, which enters as a hash and is
 // not decoded.
 func identify(w io.Writer, r *api.Resource) {
-	fmt.Fprintf(w, "%s %s %t %v %q\x00", r.GVK(), r.Plural, r.Namespaced, reflect.TypeOf(r.New()), r.NoVerbs)
+	fmt.Fprintf(w, "%s %s %t %v %q\x00", r.GVK(), r.Plural, r.Namespaced, reflect.TypeOf(r.New()), r.UnsupportedVerbs)
 	if v := custom(r); v != nil {
 		fmt.Fprintf(w, "%s %x\x00", r.ListGVK().Kind, v.Definition().Hash())
 	}

@@ -84,7 +84,7 @@ func registry() *api.Registry {
 		register[corev1.Namespace, corev1.NamespaceList]("", "v1", "Namespace", "namespaces", false,
 			func(r *api.Resource) {
 				r.Status = &api.Status{}
-				r.NoVerbs = []string{"deletecollection"}
+				r.UnsupportedVerbs = []string{"deletecollection"}
 			}),
 		register[corev1.Pod, corev1.PodList]("", "v1", "Pod", "pods", true, func(r *api.Resource) {
 			r.Status = &api.Status{}

@@ -128,7 +128,7 @@ func (b *pathBuilder) resource(r *api.Resource) {
 		scope, collection = "Namespaced", b.prefix+"namespaces/{namespace}/"+r.Plural
 		params = []parameter{paramNamespace, paramPretty}
 	}
-	serves := func(verb string) bool { return !slices.Contains(r.NoVerbs, verb) }
+	serves := func(verb string) bool { return !slices.Contains(r.UnsupportedVerbs, verb) }
 	b.collection(r, scope, collection, params, object, list, serves)
 
 	params = append([]parameter{paramName(r.Kind)}, params...)
@@ -144,7 +144,7 @@ func (b *pathBuilder) resource(r *api.Resource) {
 
 // everywhere adds the operation that lists a namespaced resource in all namespaces.
 func (b *pathBuilder) everywhere(r *api.Resource, list string) {
-	if slices.Contains(r.NoVerbs, "list") {
+	if slices.Contains(r.UnsupportedVerbs, "list") {
 		return
 	}
 	op := b.list(r, "list"+b.id(r.Kind+"ForAllNamespaces"), list)
