@@ -82,8 +82,8 @@ type Resource struct {
 	// the generation, according to Status and Generation below.
 	PrepareCreate func(obj Object)
 	PrepareUpdate func(obj, old Object)
-	// Requester records the creator of the object, for kinds that store it. It must overwrite the client's value.
-	Requester func(obj Object, user authenticationv1.UserInfo)
+	// SetRequester records the creator of the object, for kinds that store it. It must overwrite the client's value.
+	SetRequester func(obj Object, user authenticationv1.UserInfo)
 	// Touch sets the times of new entries in a status that clients may leave out.
 	Touch func(obj, old Object, now metav1.Time)
 	// Validate, ValidateCreate and ValidateUpdate return an error for each invalid field. Object metadata other than

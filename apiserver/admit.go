@@ -170,8 +170,8 @@ func rewrite(sub *api.Subresource, merged, old api.Object) {
 // prepareNew sets what only the server may set.
 func prepareNew(s *Server, _ context.Context, wr *write) error {
 	strategy.BeforeCreate(wr.res, wr.obj, s.Clock.Now())
-	if wr.res.Requester != nil {
-		wr.res.Requester(wr.obj, wr.user().Info())
+	if wr.res.SetRequester != nil {
+		wr.res.SetRequester(wr.obj, wr.user().Info())
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func certificateSigningRequests() *api.Resource {
 		NewList:    func() runtime.Object { return &certificatesv1.CertificateSigningRequestList{} },
 
 		// Signers decide by the requester, so it always is the caller.
-		Requester: func(obj api.Object, user authenticationv1.UserInfo) {
+		SetRequester: func(obj api.Object, user authenticationv1.UserInfo) {
 			spec := &obj.(*certificatesv1.CertificateSigningRequest).Spec
 			spec.Username, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
 			for key, values := range user.Extra {
