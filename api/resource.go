@@ -84,8 +84,8 @@ type Resource struct {
 	PrepareUpdate func(obj, old Object)
 	// SetRequester records the creator of the object, for kinds that store it. It must overwrite the client's value.
 	SetRequester func(obj Object, user authenticationv1.UserInfo)
-	// Touch sets the times of new entries in a status that clients may leave out.
-	Touch func(obj, old Object, now metav1.Time)
+	// SetStatusTimes sets the times of new entries in a status that clients may leave out.
+	SetStatusTimes func(obj, old Object, now metav1.Time)
 	// Validate, ValidateCreate and ValidateUpdate return an error for each invalid field. Object metadata other than
 	// the form of the name has been validated before. ValidateCreate and ValidateUpdate run after Validate: the first
 	// has the checks of new objects alone, the second the checks against the old object (immutability).

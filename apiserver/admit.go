@@ -99,8 +99,8 @@ func mergePart(s *Server, _ context.Context, wr *write) error {
 	merged := wr.old.DeepCopyObject().(api.Object)
 	wr.part = wr.res.Subresource(wr.subresource)
 	wr.part.Write(merged, wr.obj)
-	if wr.res.Touch != nil {
-		wr.res.Touch(merged, wr.old, s.now())
+	if wr.res.SetStatusTimes != nil {
+		wr.res.SetStatusTimes(merged, wr.old, s.now())
 	}
 	wr.obj = merged
 	return nil

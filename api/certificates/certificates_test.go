@@ -450,7 +450,7 @@ func TestSigningRequest_SetsMissingConditionTimes(t *testing.T) {
 		condition("c", "True", stamp(1), unset), condition("d", "True", stamp(1), stamp(1)), condition("d", "True", stamp(1), stamp(2)))
 	now := withConditions(condition("a", "True", unset, unset), condition("b", "False", stamp(3), unset),
 		condition("c", "True", unset, unset), condition("d", "True", unset, unset), condition("e", "True", unset, stamp(3)))
-	kind.Touch(now, old, stamp(9))
+	kind.SetStatusTimes(now, old, stamp(9))
 	require.Equal(t, withConditions(condition("a", "True", stamp(9), stamp(1)), condition("b", "False", stamp(3), stamp(9)),
 		condition("c", "True", stamp(9), stamp(9)), condition("d", "True", stamp(9), stamp(2)), condition("e", "True", stamp(9), stamp(3))),
 		now)
@@ -461,6 +461,6 @@ func TestSigningRequest_SetsMissingConditionTimes(t *testing.T) {
 		were = append(were, condition(strconv.Itoa(i), "True", stamp(1), stamp(1)))
 		many = append(many, condition(strconv.Itoa(i), "False", stamp(1), unset))
 	}
-	kind.Touch(withConditions(many...), withConditions(were...), stamp(9))
+	kind.SetStatusTimes(withConditions(many...), withConditions(were...), stamp(9))
 	require.Equal(t, stamp(9), many[0].LastTransitionTime)
 }

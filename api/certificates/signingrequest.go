@@ -42,8 +42,8 @@ func certificateSigningRequests() *api.Resource {
 				spec.Extra[key] = certificatesv1.ExtraValue(values)
 			}
 		},
-		Touch: func(obj, old api.Object, now metav1.Time) {
-			touchConditions(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions,
+		SetStatusTimes: func(obj, old api.Object, now metav1.Time) {
+			setConditionTimes(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions,
 				old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
 		},
 		ValidateName: validate.SegmentName,
@@ -89,8 +89,8 @@ func certificateSigningRequests() *api.Resource {
 	}
 }
 
-// touchConditions sets the times of conditions that a write left out.
-func touchConditions(conditions, was []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
+// setConditionTimes sets the times of conditions that a write left out.
+func setConditionTimes(conditions, was []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
 	type state struct {
 		kind   certificatesv1.RequestConditionType
 		status corev1.ConditionStatus

@@ -22,7 +22,7 @@ func persistentVolumes() *api.Resource {
 		NewList:    func() runtime.Object { return &corev1.PersistentVolumeList{} },
 
 		Default:        api.Typed(defaultPersistentVolume),
-		Touch:          touchPersistentVolume,
+		SetStatusTimes: setPhaseTransitionTime,
 		Validate:       api.Check(validatePersistentVolume),
 		ValidateUpdate: api.CheckUpdate(validatePersistentVolumeUpdate),
 		Status: api.StatusOf(
@@ -64,8 +64,8 @@ func persistentVolumes() *api.Resource {
 	}
 }
 
-// touchPersistentVolume records the time of a phase change, unless the client sets the time itself (KEP-3762).
-func touchPersistentVolume(obj, old api.Object, now metav1.Time) {
+// setPhaseTransitionTime records the time of a phase change, unless the client sets the time itself (KEP-3762).
+func setPhaseTransitionTime(obj, old api.Object, now metav1.Time) {
 	is, was := &obj.(*corev1.PersistentVolume).Status, old.(*corev1.PersistentVolume).Status
 	if is.Phase != was.Phase && (is.LastPhaseTransitionTime == nil ||
 		is.LastPhaseTransitionTime.Equal(was.LastPhaseTransitionTime)) {

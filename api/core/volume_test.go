@@ -40,7 +40,7 @@ func TestPersistentVolume_RecordsPhaseTransitionTime(t *testing.T) {
 		"unchanged": {status(corev1.VolumeBound, &before), status(corev1.VolumeBound, &before), &before},
 	} {
 		v := &corev1.PersistentVolume{Status: c.is}
-		touchPersistentVolume(v, &corev1.PersistentVolume{Status: c.was}, now)
+		setPhaseTransitionTime(v, &corev1.PersistentVolume{Status: c.was}, now)
 		require.Equal(t, c.want, v.Status.LastPhaseTransitionTime, name)
 	}
 }
