@@ -153,9 +153,9 @@ type Resource struct {
 	// TerminateOnly means that a deletion begins with deletionTimestamp and Terminate alone: the object has no grace
 	// period, its generation is not incremented, and the propagation policy is ignored.
 	TerminateOnly bool
-	// Held reports whether an object that is being deleted has finalizers besides metadata.finalizers, such as those
-	// of a Namespace's spec.
-	Held func(obj Object) bool
+	// HasFinalizers reports whether an object that is being deleted has finalizers besides metadata.finalizers, such
+	// as those of a Namespace's spec.
+	HasFinalizers func(obj Object) bool
 	// DefaultPropagation is the propagation policy of a delete that specifies none. Empty means background.
 	DefaultPropagation metav1.DeletionPropagation
 

@@ -242,14 +242,14 @@ func TestNamespace_BeginsActiveWithItsLabelAndFinalizer(t *testing.T) {
 	require.Equal(t, "a", ns.Labels["kubernetes.io/metadata.name"])
 	require.Equal(t, []corev1.FinalizerName{"kubernetes"}, ns.Spec.Finalizers)
 	require.Equal(t, corev1.NamespaceActive, ns.Status.Phase)
-	require.True(t, r.Held(ns))
+	require.True(t, r.HasFinalizers(ns))
 
 	old := ns.DeepCopy()
 	ns.Spec.Finalizers = nil
 	r.PrepareUpdate(ns, old)
 	require.Equal(t, old.Spec.Finalizers, ns.Spec.Finalizers, "only the finalize subresource may take them away")
 	r.Subresource("finalize").Copy(old, &corev1.Namespace{})
-	require.False(t, r.Held(old))
+	require.False(t, r.HasFinalizers(old))
 }
 
 func TestNode_ValidateRejects(t *testing.T) {

@@ -43,7 +43,7 @@ func namespaces() *api.Resource {
 			Validate: api.CheckUpdate(func(ns, _ *corev1.Namespace) field.ErrorList { return validateNamespace(ns) }),
 		}},
 		Terminate:        api.Typed(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
-		Held:             func(obj api.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+		HasFinalizers:    func(obj api.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
 		UnsupportedVerbs: []string{"deletecollection"},
 		Fields:           []string{"status.phase"},
 

@@ -142,5 +142,5 @@ func Ended(res *api.Resource, obj api.Object) bool {
 	if grace := obj.GetDeletionGracePeriodSeconds(); grace != nil && *grace > 0 {
 		return false
 	}
-	return res.Held == nil || !res.Held(obj)
+	return res.HasFinalizers == nil || !res.HasFinalizers(obj)
 }

@@ -188,7 +188,7 @@ func TestEnded_WaitsForFinalizersAndWhatTheKindHolds(t *testing.T) {
 	obj.Finalizers = []string{"a"}
 	require.False(t, strategy.Ended(res, obj))
 	obj.Finalizers = nil
-	res.Held = func(api.Object) bool { return true }
+	res.HasFinalizers = func(api.Object) bool { return true }
 	require.False(t, strategy.Ended(res, obj))
 }
 
