@@ -139,10 +139,10 @@ type Resource struct {
 	DeleteGrace func(obj Object, requested *int64) int64
 	// ReturnDeleted makes the response of a delete the deleted object instead of a Status.
 	ReturnDeleted bool
-	// Governs reports whether objects of the kind affect how other requests are authorized, queued or admitted. The
-	// response to a write of such an object waits until the server's own caches have it, so that it applies to the
+	// ReadYourWrites reports whether objects of the kind affect how other requests are authorized, queued or admitted.
+	// The response to a write of such an object waits until the server's own caches have it, so that it applies to the
 	// client's next request (read your writes).
-	Governs bool
+	ReadYourWrites bool
 	// BindsTokens reports whether tokens may be bound to objects of the kind. Such tokens become invalid with the
 	// object.
 	BindsTokens bool

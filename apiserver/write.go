@@ -227,7 +227,8 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 	if kind == wr.res && kind.Schema != 0 && w.Op != storage.Delete {
 		result.Objects[0].SetMark(kind.Schema) // it was decoded by the schema, defaulted and encoded here
 	}
-	if kind.Governs && !(wr.isNamespace() && w.Op == storage.Create) || w.Op == storage.Delete && kind.BindsTokens {
+	if kind.ReadYourWrites && !(wr.isNamespace() && w.Op == storage.Create) ||
+		w.Op == storage.Delete && kind.BindsTokens {
 		// Authorization and admission judge the client's next request by memory, which must have this write by then: a
 		// right that was taken away is gone, a namespace that is being deleted accepts nothing more, a token ends
 		// with what it is bound to. That the object is gone altogether is as good an answer.

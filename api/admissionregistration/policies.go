@@ -25,7 +25,7 @@ import (
 func validatingPolicies() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies",
-		Governs:         true,
+		ReadYourWrites:  true,
 		Categories:      []string{"api-extensions"},
 		New:             func() api.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
 		NewList:         func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
@@ -322,7 +322,7 @@ func validatingPolicyBindings() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding",
 		Plural:          "validatingadmissionpolicybindings",
-		Governs:         true,
+		ReadYourWrites:  true,
 		Categories:      []string{"api-extensions"},
 		New:             func() api.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
 		NewList:         func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
@@ -411,7 +411,7 @@ func validateParamRef(ref *admissionv1.ParamRef, path *field.Path) field.ErrorLi
 func mutatingPolicies() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies",
-		Governs:         true,
+		ReadYourWrites:  true,
 		Categories:      []string{"api-extensions"},
 		New:             func() api.Object { return &admissionv1.MutatingAdmissionPolicy{} },
 		NewList:         func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
@@ -521,7 +521,7 @@ func mutatingPolicyBindings() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicyBinding",
 		Plural:          "mutatingadmissionpolicybindings",
-		Governs:         true,
+		ReadYourWrites:  true,
 		Categories:      []string{"api-extensions"},
 		New:             func() api.Object { return &admissionv1.MutatingAdmissionPolicyBinding{} },
 		NewList:         func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },

@@ -30,7 +30,7 @@ func mutatingWebhooks() *api.Resource {
 		NewList:         func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
 		Conditional:     true,
 		GenericMetadata: true,
-		Governs:         true,
+		ReadYourWrites:  true,
 
 		Default: api.Typed(func(c *admissionv1.MutatingWebhookConfiguration) {
 			for i := range c.Webhooks {
@@ -74,7 +74,7 @@ func validatingWebhooks() *api.Resource {
 		NewList:         func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
 		Conditional:     true,
 		GenericMetadata: true,
-		Governs:         true,
+		ReadYourWrites:  true,
 
 		Default: api.Typed(func(c *admissionv1.ValidatingWebhookConfiguration) {
 			for i := range c.Webhooks {

@@ -18,10 +18,10 @@ import (
 func namespaces() *api.Resource {
 	return &api.Resource{
 		Version: "v1", Kind: "Namespace", Plural: "namespaces",
-		Governs:    true,
-		ShortNames: []string{"ns"},
-		New:        func() api.Object { return &corev1.Namespace{} },
-		NewList:    func() runtime.Object { return &corev1.NamespaceList{} },
+		ReadYourWrites: true,
+		ShortNames:     []string{"ns"},
+		New:            func() api.Object { return &corev1.Namespace{} },
+		NewList:        func() runtime.Object { return &corev1.NamespaceList{} },
 
 		Default:       api.Typed(labelNamespace),
 		PrepareCreate: api.Typed(prepareNamespace),

@@ -205,7 +205,7 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path) fie
 func limitRanges() *api.Resource {
 	return &api.Resource{
 		Version: "v1", Kind: "LimitRange", Plural: "limitranges", Namespaced: true,
-		Governs:        true,
+		ReadYourWrites: true,
 		ShortNames:     []string{"limits"},
 		New:            func() api.Object { return &corev1.LimitRange{} },
 		NewList:        func() runtime.Object { return &corev1.LimitRangeList{} },

@@ -15,9 +15,9 @@ import (
 func flowSchemas() *api.Resource {
 	return &api.Resource{
 		Group: flowv1.GroupName, Version: "v1", Kind: "FlowSchema", Plural: "flowschemas",
-		Governs: true,
-		New:     func() api.Object { return &flowv1.FlowSchema{} },
-		NewList: func() runtime.Object { return &flowv1.FlowSchemaList{} },
+		ReadYourWrites: true,
+		New:            func() api.Object { return &flowv1.FlowSchema{} },
+		NewList:        func() runtime.Object { return &flowv1.FlowSchemaList{} },
 
 		Default:  api.Typed(func(s *flowv1.FlowSchema) { defaults.Set(&s.Spec.MatchingPrecedence, 1000) }),
 		Validate: api.Check(validateFlowSchema),
@@ -56,10 +56,10 @@ func flowSchemas() *api.Resource {
 func priorityLevels() *api.Resource {
 	return &api.Resource{
 		Group: flowv1.GroupName, Version: "v1", Kind: "PriorityLevelConfiguration",
-		Plural:  "prioritylevelconfigurations",
-		Governs: true,
-		New:     func() api.Object { return &flowv1.PriorityLevelConfiguration{} },
-		NewList: func() runtime.Object { return &flowv1.PriorityLevelConfigurationList{} },
+		Plural:         "prioritylevelconfigurations",
+		ReadYourWrites: true,
+		New:            func() api.Object { return &flowv1.PriorityLevelConfiguration{} },
+		NewList:        func() runtime.Object { return &flowv1.PriorityLevelConfigurationList{} },
 
 		Default:  api.Typed(defaultPriorityLevel),
 		Validate: api.Check(validatePriorityLevel),

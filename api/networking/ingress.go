@@ -267,9 +267,9 @@ func validateIngressStatus(i, _ *networkingv1.Ingress) field.ErrorList {
 func ingressClasses() *api.Resource {
 	return &api.Resource{
 		Group: networkingGroup, Version: "v1", Kind: "IngressClass", Plural: "ingressclasses",
-		Governs: true,
-		New:     func() api.Object { return &networkingv1.IngressClass{} },
-		NewList: func() runtime.Object { return &networkingv1.IngressClassList{} },
+		ReadYourWrites: true,
+		New:            func() api.Object { return &networkingv1.IngressClass{} },
+		NewList:        func() runtime.Object { return &networkingv1.IngressClassList{} },
 
 		Default: api.Typed(func(c *networkingv1.IngressClass) {
 			if c.Spec.Parameters != nil {

@@ -15,7 +15,7 @@ import (
 func runtimeClasses() *api.Resource {
 	return &api.Resource{
 		Group: nodev1.GroupName, Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses",
-		Governs:        true,
+		ReadYourWrites: true,
 		New:            func() api.Object { return &nodev1.RuntimeClass{} },
 		NewList:        func() runtime.Object { return &nodev1.RuntimeClassList{} },
 		CreateOnUpdate: true,

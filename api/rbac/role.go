@@ -21,7 +21,7 @@ const rbacGroup = rbacv1.GroupName
 func roles() *api.Resource {
 	return &api.Resource{
 		Group: rbacGroup, Version: "v1", Kind: "Role", Plural: "roles", Namespaced: true,
-		Governs:        true,
+		ReadYourWrites: true,
 		New:            func() api.Object { return &rbacv1.Role{} },
 		NewList:        func() runtime.Object { return &rbacv1.RoleList{} },
 		CreateOnUpdate: true,
@@ -40,7 +40,7 @@ func roles() *api.Resource {
 func clusterRoles() *api.Resource {
 	return &api.Resource{
 		Group: rbacGroup, Version: "v1", Kind: "ClusterRole", Plural: "clusterroles",
-		Governs:        true,
+		ReadYourWrites: true,
 		New:            func() api.Object { return &rbacv1.ClusterRole{} },
 		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleList{} },
 		CreateOnUpdate: true,
@@ -61,7 +61,7 @@ func clusterRoles() *api.Resource {
 func roleBindings() *api.Resource {
 	return &api.Resource{
 		Group: rbacGroup, Version: "v1", Kind: "RoleBinding", Plural: "rolebindings", Namespaced: true,
-		Governs:        true,
+		ReadYourWrites: true,
 		New:            func() api.Object { return &rbacv1.RoleBinding{} },
 		NewList:        func() runtime.Object { return &rbacv1.RoleBindingList{} },
 		CreateOnUpdate: true,
@@ -86,7 +86,7 @@ func roleBindings() *api.Resource {
 func clusterRoleBindings() *api.Resource {
 	return &api.Resource{
 		Group: rbacGroup, Version: "v1", Kind: "ClusterRoleBinding", Plural: "clusterrolebindings",
-		Governs:        true,
+		ReadYourWrites: true,
 		New:            func() api.Object { return &rbacv1.ClusterRoleBinding{} },
 		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
 		CreateOnUpdate: true,

@@ -29,10 +29,10 @@ var systemPriorities = map[string]int32{
 func priorityClasses() *api.Resource {
 	return &api.Resource{
 		Group: schedulingv1.GroupName, Version: "v1", Kind: "PriorityClass", Plural: "priorityclasses",
-		Governs:    true,
-		ShortNames: []string{"pc"},
-		New:        func() api.Object { return &schedulingv1.PriorityClass{} },
-		NewList:    func() runtime.Object { return &schedulingv1.PriorityClassList{} },
+		ReadYourWrites: true,
+		ShortNames:     []string{"pc"},
+		New:            func() api.Object { return &schedulingv1.PriorityClass{} },
+		NewList:        func() runtime.Object { return &schedulingv1.PriorityClassList{} },
 
 		Default: api.Typed(func(c *schedulingv1.PriorityClass) {
 			defaults.SetPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)

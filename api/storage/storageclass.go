@@ -28,10 +28,10 @@ const storageGroup = storagev1.GroupName
 func storageClasses() *api.Resource {
 	return &api.Resource{
 		Group: storageGroup, Version: "v1", Kind: "StorageClass", Plural: "storageclasses", ReturnDeleted: true,
-		Governs:    true,
-		ShortNames: []string{"sc"},
-		New:        func() api.Object { return &storagev1.StorageClass{} },
-		NewList:    func() runtime.Object { return &storagev1.StorageClassList{} },
+		ReadYourWrites: true,
+		ShortNames:     []string{"sc"},
+		New:            func() api.Object { return &storagev1.StorageClass{} },
+		NewList:        func() runtime.Object { return &storagev1.StorageClassList{} },
 
 		Default: api.Typed(func(c *storagev1.StorageClass) {
 			defaults.SetPtr(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)

@@ -397,8 +397,8 @@ var suites = []suite{
 
 	{"apiserver", "Commit_|Concurrency", []mutant{
 		{"write-returns-before-memory-has-a-right", "apiserver/write.go",
-			"if kind.Governs && !(wr.isNamespace()",
-			"if !mutated && kind.Governs && !(wr.isNamespace()"},
+			"if kind.ReadYourWrites && !(wr.isNamespace()",
+			"if !mutated && kind.ReadYourWrites && !(wr.isNamespace()"},
 		{"delete-returns-before-a-token-ends", "apiserver/write.go",
 			"w.Op == storage.Delete && kind.BindsTokens {",
 			"!mutated && w.Op == storage.Delete && kind.BindsTokens {"},
