@@ -70,8 +70,8 @@ type Resource struct {
 	// Requests read and write objects of such a kind in their own version: all functions of the registration take that
 	// version, and View, if it is not nil, only identifies the storage version.
 	Convert func(ctx context.Context, objs []Object) ([]Object, error)
-	// Remote reports that a webhook does the conversion. Convert is then called with many objects at once.
-	Remote bool
+	// WebhookConverted reports that a webhook does the conversion. Convert is then called with many objects at once.
+	WebhookConverted bool
 	// Unserved lists the versions of such a kind that are not served. Only the kind's stored registration has it. They
 	// are not in the registry, but stored objects may have been written in them, and managedFields may name them.
 	Unserved []*Resource

@@ -215,7 +215,7 @@ func (s *Server) isUnfit(manager *managedfields.FieldManager, wr *write, old api
 	switch {
 	case isScale:
 		_, err = manager.Apply(&autoscalingv1.Scale{TypeMeta: scale.TypeMeta}, config.DeepCopy(), "any", true)
-	case wr.res.Remote: // the other server may be at fault
+	case wr.res.WebhookConverted: // the other server may be at fault
 		_, err = s.appliers.Types(s.Registry).ObjectToTyped(config)
 	default:
 		_, err = manager.Apply(fieldmanager.Fresh(encoding.Own(wr.res)), config.DeepCopy(), "any", true)

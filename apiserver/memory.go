@@ -140,7 +140,7 @@ func (r *request) listMemory(form *encoding.Form, items []*storage.Object) int64
 	if r.out.Gzip && total > gzipThreshold {
 		need += gzipMemory
 	}
-	if r.res.Remote {
+	if r.res.WebhookConverted {
 		need += form.ObjectMemory(total)
 	}
 	return need

@@ -15,7 +15,7 @@ import (
 func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
 	form := s.form(r)
 	out := listWriter{s: s, to: w, r: r, turn: turn{s: s, r: r, begun: true,
-		needed: len(l.Items) >= longList && !r.res.Remote}}
+		needed: len(l.Items) >= longList && !r.res.WebhookConverted}}
 	defer out.close()
 	if err := out.turn.take(r.Context()); err != nil {
 		return err

@@ -60,7 +60,7 @@ func (w *streamWriter) begin(ctx context.Context) error {
 // count notes how many events of the beginning have been sent.
 func (w *streamWriter) count(n int) {
 	w.begunWith += n
-	w.turn.needed = w.turn.needed || w.begunWith >= longList && !w.r.res.Remote
+	w.turn.needed = w.turn.needed || w.begunWith >= longList && !w.r.res.WebhookConverted
 }
 
 // begun is called when all has been sent that the stream begins with.

@@ -76,7 +76,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	to := newStreamWriter(w, r, frames, s.RequestTimeout)
 	defer to.stalled.Stop()
 	to.bookmarks = q.Bookmarks
-	to.turn = turn{s: s, r: r, needed: r.objects.CountIn(q.Scope.Namespace) >= longList && !r.res.Remote}
+	to.turn = turn{s: s, r: r, needed: r.objects.CountIn(q.Scope.Namespace) >= longList && !r.res.WebhookConverted}
 	defer to.turn.leave()
 	if err := to.begin(ctx); err != nil {
 		return err

@@ -25,7 +25,7 @@ func ConvertDocument(ctx context.Context, res *api.Resource, o *storage.Object) 
 	if isCurrent(res, o) {
 		return o, nil
 	}
-	if res.Remote {
+	if res.WebhookConverted {
 		docs, err := converted.documents(ctx, res, []*storage.Object{o})
 		if err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func ConvertDocument(ctx context.Context, res *api.Resource, o *storage.Object) 
 
 // ConvertDocuments is ConvertDocument for many, about which another server is asked together.
 func ConvertDocuments(ctx context.Context, res *api.Resource, items []*storage.Object) ([]*storage.Object, error) {
-	if res.Remote {
+	if res.WebhookConverted {
 		return converted.documents(ctx, res, items)
 	}
 	if res.View == nil && res.Schema == 0 {
@@ -89,7 +89,7 @@ func document(res *api.Resource, o *storage.Object, obj api.Object) (*storage.Ob
 		return o, nil
 	}
 	options := storage.CollectionOptions{}
-	if res.Remote { // selectors choose by the fields of the client's version
+	if res.WebhookConverted { // selectors choose by the fields of the client's version
 		options.Fields = res.SelectablePaths()
 	}
 	return storage.NewObjectWith(options, o.Key, o.Revision, doc.Bytes())
@@ -159,7 +159,7 @@ func SetDefaults(res *api.Resource, obj api.Object) {
 
 // Decode decodes a stored document into an object of the version of Own.
 func Decode(ctx context.Context, res *api.Resource, o *storage.Object) (api.Object, error) {
-	if res.Remote {
+	if res.WebhookConverted {
 		var err error
 		if o, err = ConvertDocument(ctx, res, o); err != nil {
 			return nil, err

@@ -12,9 +12,9 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Where another server converts a kind's objects (api.Resource.Remote), a document is converted once for the readers
-// and watchers that come at about the same time. The key of a conversion is the document's content, so that there is
-// also one of a document that is not stored, such as the outcome of a dry run.
+// Where another server converts a kind's objects (api.Resource.WebhookConverted), a document is converted once for the
+// readers and watchers that come at about the same time. The key of a conversion is the document's content, so that
+// there is also one of a document that is not stored, such as the outcome of a dry run.
 
 const (
 	// maxConverted is how many bytes of converted documents are kept, for all kinds of the process together.

@@ -46,7 +46,7 @@ func gizmo(t testing.TB, f converterFunc) *api.Resource {
 	require.NoError(t, err)
 	definition.Converter = f
 	served, _ := definition.Kinds(nil)
-	require.True(t, served[1].Remote)
+	require.True(t, served[1].WebhookConverted)
 	return served[1]
 }
 

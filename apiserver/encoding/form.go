@@ -46,7 +46,7 @@ func (f *Form) Object(ctx context.Context, o *storage.Object) ([]byte, error) {
 // converts reports whether documents are converted before they are encoded. Metadata are the same in all versions,
 // unless another server converts: it may change labels and annotations.
 func (f *Form) converts() bool {
-	return !f.converted && (f.View != ViewPartial || f.Resource.Remote)
+	return !f.converted && (f.View != ViewPartial || f.Resource.WebhookConverted)
 }
 
 // encode encodes a document, which is in the client's version, or its metadata.

@@ -27,7 +27,7 @@ type Framer struct {
 
 // NewFramer returns a Framer for a new stream.
 func NewFramer(form Form) *Framer {
-	form.converted = form.Resource.Remote // see Converted
+	form.converted = form.Resource.WebhookConverted // see Converted
 	return &Framer{form: form, columns: true}
 }
 

@@ -60,7 +60,7 @@ func (f *Form) List(ctx context.Context, l *storage.List, whole func(size int) b
 	m := metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.Revision, 10), Continue: l.Continue,
 		RemainingItemCount: l.Remaining}
 	items := l.Items
-	if f.Resource.Remote && !f.converted { // which asks another server about many at once
+	if f.Resource.WebhookConverted && !f.converted { // which asks another server about many at once
 		var err error
 		if items, err = ConvertDocuments(ctx, f.Resource, items); err != nil {
 			return nil, err

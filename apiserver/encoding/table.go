@@ -17,7 +17,7 @@ import (
 
 // table encodes documents as a meta.k8s.io/v1 Table in one piece.
 func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.ListMeta, columns bool) ([]byte, error) {
-	if f.Resource.Remote && !f.converted {
+	if f.Resource.WebhookConverted && !f.converted {
 		var err error
 		if objects, err = ConvertDocuments(ctx, f.Resource, objects); err != nil {
 			return nil, err
@@ -78,7 +78,7 @@ func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, err
 	res := f.Resource
 	var obj api.Object
 	var err error
-	if res.Remote {
+	if res.WebhookConverted {
 		obj, err = decode(res, o)
 	} else {
 		obj, err = Decode(ctx, res, o)
@@ -93,7 +93,7 @@ func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, err
 	switch f.IncludeObject {
 	case metav1.IncludeNone:
 	case metav1.IncludeObject:
-		if !res.Remote {
+		if !res.WebhookConverted {
 			if o, err = ConvertDocument(ctx, res, o); err != nil {
 				return row, err
 			}

@@ -128,7 +128,7 @@ func (f *Form) weight() int64 {
 		return 10
 	case f.Pretty, f.Media == MediaProtobuf:
 		return 4
-	case f.Resource.Remote:
+	case f.Resource.WebhookConverted:
 		return 8
 	}
 	return 1

@@ -142,7 +142,7 @@ func newApplier(served []*api.Resource, res *api.Resource) *applier {
 // manager returns the field manager of a version or of one of its subresources.
 func (k *applier) manager(ctx context.Context, res *api.Resource, subresource string) (
 	*managedfields.FieldManager, error) {
-	if res.Remote {
+	if res.WebhookConverted {
 		types, err := k.types()
 		if err != nil {
 			return nil, err

@@ -80,7 +80,7 @@ func fieldMatch(text string, res *api.Resource, sc *storage.Scope) (func(*storag
 // Converted returns the part of the field selector that Scope leaves out: the fields of a kind that another server
 // converts. It is tested on documents in the version of the registration. It is nil if there is none.
 func Converted(q url.Values, res *api.Resource) (func(*storage.Object) bool, error) {
-	if !res.Remote || q.Get("fieldSelector") == "" {
+	if !res.WebhookConverted || q.Get("fieldSelector") == "" {
 		return nil, nil
 	}
 	selector, err := fields.ParseSelector(q.Get("fieldSelector"))
@@ -103,7 +103,7 @@ func Converted(q url.Values, res *api.Resource) (func(*storage.Object) bool, err
 
 // ofConverted reports whether a field is known only of a converted document: another version may have it elsewhere.
 func ofConverted(res *api.Resource, field string) bool {
-	return res.Remote && slices.Contains(res.Fields, field)
+	return res.WebhookConverted && slices.Contains(res.Fields, field)
 }
 
 // tests are the requirements of a selector.
@@ -161,7 +161,7 @@ func selectable(res *api.Resource, name string) (func(*storage.Object) string, e
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 	}
 	zero := res.FieldZero[name]
-	if res.View != nil && !res.Remote { // the store knows the fields of the version that it stores
+	if res.View != nil && !res.WebhookConverted { // the store knows the fields of the version that it stores
 		i = slices.Index(res.View.Of.SelectablePaths(), res.SelectablePaths()[i])
 	}
 	return func(o *storage.Object) string { return cmp.Or(o.Fields[i], zero) }, nil
