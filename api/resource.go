@@ -47,9 +47,9 @@ type Resource struct {
 	// Review marks a create-only kind: the server answers a POST and does not store the object. See ReviewOf.
 	Review bool
 
-	// Computed marks a virtual resource: the server computes its objects on request and does not store them. It serves
-	// only get and list. See ComputedOf.
-	Computed bool
+	// Virtual marks a virtual resource: the server computes its objects on request and does not store them. It serves
+	// only get and list. See VirtualOf.
+	Virtual bool
 
 	// View, if not nil, serves another registration's objects in this group and version. The type View describes how
 	// the other fields are used then.

@@ -8,10 +8,10 @@ func ReviewOf(r Resource) *Resource {
 	return &r
 }
 
-// ComputedOf completes the registration of a read-only kind whose objects the server computes on request
+// VirtualOf completes the registration of a read-only kind whose objects the server computes on request
 // and does not store.
-func ComputedOf(r Resource) *Resource {
-	r.Computed = true
+func VirtualOf(r Resource) *Resource {
+	r.Virtual = true
 	r.UnsupportedVerbs = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}
 	return &r
 }

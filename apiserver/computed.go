@@ -46,7 +46,7 @@ func (s *Server) newComputers() (map[schema.GroupVersionKind]computer, error) {
 		all[metricsv1beta1.SchemeGroupVersion.WithKind("PodMetrics")] = pods
 	}
 	for _, res := range kinds.Resources {
-		if res.Computed && all[res.GVK()] == nil {
+		if res.Virtual && all[res.GVK()] == nil {
 			return nil, fmt.Errorf("apiserver: nothing computes a %s", res.GVK())
 		}
 	}

@@ -37,7 +37,7 @@ func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
 			}
 			for _, res := range builtin.Kinds() {
 				verbs := found[res.GroupVersion().WithResource(res.Plural)]
-				if res.Computed {
+				if res.Virtual {
 					require.ElementsMatch(t, []string{"get", "list"}, verbs, res.Kind)
 					continue
 				}

@@ -21,7 +21,7 @@ func FuzzEveryKind(f *testing.F) {
 	s := start(f)
 	var kinds []fuzzedKind
 	for _, r := range builtin.Kinds() {
-		if r.Kind == "Binding" || r.Computed {
+		if r.Kind == "Binding" || r.Virtual {
 			continue // is not kept
 		}
 		k := fuzzedKind{collection: collectionPath(r)}

@@ -114,7 +114,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 
 // answer hands the request to its verb.
 func (s *Server) answer(w http.ResponseWriter, r *request) error {
-	if r.res.Computed {
+	if r.res.Virtual {
 		return s.compute(w, r)
 	}
 	switch r.verb {
@@ -194,7 +194,7 @@ func (s *Server) resolve(r *request) error {
 	if r.verb == "list" && query.Flag(r.query, "watch") {
 		r.verb = "watch"
 	}
-	if !r.res.Review && !r.res.Computed {
+	if !r.res.Review && !r.res.Virtual {
 		r.objects = s.collection(r.res)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 // componentStatuses returns the kind of objects that report the health of the other parts of the control plane, as far
 // as the server can see it.
 func componentStatuses() *api.Resource {
-	return api.ComputedOf(api.Resource{
+	return api.VirtualOf(api.Resource{
 		Version: "v1", Kind: "ComponentStatus", Plural: "componentstatuses", ShortNames: []string{"cs"},
 		New:         func() api.Object { return &corev1.ComponentStatus{} },
 		NewList:     func() runtime.Object { return &corev1.ComponentStatusList{} },

@@ -31,7 +31,7 @@ func metricsCells(name string, usage corev1.ResourceList, window metav1.Duration
 
 // nodeMetrics returns the kind with the usage of nodes: kubectl top nodes.
 func nodeMetrics() *api.Resource {
-	return api.ComputedOf(api.Resource{
+	return api.VirtualOf(api.Resource{
 		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Singular: "node",
 		New:     func() api.Object { return &metricsv1beta1.NodeMetrics{} },
 		NewList: func() runtime.Object { return &metricsv1beta1.NodeMetricsList{} },
@@ -45,7 +45,7 @@ func nodeMetrics() *api.Resource {
 
 // podMetrics returns the kind with the usage of pods' containers: kubectl top pods, and autoscaling.
 func podMetrics() *api.Resource {
-	return api.ComputedOf(api.Resource{
+	return api.VirtualOf(api.Resource{
 		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics", Plural: "pods", Singular: "pod",
 		Namespaced: true,
 		New:        func() api.Object { return &metricsv1beta1.PodMetrics{} },
