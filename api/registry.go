@@ -62,7 +62,7 @@ func (r *Registry) Replace(remove, add []*Resource) error {
 	}
 	for _, res := range add {
 		if res.Kind == "" || res.Plural == "" || res.Version == "" || res.New == nil ||
-			(res.NewList == nil) != res.Review {
+			(res.NewList == nil) != res.CreateOnly {
 			return fmt.Errorf("api: registration of %q is incomplete", res.Kind)
 		}
 		if res.Singular == "" {

@@ -44,18 +44,19 @@ type Resource struct {
 	Categories       []string
 	Namespaced       bool
 
-	// Review marks a create-only kind: the server answers a POST and does not store the object. See ReviewOf.
-	Review bool
+	// CreateOnly marks a kind such as SubjectAccessReview: the server answers a POST and does not store the object.
+	// See CreateOnlyOf.
+	CreateOnly bool
 
-	// Virtual marks a virtual resource: the server computes its objects on request and does not store them. It serves
-	// only get and list. See VirtualOf.
+	// Virtual marks a kind such as ComponentStatus: the server computes the objects on request and does not store
+	// them. It serves only get and list. See VirtualOf.
 	Virtual bool
 
 	// View, if not nil, serves another registration's objects in this group and version. The type View describes how
 	// the other fields are used then.
 	View *View
 
-	// New and NewList return empty objects of the Go type. A review has no list.
+	// New and NewList return empty objects of the Go type. A create-only kind has no list.
 	New     func() Object
 	NewList func() runtime.Object
 
@@ -171,8 +172,8 @@ type Resource struct {
 	ViewFields []string
 
 	// Columns describes the server-side table: kubectl get (Priority 0) and -o wide (1). Cells returns one value for
-	// each column, or an Elapsed if it depends on the time. Name and Age are ordinary columns. A review has neither
-	// Columns nor Cells.
+	// each column, or an Elapsed if it depends on the time. Name and Age are ordinary columns. A create-only kind has
+	// neither Columns nor Cells.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object) []any
 	// RowConditions returns conditions of a row that no column shows.

@@ -1,15 +1,15 @@
 package api
 
-// ReviewOf completes the registration of a create-only kind, a review: the server answers it and does not store it. It
-// has no table.
-func ReviewOf(r Resource) *Resource {
-	r.Review = true
+// CreateOnlyOf completes the registration of a create-only kind, such as a review. The server answers a create and does
+// not store the object. The kind has no table.
+func CreateOnlyOf(r Resource) *Resource {
+	r.CreateOnly = true
 	r.UnsupportedVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	return &r
 }
 
-// VirtualOf completes the registration of a read-only kind whose objects the server computes on request
-// and does not store.
+// VirtualOf completes the registration of a read-only kind. The server computes its objects on request and does not
+// store them.
 func VirtualOf(r Resource) *Resource {
 	r.Virtual = true
 	r.UnsupportedVerbs = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}

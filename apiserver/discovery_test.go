@@ -41,7 +41,7 @@ func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
 					require.ElementsMatch(t, []string{"get", "list"}, verbs, res.Kind)
 					continue
 				}
-				if res.Review {
+				if res.CreateOnly {
 					require.Equal(t, []string{"create"}, verbs, res.Kind)
 					continue
 				}

@@ -29,7 +29,7 @@ func FuzzEveryKind(f *testing.F) {
 		name := fillSample(f, obj, r.Kind)
 		obj.GetObjectKind().SetGroupVersionKind(r.GVK())
 		doc := document(f, obj)
-		if !r.Review {
+		if !r.CreateOnly {
 			obj.SetName(name)
 			doc = document(f, obj)
 			k.object = k.collection + "/" + name

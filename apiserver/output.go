@@ -30,7 +30,7 @@ func (s *Server) form(r *request) encoding.Form {
 // hasTable reports whether the response can be a Table. That of a kind that is only ever created, by itself or below an
 // object, cannot.
 func (r *request) hasTable() bool {
-	return !r.res.Review && (r.verb != "create" || r.subresource == "")
+	return !r.res.CreateOnly && (r.verb != "create" || r.subresource == "")
 }
 
 // writeObject answers with one document in the negotiated form. JSON is sent as it is stored.

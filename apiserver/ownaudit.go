@@ -96,7 +96,7 @@ func (s *Server) recordOwn(ctx context.Context, w *storage.Write) {
 // kindOf is the kind whose objects a collection has, nil if it has none.
 func (s *Server) kindOf(collection string) *api.Resource {
 	for _, res := range s.Registry.Snapshot().Resources {
-		if stored := res.Stored(); stored.Collection() == collection && !stored.Review && !stored.Virtual {
+		if stored := res.Stored(); stored.Collection() == collection && !stored.CreateOnly && !stored.Virtual {
 			return stored
 		}
 	}

@@ -128,7 +128,7 @@ func (s *Server) answer(w http.ResponseWriter, r *request) error {
 		if r.subresource != "" {
 			return s.createSubresource(w, r)
 		}
-		if r.res.Review {
+		if r.res.CreateOnly {
 			return s.review(w, r)
 		}
 		return s.create(w, r)
@@ -194,7 +194,7 @@ func (s *Server) resolve(r *request) error {
 	if r.verb == "list" && query.Flag(r.query, "watch") {
 		r.verb = "watch"
 	}
-	if !r.res.Review && !r.res.Virtual {
+	if !r.res.CreateOnly && !r.res.Virtual {
 		r.objects = s.collection(r.res)
 	}
 	return nil

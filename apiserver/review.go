@@ -52,7 +52,7 @@ var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 // checkReviewers makes sure that every review of the registry is answered.
 func (s *Server) checkReviewers() error {
 	for _, res := range s.Registry.Snapshot().Resources {
-		if res.Review && res.GVK() != bindingKind && !review.Answers(res.GVK()) {
+		if res.CreateOnly && res.GVK() != bindingKind && !review.Answers(res.GVK()) {
 			return fmt.Errorf("apiserver: nothing answers a %s", res.GVK())
 		}
 	}

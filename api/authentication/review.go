@@ -9,7 +9,7 @@ import (
 // selfSubjectReviews returns the kind of reviews that report the caller's own identity (KEP-3325): kubectl auth
 // whoami.
 func selfSubjectReviews() *api.Resource {
-	return api.ReviewOf(api.Resource{
+	return api.CreateOnlyOf(api.Resource{
 		Group: authenticationv1.GroupName, Version: "v1", Kind: "SelfSubjectReview", Plural: "selfsubjectreviews",
 		New: func() api.Object { return &authenticationv1.SelfSubjectReview{} },
 	})
@@ -17,7 +17,7 @@ func selfSubjectReviews() *api.Resource {
 
 // tokenReviews returns the kind of reviews that report a bearer token's user and valid audiences.
 func tokenReviews() *api.Resource {
-	return api.ReviewOf(api.Resource{
+	return api.CreateOnlyOf(api.Resource{
 		Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews",
 		New: func() api.Object { return &authenticationv1.TokenReview{} },
 	})

@@ -13,7 +13,7 @@ import (
 // (kubectl auth can-i).
 
 func subjectAccessReviews() *api.Resource {
-	return api.ReviewOf(api.Resource{
+	return api.CreateOnlyOf(api.Resource{
 		Group: authorizationv1.GroupName, Version: "v1", Kind: "SubjectAccessReview", Plural: "subjectaccessreviews",
 		New: func() api.Object { return &authorizationv1.SubjectAccessReview{} },
 		Validate: api.Check(func(r *authorizationv1.SubjectAccessReview) field.ErrorList {
@@ -23,7 +23,7 @@ func subjectAccessReviews() *api.Resource {
 }
 
 func localSubjectAccessReviews() *api.Resource {
-	return api.ReviewOf(api.Resource{
+	return api.CreateOnlyOf(api.Resource{
 		Group: authorizationv1.GroupName, Version: "v1", Kind: "LocalSubjectAccessReview",
 		Plural:     "localsubjectaccessreviews",
 		Namespaced: true,
@@ -45,7 +45,7 @@ func localSubjectAccessReviews() *api.Resource {
 }
 
 func selfSubjectAccessReviews() *api.Resource {
-	return api.ReviewOf(api.Resource{
+	return api.CreateOnlyOf(api.Resource{
 		Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectAccessReview",
 		Plural: "selfsubjectaccessreviews",
 		New:    func() api.Object { return &authorizationv1.SelfSubjectAccessReview{} },
@@ -56,7 +56,7 @@ func selfSubjectAccessReviews() *api.Resource {
 }
 
 func selfSubjectRulesReviews() *api.Resource {
-	return api.ReviewOf(api.Resource{
+	return api.CreateOnlyOf(api.Resource{
 		Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectRulesReview",
 		Plural: "selfsubjectrulesreviews",
 		New:    func() api.Object { return &authorizationv1.SelfSubjectRulesReview{} },

@@ -78,8 +78,8 @@ func TestBuiltin_RegistrationsAreConsistent(t *testing.T) {
 		for name := range r.FieldZero {
 			require.Contains(t, r.Fields, name, r.Kind)
 		}
-		require.Equal(t, r.Review, len(r.Columns) == 0, r.Kind)
-		require.Equal(t, r.Review, r.Cells == nil, r.Kind)
+		require.Equal(t, r.CreateOnly, len(r.Columns) == 0, r.Kind)
+		require.Equal(t, r.CreateOnly, r.Cells == nil, r.Kind)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestDefault_IsIdempotent(t *testing.T) {
 func TestCells_FillEveryColumn(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *api.Resource, obj api.Object) {
-		if r.Review {
+		if r.CreateOnly {
 			return
 		}
 		for range 2 {

@@ -48,7 +48,7 @@ answered and not stored. The kinds of metrics.k8s.io and ComponentStatus are com
 			scope = "namespace"
 		}
 		served := "all"
-		if r.Review {
+		if r.CreateOnly {
 			served = "create"
 		} else if len(r.UnsupportedVerbs) > 0 {
 			list := slices.Clone(verbs)

@@ -86,7 +86,7 @@ var metadataRules = map[string]struct {
 func TestMetadata_HasTheRulesOfTheKind(t *testing.T) {
 	t.Parallel()
 	for _, r := range builtin.Kinds() {
-		if r.Review || r.Virtual {
+		if r.CreateOnly || r.Virtual {
 			continue
 		}
 		t.Run(r.Group+"/"+r.Version+"/"+r.Kind, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestMetadata_FinalizersNeedADomainInMostBuiltInKinds(t *testing.T) {
 	t.Parallel()
 	const form, domain = "Invalid metadata.finalizers", "Invalid metadata.finalizers[0]"
 	for _, r := range builtin.Kinds() {
-		if r.Review || r.Virtual {
+		if r.CreateOnly || r.Virtual {
 			continue
 		}
 		old := soundMetadata(r)

@@ -42,7 +42,7 @@ func componentStatuses() *api.Resource {
 // bindings returns the kind of objects that assign pods to nodes. It is the older form of the pods' subresource
 // binding.
 func bindings() *api.Resource {
-	return api.ReviewOf(api.Resource{
+	return api.CreateOnlyOf(api.Resource{
 		Version: "v1", Kind: "Binding", Plural: "bindings", Namespaced: true,
 		New: func() api.Object { return &corev1.Binding{} },
 	})

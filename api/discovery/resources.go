@@ -77,7 +77,7 @@ func verbs(r *api.Resource) []string {
 // storageVersionHash returns a hash that changes with the storage version of a kind. It equals Kubernetes' hash for
 // the same kind.
 func storageVersionHash(r *api.Resource) string {
-	if r.Review || r.Virtual {
+	if r.CreateOnly || r.Virtual {
 		return ""
 	}
 	r = r.Stored()

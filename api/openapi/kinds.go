@@ -36,7 +36,7 @@ func (d *definitions) addResource(r *api.Resource) (object, list string) {
 		object, list = d.addCustom(r, v)
 	} else {
 		object = d.add(reflect.TypeOf(r.New()))
-		if !r.Review {
+		if !r.CreateOnly {
 			list = d.add(reflect.TypeOf(r.NewList()))
 		}
 	}

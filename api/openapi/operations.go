@@ -173,7 +173,7 @@ func (b *pathBuilder) collection(r *api.Resource, scope, url string, params []pa
 	if serves("create") {
 		op := b.operation("post", "post", "create"+name, "create "+article(r.Kind), r.GVK())
 		op.codes = []int{200, 201, 202}
-		if r.Review { // in Kubernetes, these are parameters of the path
+		if r.CreateOnly { // in Kubernetes, these are parameters of the path
 			p.params = sorted(p.params, b.query.create)
 		} else {
 			op.params = b.query.create
