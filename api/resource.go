@@ -52,9 +52,9 @@ type Resource struct {
 	// them. It serves only get and list. See VirtualOf.
 	Virtual bool
 
-	// View, if not nil, serves another registration's objects in this group and version. The type View describes how
-	// the other fields are used then.
-	View *View
+	// Conversion, if not nil, converts the objects of another registration, which stores them, to this group and
+	// version. The type describes how the other fields are used then.
+	Conversion *Conversion
 
 	// New and NewList return empty objects of the Go type. A create-only kind has no list.
 	New     func() Object
@@ -69,7 +69,7 @@ type Resource struct {
 	// Convert converts objects of any version of such a kind to this version, and keeps their order. It does not
 	// change them, and returns an object that already has this version as it is. It may take long and ends with ctx.
 	// Requests read and write objects of such a kind in their own version: all functions of the registration take that
-	// version, and View, if it is not nil, only identifies the storage version.
+	// version, and Conversion, if it is not nil, only identifies the storage version.
 	Convert func(ctx context.Context, objs []Object) ([]Object, error)
 	// WebhookConverted reports that a webhook does the conversion. Convert is then called with many objects at once.
 	WebhookConverted bool
@@ -168,8 +168,8 @@ type Resource struct {
 	FieldPaths map[string]string
 	// FieldZero has the value of fields that the document omits, where it is not "".
 	FieldZero map[string]string
-	// ViewFields are the JSON paths that field selectors of views may use in addition to Fields.
-	ViewFields []string
+	// ConvertedFields are the JSON paths that field selectors of other served versions may use in addition to Fields.
+	ConvertedFields []string
 
 	// Columns describes the server-side table: kubectl get (Priority 0) and -o wide (1). Cells returns one value for
 	// each column, or an Elapsed if it depends on the time. Name and Age are ordinary columns. A create-only kind has
@@ -270,12 +270,12 @@ func (r *Resource) AllSubresources() []Subresource {
 	return subs
 }
 
-// SelectablePaths returns the JSON paths of Fields, in the order of Fields, followed by ViewFields.
+// SelectablePaths returns the JSON paths of Fields, in the order of Fields, followed by ConvertedFields.
 func (r *Resource) SelectablePaths() []string {
-	if len(r.FieldPaths) == 0 && len(r.ViewFields) == 0 {
+	if len(r.FieldPaths) == 0 && len(r.ConvertedFields) == 0 {
 		return r.Fields
 	}
-	paths := slices.Concat(r.Fields, r.ViewFields)
+	paths := slices.Concat(r.Fields, r.ConvertedFields)
 	for i, name := range paths {
 		if path, ok := r.FieldPaths[name]; ok {
 			paths[i] = path
@@ -314,10 +314,10 @@ func (r *Resource) GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: r.Group, Version: r.Version}
 }
 
-// Stored returns the registration that stores the objects: r itself, unless r is a view.
+// Stored returns the registration that stores the objects: r itself, unless r has a Conversion.
 func (r *Resource) Stored() *Resource {
-	if r.View != nil {
-		return r.View.Of
+	if r.Conversion != nil {
+		return r.Conversion.Stored
 	}
 	return r
 }

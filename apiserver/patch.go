@@ -87,7 +87,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 // patched is the object that the patch makes of old.
 func patched(wr *write, old api.Object, p *sentPatch) (api.Object, error) {
 	res := wr.res
-	if res.View == nil && len(p.strict) == 0 {
+	if res.Conversion == nil && len(p.strict) == 0 {
 		if obj, ok := p.named.Apply(old, wr.stored.JSON, p.apply); ok {
 			return obj, nil
 		}

@@ -24,7 +24,7 @@ func TestPatchNamed_IsTheLongWay(t *testing.T) {
 	t.Parallel()
 	short := 0
 	for _, res := range api.NewRegistry(builtin.Kinds()...).Snapshot().Resources {
-		if res.View != nil || res.CreateOnly {
+		if res.Conversion != nil || res.CreateOnly {
 			continue
 		}
 		random := objecttest.New(res, 1)

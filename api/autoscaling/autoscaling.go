@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Kinds returns the kinds of autoscaling: v2, which is stored, and v1, which is a view of it.
+// Kinds returns the kinds of autoscaling: v2, which is stored, and v1, which is converted from it.
 func Kinds() []*api.Resource {
 	v2 := horizontalPodAutoscalers()
 	return references.In(v2, autoscalersV1(v2))

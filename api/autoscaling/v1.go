@@ -31,7 +31,7 @@ var autoscalerAnnotations = []string{metricsAnnotation, currentMetricsAnnotation
 // autoscalersV1 serves autoscaling/v2 as v1, which has only one metric: the pods' average CPU utilization. Everything
 // else is in annotations.
 func autoscalersV1(v2 *api.Resource) *api.Resource {
-	r := api.ViewOf(v2, "autoscaling", "v1",
+	r := api.ServedVersionOf(v2, "autoscaling", "v1",
 		func() *autoscalingv1.HorizontalPodAutoscaler { return &autoscalingv1.HorizontalPodAutoscaler{} },
 		func() runtime.Object { return &autoscalingv1.HorizontalPodAutoscalerList{} },
 		toAutoscalerV1, fromAutoscalerV1)

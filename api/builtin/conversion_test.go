@@ -18,11 +18,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-func view(t *testing.T, gvk schema.GroupVersionKind) *api.Resource {
+func servedVersion(t *testing.T, gvk schema.GroupVersionKind) *api.Resource {
 	t.Helper()
 	r := api.NewRegistry(builtin.Kinds()...).Snapshot().Kind(gvk)
 	require.NotNil(t, r)
-	require.NotNil(t, r.View)
+	require.NotNil(t, r.Conversion)
 	return r
 }
 
@@ -32,25 +32,25 @@ var (
 )
 
 // Events are converted by renaming fields, so random objects survive both directions.
-func TestView_EventsConvertWithoutLossBothWays(t *testing.T) {
+func TestConversion_EventsConvertWithoutLossBothWays(t *testing.T) {
 	t.Parallel()
-	r := view(t, newEvent)
+	r := servedVersion(t, newEvent)
 	for seed := range int64(50) {
 		stored := r.Stored().New()
 		filler(seed).Fill(stored)
 		stored.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-		shown, err := r.View.ConvertTo(stored)
+		shown, err := r.Conversion.ConvertTo(stored)
 		require.NoError(t, err)
-		back, err := r.View.ConvertFrom(shown)
+		back, err := r.Conversion.ConvertFrom(shown)
 		require.NoError(t, err)
 		require.True(t, equality.Semantic.DeepEqual(stored, back), "seed %d", seed)
 
 		fresh := r.New()
 		filler(seed).Fill(fresh)
 		fresh.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-		read, err := r.View.ConvertFrom(fresh)
+		read, err := r.Conversion.ConvertFrom(fresh)
 		require.NoError(t, err)
-		again, err := r.View.ConvertTo(read)
+		again, err := r.Conversion.ConvertTo(read)
 		require.NoError(t, err)
 		require.True(t, equality.Semantic.DeepEqual(fresh, again), "seed %d", seed)
 	}
@@ -109,9 +109,9 @@ func everyMetricStatus() []autoscalingv2.MetricStatus {
 	}
 }
 
-func TestView_AutoscalersConvertWithoutLoss(t *testing.T) {
+func TestConversion_AutoscalersConvertWithoutLoss(t *testing.T) {
 	t.Parallel()
-	r := view(t, autoscalerV1)
+	r := servedVersion(t, autoscalerV1)
 	stored := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"mine": "kept"}},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
@@ -134,7 +134,7 @@ func TestView_AutoscalersConvertWithoutLoss(t *testing.T) {
 		},
 	}
 	before := stored.DeepCopy()
-	obj, err := r.View.ConvertTo(stored)
+	obj, err := r.Conversion.ConvertTo(stored)
 	require.NoError(t, err)
 	require.Equal(t, before, stored, "showing an object changed it")
 	shown := obj.(*autoscalingv1.HorizontalPodAutoscaler)
@@ -147,30 +147,30 @@ func TestView_AutoscalersConvertWithoutLoss(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(shown.Annotations["autoscaling.alpha.kubernetes.io/metrics"]), &others))
 	require.Len(t, others, len(stored.Spec.Metrics)-1)
 	require.Equal(t, map[string]any{"name": "memory", "targetAverageUtilization": 60.0}, others[6]["resource"])
-	back, err := r.View.ConvertFrom(shown)
+	back, err := r.Conversion.ConvertFrom(shown)
 	require.NoError(t, err)
 	require.True(t, equality.Semantic.DeepEqual(stored, back), "%v\n%v", stored, back)
 }
 
 // Values of autoscaling/v1 survive a round trip through v2.
-func TestView_AutoscalerOfTheOldVersionConvertsBack(t *testing.T) {
+func TestConversion_AutoscalerOfTheOldVersionConvertsBack(t *testing.T) {
 	t.Parallel()
-	r := view(t, autoscalerV1)
+	r := servedVersion(t, autoscalerV1)
 	fresh := &autoscalingv1.HorizontalPodAutoscaler{
 		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3,
 			TargetCPUUtilizationPercentage: ptr.To[int32](50)},
 		Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentReplicas: 1},
 	}
-	stored, err := r.View.ConvertFrom(fresh)
+	stored, err := r.Conversion.ConvertFrom(fresh)
 	require.NoError(t, err)
 	require.Len(t, stored.(*autoscalingv2.HorizontalPodAutoscaler).Spec.Metrics, 1)
-	again, err := r.View.ConvertTo(stored)
+	again, err := r.Conversion.ConvertTo(stored)
 	require.NoError(t, err)
 	require.True(t, equality.Semantic.DeepEqual(fresh, again))
 
 	// An annotation that is not JSON is ignored and dropped.
 	fresh.Annotations = map[string]string{"autoscaling.alpha.kubernetes.io/metrics": "{"}
-	stored, err = r.View.ConvertFrom(fresh)
+	stored, err = r.Conversion.ConvertFrom(fresh)
 	require.NoError(t, err)
 	require.Empty(t, stored.GetAnnotations())
 }

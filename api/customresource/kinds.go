@@ -98,7 +98,7 @@ func (d *Definition) AsStored() *api.Resource {
 
 func (d *Definition) kinds(state *api.Definition, c Converter) (served []*api.Resource, stored *api.Resource) {
 	k := &kind{definition: d, converter: c}
-	var views, unserved []*api.Resource
+	var others, unserved []*api.Resource
 	for i := range d.Spec.Versions {
 		spec := &d.Spec.Versions[i]
 		v := &Version{ID: lastID.Add(1), kind: k, spec: spec}
@@ -116,20 +116,20 @@ func (d *Definition) kinds(state *api.Definition, c Converter) (served []*api.Re
 		case spec.Storage:
 			stored = r
 		case spec.Served:
-			views = append(views, r)
+			others = append(others, r)
 		default:
 			unserved = append(unserved, r)
 		}
 	}
 	for _, r := range unserved {
-		r.View = &api.View{Of: stored}
+		r.Conversion = &api.Conversion{Stored: stored}
 	}
 	stored.Unserved = unserved
-	for _, r := range views {
-		r.View = &api.View{Of: stored}
+	for _, r := range others {
+		r.Conversion = &api.Conversion{Stored: stored}
 		for _, path := range r.Fields {
 			if !slices.Contains(stored.SelectablePaths(), path) {
-				stored.ViewFields = append(stored.ViewFields, path)
+				stored.ConvertedFields = append(stored.ConvertedFields, path)
 			}
 		}
 	}

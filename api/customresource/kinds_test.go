@@ -23,7 +23,7 @@ func TestKinds_FollowTheDefinition(t *testing.T) {
 	require.Equal(t, "example.com/widgets", v1.Collection())
 	require.Equal(t, v1, beta.Stored())
 	require.Equal(t, []string{"spec.color"}, v1.Fields)
-	require.Equal(t, []string{"spec.color", "spec.size"}, v1.SelectablePaths(), "the store extracts what views select by")
+	require.Equal(t, []string{"spec.color", "spec.size"}, v1.SelectablePaths(), "the store extracts the fields that other versions select by")
 	require.Equal(t, []string{"spec.size", "spec.color"}, beta.SelectablePaths())
 	require.Empty(t, v1.Deprecation)
 	require.Equal(t, "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget", beta.Deprecation)
@@ -32,7 +32,7 @@ func TestKinds_FollowTheDefinition(t *testing.T) {
 	require.NotEqual(t, v1.Schema, beta.Schema)
 }
 
-func TestKinds_Views(t *testing.T) {
+func TestKinds_ConvertBetweenVersions(t *testing.T) {
 	t.Parallel()
 	all := kinds(t)
 	v1, beta := all["v1"], all["v1beta1"]

@@ -1,4 +1,4 @@
-// Package events is the group events.k8s.io/v1: a view of the core group's Events, which are stored as core/v1
+// Package events is the group events.k8s.io/v1: the core group's Events, converted from core/v1, which is stored
 // (api/core).
 package events
 
@@ -12,13 +12,13 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// Kinds returns the kinds of events.k8s.io: a view of core/v1's Event. core is the Event's registration.
+// Kinds returns the kinds of events.k8s.io: Event, converted from core/v1. core is the registration of core/v1's Event.
 func Kinds(core *api.Resource) []*api.Resource { return []*api.Resource{eventsV1(core)} }
 
 // eventsV1 serves core/v1 Events as events.k8s.io/v1, which has the same fields with other names. Its stricter rules
 // apply to writes through this version.
 func eventsV1(core *api.Resource) *api.Resource {
-	r := api.ViewOf(core, "events.k8s.io", "v1",
+	r := api.ServedVersionOf(core, "events.k8s.io", "v1",
 		func() *eventsv1.Event { return &eventsv1.Event{} }, func() runtime.Object { return &eventsv1.EventList{} },
 		toEvent, fromEvent)
 	r.Fields, r.FieldPaths = nil, map[string]string{"reportingController": "reportingComponent"}

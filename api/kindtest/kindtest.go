@@ -31,9 +31,9 @@ func Decode(t testing.TB, r *api.Resource, text string) api.Object {
 	t.Helper()
 	obj := r.New()
 	require.NoError(t, yaml.UnmarshalStrict([]byte(text), obj), text)
-	if r.View != nil {
+	if r.Conversion != nil {
 		var err error
-		obj, err = r.View.ConvertFrom(obj)
+		obj, err = r.Conversion.ConvertFrom(obj)
 		require.NoError(t, err)
 	}
 	ApplyDefaults(r, obj)

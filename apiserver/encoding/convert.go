@@ -47,7 +47,7 @@ func ConvertDocuments(ctx context.Context, res *api.Resource, items []*storage.O
 	if res.WebhookConverted {
 		return converted.documents(ctx, res, items)
 	}
-	if res.View == nil && res.Schema == 0 {
+	if res.Conversion == nil && res.Schema == 0 {
 		return items, nil
 	}
 	docs := items
@@ -74,7 +74,7 @@ func ConvertDocuments(ctx context.Context, res *api.Resource, items []*storage.O
 // has it now: an older one may lack fields that have a default, or have fields that the schema no longer knows. A
 // document is decoded once to find out, and again for each reader if something differs.
 func isCurrent(res *api.Resource, o *storage.Object) bool {
-	return res.View == nil && (res.Schema == 0 || o.Mark() == res.Schema)
+	return res.Conversion == nil && (res.Schema == 0 || o.Mark() == res.Schema)
 }
 
 // document is a stored document as obj, which was made of it, has it.
@@ -84,7 +84,7 @@ func document(res *api.Resource, o *storage.Object, obj api.Object) (*storage.Ob
 	if err := Marshal(&doc, obj); err != nil {
 		return nil, fmt.Errorf("encoding %s %s: %w", res.Kind, o.Key.Name, err)
 	}
-	if res.View == nil && o.Same(doc.Bytes()) {
+	if res.Conversion == nil && o.Same(doc.Bytes()) {
 		o.SetMark(res.Schema)
 		return o, nil
 	}
@@ -105,10 +105,10 @@ func ConvertTo(ctx context.Context, res *api.Resource, obj api.Object) (api.Obje
 		}
 		return objs[0], nil
 	}
-	if res.View == nil {
+	if res.Conversion == nil {
 		return obj, nil
 	}
-	shown, err := res.View.ConvertTo(obj)
+	shown, err := res.Conversion.ConvertTo(obj)
 	if err != nil {
 		return nil, fmt.Errorf("showing a %s as %s: %w", res.Kind, res.GroupVersion(), err)
 	}
@@ -139,10 +139,10 @@ func ToOwn(res *api.Resource, obj api.Object) (api.Object, error) {
 
 // ConvertFrom converts an object of a built-in kind from the registration's version to the stored one.
 func ConvertFrom(res *api.Resource, obj api.Object) (api.Object, error) {
-	if res.View == nil {
+	if res.Conversion == nil {
 		return obj, nil
 	}
-	stored, err := res.View.ConvertFrom(obj)
+	stored, err := res.Conversion.ConvertFrom(obj)
 	if err != nil {
 		return nil, fmt.Errorf("reading a %s of %s: %w", res.Kind, res.GroupVersion(), err)
 	}

@@ -22,7 +22,7 @@ func (Objects) Describe(ch chan<- *prometheus.Desc) { ch <- objectsDesc }
 // Collect implements prometheus.Collector.
 func (o Objects) Collect(ch chan<- prometheus.Metric) {
 	for _, res := range o.Registry.Snapshot().Resources {
-		if res.CreateOnly || res.Virtual || res.View != nil {
+		if res.CreateOnly || res.Virtual || res.Conversion != nil {
 			continue
 		}
 		ch <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, float64(o.Count(res)),

@@ -161,8 +161,8 @@ func selectable(res *api.Resource, name string) (func(*storage.Object) string, e
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 	}
 	zero := res.FieldZero[name]
-	if res.View != nil && !res.WebhookConverted { // the store knows the fields of the version that it stores
-		i = slices.Index(res.View.Of.SelectablePaths(), res.SelectablePaths()[i])
+	if res.Conversion != nil && !res.WebhookConverted { // the store knows the fields of the version that it stores
+		i = slices.Index(res.Conversion.Stored.SelectablePaths(), res.SelectablePaths()[i])
 	}
 	return func(o *storage.Object) string { return cmp.Or(o.Fields[i], zero) }, nil
 }

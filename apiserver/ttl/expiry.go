@@ -259,7 +259,7 @@ func (l *Lifetimes) delete(ctx context.Context, res *api.Resource, o *storage.Ob
 // stores is the kind whose objects are stored in a collection, nil for none.
 func (l *Lifetimes) stores(collection string) *api.Resource {
 	for _, res := range l.Registry.Snapshot().Resources {
-		if res.View == nil && !res.CreateOnly && !res.Virtual && res.Collection() == collection {
+		if res.Conversion == nil && !res.CreateOnly && !res.Virtual && res.Collection() == collection {
 			return res
 		}
 	}
