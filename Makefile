@@ -194,8 +194,13 @@ bench: build ## the load generator on servers of its own (BENCH has its flags), 
 	go run ./bench $(BENCH)
 	go test -run '^$$' -bench . -benchtime 200ms -benchmem ./...
 
+.PHONY: hooks
+hooks: ## let git check each commit's message before it makes the commit
+	git config core.hooksPath .githooks
+
 .PHONY: lint
-lint: .tools/lint ## gofmt, the analyzers of go vet and staticcheck, and the floors of the architecture
+lint: .tools/lint ## commits' messages, gofmt, the analyzers of go vet and staticcheck, the floors of the architecture
+	go run ./tools/commits
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
 	go vet -vettool=$(CURDIR)/.tools/lint -tags e2e ./...
 	go test -count=1 ./test

@@ -49,6 +49,7 @@ var floors = map[string][]string{
 		"bench", "internal/client/delegatedauth", "internal/client/manifests"),
 	"release":  {},
 	"test":     {"network"},
+	"tools":    {},
 	"examples": {"testenv"},
 	".":        {},
 }
