@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 // rowTable is the table of get -w on a terminal: one row per object, each the latest.
@@ -60,7 +62,7 @@ func (o *getOptions) followInPlace(ctx context.Context, args []string) error {
 // at once. failed is told the reason of each failure, and nil once it has lasted.
 func resuming(ctx context.Context, failed func(error), last func() error) error {
 	const shortest, longest = 200 * time.Millisecond, 5 * time.Second
-	pause := shortest
+	pause := backoff.Doubling(shortest, longest)
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := last()
@@ -68,7 +70,7 @@ func resuming(ctx context.Context, failed func(error), last func() error) error 
 			break
 		}
 		if time.Since(began) > longest {
-			pause = shortest
+			pause = backoff.Doubling(shortest, longest)
 		}
 		if err != nil {
 			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
@@ -79,9 +81,8 @@ func resuming(ctx context.Context, failed func(error), last func() error) error 
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(pause.Step()):
 		}
-		pause = min(2*pause, longest)
 	}
 	return nil
 }

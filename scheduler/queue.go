@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	delay "github.com/coxswain-dev/coxswain/internal/backoff"
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
@@ -207,7 +208,7 @@ func (q *queue) failed(a *attempt, refusedBy map[string]struct{}) {
 	}
 	p := a.queued
 	p.failedAt = q.clock.Now()
-	p.backoffUntil = p.failedAt.Add(q.backoffAfter(p.Attempts))
+	p.backoffUntil = p.failedAt.Add(delay.After(p.Attempts, q.initialBackoff, q.maxBackoff))
 	p.refusedBy = refusedBy
 	if len(refusedBy) == 0 {
 		q.wake(p, "ScheduleAttemptFailure")
@@ -478,15 +479,6 @@ func (q *queue) mayHelp(p *queuedPod, change *framework.Change) bool {
 		}
 	}
 	return false
-}
-
-// backoffAfter returns how long a pod waits after so many failed attempts.
-func (q *queue) backoffAfter(attempts int) time.Duration {
-	d := q.initialBackoff
-	for i := 1; i < attempts && d < q.maxBackoff; i++ {
-		d *= 2
-	}
-	return min(d, q.maxBackoff)
 }
 
 // podHeap is a container/heap of pods that knows where each one is.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 // change is a Change that was understood: a key and, unless deleted, its object.
@@ -37,7 +39,7 @@ func (s *Store) understand(kv KV) (change, bool) {
 	}
 	if ch.object, err = ch.schema.object(key, kv.Revision, kv.Value); err != nil {
 		// An object whose document was overwritten with garbage no longer exists for readers.
-		s.options.Log.Error("left out of memory: corrupt document in etcd", "err", err)
+		s.options.Log.Error("cannot decode a document in etcd: it is left out of memory", "err", err)
 	}
 	return ch, true
 }
@@ -78,7 +80,7 @@ const (
 
 // follow keeps memory in step with etcd until the store is closed.
 func (s *Store) follow() {
-	pause := retryMin
+	pause := backoff.Doubling(retryMin, retryMax)
 	for {
 		before := s.frontier.now()
 		err := s.followOnce()
@@ -86,7 +88,7 @@ func (s *Store) follow() {
 			return
 		}
 		s.trouble.Store(&err)
-		s.options.Log.Warn("the watch over etcd broke", "frontier", s.frontier.now(), "err", err)
+		s.options.Log.Warn("failed to watch etcd, will retry", "frontier", s.frontier.now(), "err", err)
 		if errors.Is(err, ErrExpired) {
 			if err = s.resync(); err == nil {
 				continue
@@ -94,14 +96,13 @@ func (s *Store) follow() {
 			s.trouble.Store(&err)
 		}
 		if s.frontier.now() > before {
-			pause = retryMin
+			pause = backoff.Doubling(retryMin, retryMax)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause.Step()):
 		case <-s.ctx.Done():
 			return
 		}
-		pause = min(2*pause, retryMax)
 	}
 }
 

@@ -22,32 +22,36 @@ const module = "github.com/coxswain-dev/coxswain/"
 // What is not listed here may not exist: a new folder takes its place in the house first.
 var floors = map[string][]string{
 	"api":                           {"internal/limits"},
+	"internal/backoff":              {},
+	"internal/kubeversion":          {},
 	"internal/series":               {},
-	"storage":                       {"internal/series"},
+	"storage":                       {"internal/backoff", "internal/series"},
 	"internal/limits":               {},
 	"internal/quota":                {"internal/limits"},
 	"internal/clock/quiescence":     {},
 	"internal/clock/virtualtime":    {},
 	"internal/client/delegatedauth": {},
-	"internal/client/events":        {},
-	"internal/client/informer":      {},
+	"internal/client/events":        {"internal/backoff"},
+	"internal/client/informer":      {"internal/backoff"},
 	"internal/client/manifests":     {},
-	"internal/client/workqueue":     {"internal/clock/virtualtime"},
-	"apiserver":                     with(clocks, "api", "storage", "internal/quota", "internal/limits", "internal/series"),
-	"controllers": with(clocks, "internal/client/events", "internal/client/informer", "internal/client/workqueue",
-		"internal/limits", "internal/quota"),
-	"scheduler": with(clocks, "internal/client/events", "internal/client/informer", "internal/limits"),
-	"network": with(clocks, "internal/client/delegatedauth", "internal/client/events", "internal/client/informer",
-		"internal/client/workqueue", "internal/limits", "internal/series"),
+	"internal/client/workqueue":     {"internal/backoff", "internal/clock/virtualtime"},
+	"apiserver": with(clocks, "api", "storage", "internal/backoff", "internal/kubeversion", "internal/quota",
+		"internal/limits", "internal/series"),
+	"controllers": with(clocks, "internal/backoff", "internal/client/events", "internal/client/informer",
+		"internal/client/workqueue", "internal/limits", "internal/quota"),
+	"scheduler": with(clocks, "internal/backoff", "internal/client/events", "internal/client/informer",
+		"internal/limits"),
+	"network": with(clocks, "internal/backoff", "internal/client/delegatedauth", "internal/client/events",
+		"internal/client/informer", "internal/client/workqueue", "internal/limits", "internal/series"),
 	"node": with(clocks, "network", "internal/client/delegatedauth", "internal/client/events",
-		"internal/client/informer", "internal/client/workqueue", "internal/limits"),
-	"kubectl-lite": {"internal/limits"},
+		"internal/client/informer", "internal/client/workqueue", "internal/kubeversion", "internal/limits"),
+	"kubectl-lite": {"internal/backoff", "internal/limits"},
 	"bench":        {},
 	"testenv": with(clocks, "api", "storage", "apiserver", "controllers", "scheduler", "node", "network",
 		"kubectl-lite", "internal/client/manifests"),
 	"cmd": with(clocks, "api", "storage", "apiserver", "controllers", "scheduler", "node", "network", "kubectl-lite",
 		"bench", "internal/client/delegatedauth", "internal/client/manifests"),
-	"release":  {},
+	"release":  {"internal/kubeversion"},
 	"test":     {"network"},
 	"tools":    {},
 	"examples": {"testenv"},
@@ -59,9 +63,10 @@ var clocks = []string{"internal/clock/quiescence", "internal/clock/virtualtime"}
 
 func with(some []string, more ...string) []string { return slices.Concat(some, more) }
 
-// testFloors is what tests, and packages for tests, may import besides: a control plane to run against, and the
-// API's other clients, to run beside the one that is tested.
-var testFloors = []string{"testenv", "controllers", "scheduler", "node", "internal/clock/virtualtime"}
+// testFloors is what tests, and packages for tests, may import besides: a control plane to run against, the API's other
+// clients, to run beside the one that is tested, and the version that all of them report.
+var testFloors = []string{"testenv", "controllers", "scheduler", "node", "internal/clock/virtualtime",
+	"internal/kubeversion"}
 
 // apiFront are the packages of api that other folders may import. api/builtin is for code that
 // assembles a server, and for tests; the groups and the kit are api's own.

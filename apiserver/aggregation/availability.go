@@ -22,6 +22,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -58,7 +59,7 @@ func (c *checker) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.link.open, cancel)()
-	pause := retryAfter
+	pause := backoff.Doubling(retryAfter, checkEvery)
 	for {
 		select {
 		case c.a.checks <- struct{}{}:
@@ -77,15 +78,15 @@ func (c *checker) run(ctx context.Context) {
 		}
 		wait := checkEvery
 		if v.reason == "FailedDiscoveryCheck" || err != nil {
-			wait, pause = pause, min(2*pause, checkEvery)
+			wait = pause.Step()
 		} else {
-			pause = retryAfter
+			pause = backoff.Doubling(retryAfter, checkEvery)
 		}
 		again := time.NewTimer(wait)
 		select {
 		case <-again.C:
 		case <-c.link.wake:
-			pause = retryAfter
+			pause = backoff.Doubling(retryAfter, checkEvery)
 		case <-ctx.Done():
 		}
 		again.Stop()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 const (
@@ -39,9 +41,9 @@ type document[T any] struct {
 	known bool
 	etag  string
 	err   error // of the last fetch
-	// until is when it is asked for again, and pause how long after a failure.
-	until time.Time
-	pause time.Duration
+	// until is when it is asked for again, and failures how often in a row that has failed.
+	until    time.Time
+	failures int
 	// underWay is closed when the fetch under way is done; it is nil if there is none.
 	underWay chan struct{}
 	// asked says that a fetch has been done since the server became available: nobody waits any more.
@@ -139,10 +141,10 @@ func (d *document[T]) renew(ctx context.Context, a *Aggregation, done chan struc
 	}
 	d.err, d.asked, d.underWay = err, true, nil
 	if err == nil {
-		d.until, d.pause = a.Clock.Now().Add(goodFor), 0
+		d.until, d.failures = a.Clock.Now().Add(goodFor), 0
 	} else {
-		d.pause = min(max(2*d.pause, notBefore), goodFor)
-		d.until = a.Clock.Now().Add(d.pause)
+		d.failures++
+		d.until = a.Clock.Now().Add(backoff.After(d.failures, notBefore, goodFor))
 	}
 	close(done)
 }
@@ -169,7 +171,7 @@ func (d *document[T]) fetchBounded(ctx context.Context, a *Aggregation, etag str
 func (d *document[T]) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.until, d.pause, d.asked = time.Time{}, 0, false
+	d.until, d.failures, d.asked = time.Time{}, 0, false
 }
 
 // start runs something that ends with the aggregator; false if that has ended.

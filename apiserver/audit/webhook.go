@@ -5,28 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/apiserver/reload"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 const (
-	// webhookTries is how often a batch is sent before it is lost; the pause between two grows by webhookFactor, and
-	// by chance a little more. As in kube-apiserver.
+	// webhookTries is how often a batch is sent before it is lost; the pause between two grows by webhookFactor, as in
+	// kube-apiserver.
 	webhookTries  = 5
 	webhookFactor = 1.5
-	webhookJitter = 0.2
 	// webhookWriters is how many batches may be under way at once.
 	webhookWriters = 4
-	// webhookTimeout bounds one call.
-	webhookTimeout = 30 * time.Second
 	// blockedFor is how long a request waits for its event to be recorded in the blocking modes.
 	blockedFor = 30 * time.Second
 	// maxAnswer is how much of an answer is read. Nothing depends on it.
@@ -80,7 +78,7 @@ func readServer(path string, text []byte) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Timeout = webhookTimeout
+	config.Timeout = webhook.Timeout
 	config.UserAgent = "coxswain-audit"
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -102,20 +100,19 @@ func (p *poster) write(ctx context.Context, lines []byte) error {
 	body := append([]byte(`{"kind":"EventList","apiVersion":"`+apiVersion+`","metadata":{},"items":[`),
 		items(lines)...)
 	body = append(body, "]}"...)
-	pause := p.pause
+	pause := wait.Backoff{Duration: p.pause, Factor: webhookFactor, Jitter: backoff.Jitter, Steps: webhookTries}
 	for try := 1; ; try++ {
 		err := p.post(ctx, body)
 		if err == nil || try == webhookTries {
 			return err
 		}
-		timer := time.NewTimer(pause + time.Duration(rand.Float64()*webhookJitter*float64(pause)))
+		timer := time.NewTimer(pause.Step())
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return errors.Join(err, ctx.Err())
 		}
-		pause = time.Duration(float64(pause) * webhookFactor)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 const (
@@ -41,7 +43,7 @@ type Failures struct {
 }
 
 type setback struct {
-	delay time.Duration
+	times int       // how many replacements since pods did well: they make the delay
 	last  time.Time // when the last replacement was made; zero where none was
 	// known are the failed pods that have been seen; owed is how many of them have not been replaced.
 	known map[types.UID]bool
@@ -186,15 +188,15 @@ func (f *Failures) forgotten(x *setback, now time.Time) bool { return now.Sub(x.
 // unless as many of the last are well as have failed.
 func (f *Failures) next(x *setback, now time.Time, well bool) (wait time.Duration) {
 	if f.forgotten(x, now) {
-		x.delay, x.last = firstFailureDelay, now
+		x.times, x.last = 1, now
 		return 0
 	}
-	if wait := x.last.Add(x.delay).Sub(now); wait > 0 {
+	if wait := x.last.Add(backoff.After(x.times, firstFailureDelay, f.most)).Sub(now); wait > 0 {
 		return wait
 	}
-	x.last, x.delay = now, min(2*x.delay, f.most)
+	x.last, x.times = now, x.times+1
 	if well {
-		x.delay = firstFailureDelay
+		x.times = 1
 	}
 	return 0
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 const (
@@ -198,11 +199,7 @@ func delayed(n int, last time.Time) time.Time {
 	if n == 0 {
 		return time.Time{}
 	}
-	delay := failureBackoff
-	for i := 1; i < n && delay < maxFailureBackoff; i++ {
-		delay *= 2
-	}
-	return last.Add(min(delay, maxFailureBackoff))
+	return last.Add(backoff.After(n, failureBackoff, maxFailureBackoff))
 }
 
 // pendingIndexes are the first n indexes that have no pod, are not done, and need not wait.

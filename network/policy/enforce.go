@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
@@ -69,7 +70,7 @@ func (e *Enforcer) change(do func() bool) {
 
 // run writes changes until ctx ends.
 func (e *Enforcer) run(ctx context.Context) {
-	whole, pause := true, firstPause
+	whole, pause := true, backoff.Doubling(firstPause, lastPause)
 	again := virtualtime.Periodic(e.clock).NewTicker(resync)
 	defer again.Stop()
 	for {
@@ -77,11 +78,11 @@ func (e *Enforcer) run(ctx context.Context) {
 		err := e.sync(whole)
 		e.fail(err)
 		if err == nil {
-			whole, pause = false, firstPause
+			whole, pause = false, backoff.Doubling(firstPause, lastPause)
 		} else {
+			whole, wait = true, pause.Step()
 			e.options.Log.Error("Network policies: the kernel did not take the rules; those before are enforced",
-				slog.Any("error", err), slog.Duration("retry", pause))
-			whole, wait, pause = true, pause, min(2*pause, lastPause)
+				slog.Any("error", err), slog.Duration("retry", wait))
 		}
 		if wait < 0 {
 			select {

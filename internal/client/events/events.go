@@ -17,9 +17,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 const (
@@ -186,7 +189,7 @@ func refused(err error) bool {
 
 // pause puts the next try off. The caller has the lock.
 func (r *Recorder) pause(tries int) {
-	pause := min(firstPause<<(tries-1), longestPause)
+	pause := wait.Jitter(backoff.After(tries, firstPause, longestPause), backoff.Jitter)
 	r.nextTry = r.machine.Now().Add(pause)
 	r.again = r.machine.AfterFunc(pause, func() {
 		r.mu.Lock()

@@ -14,8 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 const (
@@ -86,7 +89,7 @@ func (r *reflector) follow(ctx context.Context) error {
 		case ended(err) && (events > 0 || time.Since(began) > time.Second):
 			return nil
 		default:
-			return r.failed(fmt.Errorf("watching %s: %w", &r.source, err))
+			return r.failed(fmt.Errorf("watch %s: %w", &r.source, err))
 		}
 	}
 }
@@ -150,7 +153,7 @@ func (r *reflector) streamList(ctx context.Context) (_ *stream, err error) {
 	for {
 		kind, o, err := open.Decode()
 		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", &r.source, err)
+			return nil, fmt.Errorf("list %s: %w", &r.source, err)
 		}
 		switch kind {
 		case watch.Error:
@@ -190,11 +193,11 @@ func (r *reflector) list(ctx context.Context) error {
 		}
 		err = meta.EachListItem(page, func(o runtime.Object) error { return r.collect(list, o) })
 		if err != nil {
-			return fmt.Errorf("listing %s: %w", &r.source, err)
+			return fmt.Errorf("list %s: %w", &r.source, err)
 		}
 		m, err := meta.ListAccessor(page)
 		if err != nil {
-			return fmt.Errorf("listing %s: %w", &r.source, err)
+			return fmt.Errorf("list %s: %w", &r.source, err)
 		}
 		if m.GetContinue() == "" {
 			return r.begins(list, m.GetResourceVersion())
@@ -288,7 +291,7 @@ func (r *reflector) pause(ctx context.Context, err error) {
 	if pause >= restful {
 		level = slog.LevelWarn
 	}
-	r.log.Log(ctx, level, "an informer fails and tries again", "resource", &r.source, "after", pause, "error", err)
+	r.log.Log(ctx, level, "failed to list or watch, will retry", "resource", &r.source, "after", pause, "err", err)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -299,18 +302,17 @@ func (r *reflector) pause(ctx context.Context, err error) {
 
 // pauses grow with failures that follow each other closely.
 type pauses struct {
-	last   time.Time
-	length time.Duration
+	last time.Time
+	wait.Backoff
 }
 
-// next is how long to wait after a failure. A random part keeps informers that failed together from coming back
-// together.
+// next returns how long to wait after a failure. Up to half of it is random, as in client-go: hundreds of informers
+// fail together when an API server ends.
 func (p *pauses) next(now time.Time) time.Duration {
 	if now.Sub(p.last) > healthy {
-		p.length = leastPause
-	} else {
-		p.length = min(2*p.length, mostPause)
+		p.Backoff = backoff.Doubling(leastPause, mostPause)
+		p.Jitter = 1
 	}
 	p.last = now
-	return p.length/2 + rand.N(p.length)
+	return p.Step()
 }

@@ -7,8 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
@@ -151,19 +153,15 @@ func (q *Queue[K]) AddPeriodic(key K, d time.Duration) {
 	q.wait(q.period, key, d)
 }
 
-// Retry is Add after a delay in real time, which doubles with each Retry of the key until Forget.
+// Retry is Add after a delay in real time, which doubles with each Retry of the key until Forget. It has a random part,
+// so that keys and servers that failed together do not come back together.
 func (q *Queue[K]) Retry(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delay := q.MinRetry
-	for range q.failed[key] {
-		if delay *= 2; delay >= q.MaxRetry {
-			break
-		}
-	}
 	q.failed[key]++
 	q.metrics.retry()
-	q.wait(q.retried, key, min(delay, q.MaxRetry))
+	delay := backoff.After(q.failed[key], q.MinRetry, q.MaxRetry)
+	q.wait(q.retried, key, wait.Jitter(delay, backoff.Jitter))
 }
 
 // Forget ends the series of a key's retries. One that is due later remains.

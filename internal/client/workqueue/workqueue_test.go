@@ -283,7 +283,7 @@ func TestRetry_GoesByRealTimeAndDoubles(t *testing.T) {
 		b.clock.Step(time.Hour)
 		b.real.Step(want - 1)
 		require.Empty(t, b.begun)
-		b.real.Step(1)
+		b.real.Step(want/5 + 1) // the random part
 		require.Equal(t, "a", <-b.begun)
 		b.end <- struct{}{}
 	}
@@ -291,7 +291,7 @@ func TestRetry_GoesByRealTimeAndDoubles(t *testing.T) {
 	b.Forget("a")
 	require.Zero(t, b.Retries("a"))
 	b.Retry("a")
-	b.real.Step(400 * time.Millisecond)
+	b.real.Step(480 * time.Millisecond)
 	require.Equal(t, "a", <-b.begun)
 	b.end <- struct{}{}
 }
@@ -309,7 +309,7 @@ func TestBusy_DescribesWorkThatIsLeft(t *testing.T) {
 	b.end <- struct{}{}
 	require.Eventually(t, func() bool { return b.Busy() == "default/web will be tried again (1)" }, time.Minute,
 		time.Millisecond)
-	b.real.Step(600 * time.Millisecond)
+	b.real.Step(720 * time.Millisecond)
 	require.Equal(t, "default/web", <-b.begun)
 	b.Retry("default/web")
 	b.end <- struct{}{}
