@@ -2,8 +2,11 @@
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
+# KUBERNETES is the release whose API is served: go.mod has its libraries.
+KUBERNETES  := $(shell sed -n 's|^	k8s.io/api v0\.|v1.|p' go.mod)
+
 # The shipped binaries are static and the same wherever they are built.
-GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=v1.37.2+coxswain.$(VERSION)"
+GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=$(KUBERNETES)+coxswain.$(VERSION)"
 
 # Every target compiles with the same flags, so that Go's cache holds each package once: plain for binaries, tests and
 # lint, and once more with the race detector. With -trimpath the cache serves every clone, wherever it is. go test runs
@@ -117,7 +120,7 @@ soak: build ## 100 kills, pauses and cut-offs of servers under load; what client
 	COXSWAIN_SOAK=100 COXSWAIN_BIN=$(CURDIR)/bin go test -tags e2e -count=1 -timeout 60m -v ./test/linearizability
 
 # CLIENT_GO are the releases of client-go whose informers are built and compared. Each takes a minute or two to compile.
-CLIENT_GO ?= v0.32.0,v0.33.0,v0.34.0,v0.35.0,v0.36.0,v0.37.2
+CLIENT_GO ?= v0.32.0,v0.33.0,v0.34.0,v0.35.0,v0.36.0,$(KUBERNETES:v1%=v0%)
 
 .PHONY: compat
 compat: ## informers of earlier releases of client-go see what today's sees
@@ -143,7 +146,7 @@ TOOL := sh .ci/tool
 
 .PHONY: kubectl
 kubectl:
-	@$(TOOL) test/kubectl -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" .
+	@$(TOOL) test/kubectl -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)" .
 
 .PHONY: helm
 helm:

@@ -12,6 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 var protocols = map[string]bool{"HTTP/1.1": false, "HTTP/2": true}
@@ -35,7 +36,7 @@ func TestAuthenticate_NoCredentialIsAnonymousWhoHasHealthAndVersion(t *testing.T
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
 				require.Equal(t, "ok", string(s.get(path).ok(http.StatusOK).body))
 			}
-			require.Contains(t, s.get("/version").ok(http.StatusOK).at("gitVersion"), "v1.37.2+coxswain")
+			require.Contains(t, s.get("/version").ok(http.StatusOK).at("gitVersion"), kubeversion.Coxswain)
 		})
 	}
 	s.gone(configMaps + "/a")

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api/builtin"
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
@@ -104,7 +105,7 @@ func TestDiscovery_RootAndVersion(t *testing.T) {
 	require.NoError(t, err)
 	v, err := client.ServerVersion()
 	require.NoError(t, err)
-	require.Equal(t, "1.37", v.Major+"."+v.Minor)
+	require.Equal(t, kubeversion.MajorMinor, v.Major+"."+v.Minor)
 	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/healthz?verbose"} {
 		text := string(s.get(path).ok(http.StatusOK).body)
 		require.Contains(t, text, "[+]ping ok\n")

@@ -22,11 +22,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
-// Version is the Kubernetes release whose API is served, with our own as build metadata:
-// not a pre-release, so that version constraints hold. The build may append to it.
-var Version = "v1.37.2+coxswain"
+// Version is the version of the server. The build may append to its metadata.
+var Version = kubeversion.Coxswain
 
 // path authorizes a request that is not on a resource, and answers it.
 func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
@@ -87,7 +87,7 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
 // VersionInfo is the answer to a GET of /version.
 func VersionInfo() version.Info {
 	return version.Info{
-		Major: "1", Minor: "37", GitVersion: Version, GitTreeState: "clean",
+		Major: kubeversion.Major, Minor: kubeversion.Minor, GitVersion: Version, GitTreeState: "clean",
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }

@@ -23,7 +23,7 @@ func auditLine(serial int, change func(map[string]any)) string {
 	e := map[string]any{"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata",
 		"auditID": fmt.Sprint("id-", serial), "stage": "ResponseComplete", "verb": "create",
 		"requestURI": "/api/v1/namespaces/default/configmaps", "user": map[string]any{"username": "jane"},
-		"sourceIPs": []string{"10.1.1.1", "127.0.0.1"}, "userAgent": "kubectl/v1.37",
+		"sourceIPs": []string{"10.1.1.1", "127.0.0.1"}, "userAgent": "kubectl/v1.20",
 		"objectRef": map[string]any{"resource": "configmaps", "namespace": "default", "name": fmt.Sprint("c", serial),
 			"apiVersion": "v1"},
 		"responseStatus":           map[string]any{"metadata": map[string]any{}, "code": 201},
@@ -136,7 +136,7 @@ func TestAudit_ReadsStandardInputAndSkipsWhatIsTooLong(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", longestAuditLine+1<<20)
 	got := audit(t, long+"\n"+auditLine(1, nil)+strings.TrimSpace(auditLine(2, nil)), "-", "-o", "wide")
-	require.Contains(t, got.out, "  201   127.0.0.1  id-1      kubectl/v1.37  RBAC: allowed\n")
+	require.Contains(t, got.out, "  201   127.0.0.1  id-1      kubectl/v1.20  RBAC: allowed\n")
 	require.Contains(t, got.out, "id-2")
 	require.Equal(t, "lines that are no audit events in JSON: 1\n", got.errOut)
 }

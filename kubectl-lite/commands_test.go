@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -101,7 +103,8 @@ func TestCommands(t *testing.T) {
 		{args: "delete deploy --all", out: "deployment.apps \"web\" deleted from default namespace\n"},
 		{args: "delete ns shop --now --grace-period=3", code: 1,
 			err: "error: --now and --grace-period cannot be specified together\n"},
-		{args: "get --raw /version", out: "{\"gitVersion\":\"v1.37.2+fake\",\"major\":\"1\",\"minor\":\"37\"}\n"},
+		{args: "get --raw /version", out: "{\"gitVersion\":\"" + kubeversion.Release + "+fake\",\"major\":\"1\",\"minor\":\"" +
+			kubeversion.Minor + "\"}\n"},
 	} {
 		got := f.run(t, step.stdin, strings.Fields(step.args)...)
 		require.Equal(t, outcome{step.code, step.out, step.err}, trimTrailing(got), step.args)

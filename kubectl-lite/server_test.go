@@ -31,6 +31,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 // fakeServer is just enough of an API server for the commands under test: a few kinds, discovery, tables of names,
@@ -212,7 +214,8 @@ func (f *fakeServer) discovery(path string) any {
 	}
 	switch path {
 	case "/version":
-		return map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2+fake"}
+		return map[string]string{"major": kubeversion.Major, "minor": kubeversion.Minor,
+			"gitVersion": kubeversion.Release + "+fake"}
 	case "/api":
 		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
 			Versions: []string{"v1"}}

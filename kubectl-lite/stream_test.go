@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 func TestExec_RunsACommandAndReturnsItsExitCode(t *testing.T) {
@@ -146,7 +148,7 @@ func TestProxy_AddsCredentialsAndRefusesForeignHosts(t *testing.T) {
 	}
 	code, text := get("/version", "")
 	require.Equal(t, http.StatusOK, code)
-	require.Contains(t, text, "v1.37.2+fake")
+	require.Contains(t, text, kubeversion.Release+"+fake")
 	code, _ = get("/version", "evil.example")
 	require.Equal(t, http.StatusForbidden, code)
 	code, _ = get("/api/v1/namespaces/default/pods/web-0/exec", "")

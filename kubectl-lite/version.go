@@ -84,7 +84,7 @@ func (s *session) printVersions(found versions, output string) error {
 	return nil
 }
 
-// clientVersion is the version of the API that this binary knows: client-go v0.37.2 is Kubernetes v1.37.2.
+// clientVersion returns the version of the API that this binary knows: client-go v0.A.B is of Kubernetes v1.A.B.
 func clientVersion() *version.Info {
 	info := &version.Info{GitVersion: Version, Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" +
 		runtime.GOARCH}

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 // hostileText sets a terminal's title, clears it, colours what follows with C1, writes from right to left and
@@ -193,8 +195,8 @@ func hostile(t *testing.T, names, refusing bool) func(http.ResponseWriter, *http
 				Details: &metav1.StatusDetails{Name: hostileText, Kind: hostileText,
 					Causes: []metav1.StatusCause{{Type: "x", Message: hostileText, Field: hostileText}}}})
 		case path == "/version":
-			respond(w, http.StatusOK, map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2+coxswain" +
-				hostileText})
+			respond(w, http.StatusOK, map[string]string{"major": kubeversion.Major, "minor": kubeversion.Minor,
+				"gitVersion": kubeversion.Coxswain + hostileText})
 		case path == "/apis/example.com/v1":
 			respond(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1",
 				"groupVersion": "example.com/v1", "resources": []any{

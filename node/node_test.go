@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 	"github.com/coxswain-dev/coxswain/node/simulated"
@@ -150,7 +151,7 @@ func TestNode_RegistersAndBeats(t *testing.T) {
 		})
 		require.Equal(t, fmt.Sprintf("10.244.%d.0/22", 4*i), node.Spec.PodCIDR)
 		require.Equal(t, name, node.Labels[corev1.LabelHostname])
-		require.Equal(t, "v1.37.2+coxswain", node.Status.NodeInfo.KubeletVersion)
+		require.Equal(t, kubeversion.Coxswain, node.Status.NodeInfo.KubeletVersion)
 		require.EqualValues(t, 1000, node.Status.Allocatable.Pods().Value())
 		require.Equal(t, corev1.NodeReady, node.Status.Conditions[3].Type)
 		require.Equal(t, corev1.ConditionTrue, node.Status.Conditions[3].Status)

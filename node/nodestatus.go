@@ -11,11 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
-
-// kubeletVersion is the Kubernetes version whose behaviour the agent follows.
-const kubeletVersion = "v1.37.2+coxswain"
 
 // healthy are the conditions of a node in good health, in the kubelet's words and order.
 var healthy = []corev1.NodeCondition{
@@ -90,7 +88,7 @@ func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time)
 		OperatingSystem:         "linux",
 		Architecture:            goruntime.GOARCH,
 		ContainerRuntimeVersion: a.runtime.Version(),
-		KubeletVersion:          kubeletVersion,
+		KubeletVersion:          kubeversion.Coxswain,
 	}
 	if m, ok := a.runtime.(runtime.Machine); ok {
 		m.Describe(&status.NodeInfo)

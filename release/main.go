@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 // platform is a pair of GOOS and GOARCH.
@@ -44,7 +46,7 @@ func main() {
 	var only string
 	flag.StringVar(&r.out, "out", "dist", "folder for the archives, made anew")
 	flag.StringVar(&r.version, "version", "", "version of the release; git describe where empty")
-	flag.StringVar(&r.kubernetes, "kubernetes", "v1.37.2", "version of Kubernetes' API")
+	flag.StringVar(&r.kubernetes, "kubernetes", kubeversion.Release, "version of Kubernetes' API")
 	flag.StringVar(&r.url, "url", "", "address of the folder of the archives, for the index; file names where empty")
 	flag.StringVar(&only, "platforms", "", "platforms to build, such as linux-amd64,darwin-arm64; all where empty")
 	flag.Parse()

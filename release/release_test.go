@@ -18,7 +18,7 @@ import (
 
 func newRelease(t *testing.T) *release {
 	t.Helper()
-	return &release{version: "v1.0.0", kubernetes: "v1.37.2", time: time.Unix(1_700_000_000, 0), out: t.TempDir(),
+	return &release{version: "v1.0.0", kubernetes: "v1.2.3", time: time.Unix(1_700_000_000, 0), out: t.TempDir(),
 		url: "https://example.org/releases/"}
 }
 
@@ -60,7 +60,7 @@ func TestSum_WritesTheIndexOfSetupEnvtest(t *testing.T) {
 	t.Parallel()
 	r := newRelease(t)
 	name := r.assets(platform{"linux", "amd64"})
-	require.Equal(t, "envtest-v1.37.2-linux-amd64.tar.gz", name)
+	require.Equal(t, "envtest-v1.2.3-linux-amd64.tar.gz", name)
 	archive := filepath.Join(r.out, name)
 	require.NoError(t, os.WriteFile(archive, []byte("archive"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(r.out, "coxswain-v1.0.0-linux-amd64.tar.gz"), []byte("other"), 0o600))
@@ -73,9 +73,9 @@ func TestSum_WritesTheIndexOfSetupEnvtest(t *testing.T) {
 	require.NoError(t, yaml.UnmarshalStrict(text, &index))
 	digest, err := digestOf(archive, sha512.New())
 	require.NoError(t, err)
-	require.Len(t, index.Releases["v1.37.2"], 1)
-	require.Equal(t, digest, index.Releases["v1.37.2"][name].Hash)
-	require.Equal(t, "https://example.org/releases/"+name, index.Releases["v1.37.2"][name].SelfLink)
+	require.Len(t, index.Releases["v1.2.3"], 1)
+	require.Equal(t, digest, index.Releases["v1.2.3"][name].Hash)
+	require.Equal(t, "https://example.org/releases/"+name, index.Releases["v1.2.3"][name].SelfLink)
 	sums, err := os.ReadFile(filepath.Join(r.out, "SHA512SUMS"))
 	require.NoError(t, err)
 	require.Contains(t, string(sums), digest+"  "+name+"\n")

@@ -264,7 +264,7 @@ spec:
 status:
   capacity: {cpu: 4}
   conditions: [{type: Ready, status: "True"}]
-  nodeInfo: {kubeletVersion: v1.37.2}
+  nodeInfo: {kubeletVersion: v1.2.3}
 `
 	kindtest.Create(t, "Node", node, []kindtest.Case{
 		{"taint key", []string{"key: a,", "key: a b,"}, []string{"Invalid metadata.taints[0].key"}},
@@ -282,7 +282,7 @@ status:
 		{"cordon", []string{"spec:", "spec:\n  unschedulable: true"}, nil},
 	})
 	r := kindtest.Of(t, "Node")
-	require.Equal(t, []any{"node-1", "Ready,SchedulingDisabled", "worker", "<unknown>", "v1.37.2", "<none>"},
+	require.Equal(t, []any{"node-1", "Ready,SchedulingDisabled", "worker", "<unknown>", "v1.2.3", "<none>"},
 		r.Cells(kindtest.Decode(t, r, strings.Replace(node, "spec:", "spec:\n  unschedulable: true", 1)))[:6])
 }
 

@@ -33,7 +33,7 @@ func TestDocuments_IndexNamesEveryDocumentByItsHash(t *testing.T) {
 func TestDocuments_HashIsTheSameForTheSameSet(t *testing.T) {
 	t.Parallel()
 	a, b := apidocs.NewDocuments(version), apidocs.NewDocuments(version)
-	other := apidocs.NewDocuments("v1.37.3+coxswain")
+	other := apidocs.NewDocuments("v1.2.4+coxswain")
 	s := registry().Snapshot()
 	require.Equal(t, a.V3Index(s).Hash, b.V3Index(registry().Snapshot()).Hash)
 	require.NotEqual(t, a.V3(s, "api/v1").Hash, other.V3(s, "api/v1").Hash)
@@ -114,7 +114,7 @@ func BenchmarkV2(b *testing.B) {
 }
 
 func Example() {
-	docs := apidocs.NewDocuments("v1.37.2+coxswain")
+	docs := apidocs.NewDocuments(version)
 	s := registry().Snapshot() // the registry's current set; taken again for each request
 
 	for _, path := range apidocs.V3Paths(s) {

@@ -16,7 +16,7 @@ import (
 	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
 )
 
-const version = "v1.37.2+coxswain"
+const version = "v1.2.3+coxswain"
 
 func register[O, L any](group, version, kind, plural string, namespaced bool, more func(*api.Resource)) *api.Resource {
 	r := &api.Resource{

@@ -42,7 +42,7 @@ func BenchmarkRequest(b *testing.B) {
 			defer a.Close()
 			hr := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/configmaps?fieldManager=kubectl-create",
 				nil)
-			hr.Header.Set("User-Agent", "kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0")
+			hr.Header.Set("User-Agent", "kubectl/v1.30.0 (linux/amd64) kubernetes/abcdef0")
 			attributes := &authz.Attributes{Verb: "create", Version: "v1", Resource: "configmaps", Namespace: "default",
 				User: &authn.User{Name: "kubernetes-admin", Groups: []string{"system:masters", "system:authenticated"}}}
 			b.ReportAllocs()

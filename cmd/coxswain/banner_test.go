@@ -41,7 +41,7 @@ func TestUp_ShowsItsBannerWhenTheNodesAreReady(t *testing.T) {
 
 	lines := bufio.NewScanner(out)
 	require.True(t, lines.Scan(), "the banner: %v", lines.Err())
-	require.Regexp(t, `^Coxswain v1\.37\S* serves https://127\.0\.0\.1:\d+ after \d+ ms, 3 Nodes Ready after \d+ ms\.$`,
+	require.Regexp(t, `^Coxswain v1\.\d+\.\S+ serves https://127\.0\.0\.1:\d+ after \d+ ms, 3 Nodes Ready after \d+ ms\.$`,
 		lines.Text())
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testdata/kube-apiserver-flags.txt has the name and the type of each flag of kube-apiserver v1.37.2.
+// testdata/kube-apiserver-flags.txt has the name and the type of each flag of kube-apiserver.
 func TestKubeAPIServer_HasTheFlagsOfKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	listing, err := os.ReadFile("testdata/kube-apiserver-flags.txt")

@@ -28,9 +28,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 	"github.com/coxswain-dev/coxswain/node/amount"
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
+
+// userAgent is the client's name that servers see in their logs.
+const userAgent = "kube-probe/" + kubeversion.MajorMinor
 
 // Target is what probes and hooks act on: a container, its pod's addresses, and a way there.
 type Target struct {
@@ -273,7 +277,7 @@ func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction) (code int, bo
 	if err != nil {
 		return 0, "", err
 	}
-	request.Header.Set("User-Agent", "kube-probe/1.37")
+	request.Header.Set("User-Agent", userAgent)
 	request.Header.Set("Accept", "*/*")
 	for _, h := range a.HTTPHeaders {
 		if strings.EqualFold(h.Name, "Host") {
@@ -316,7 +320,7 @@ func (t *Target) grpc(ctx context.Context, a *corev1.GRPCAction) error {
 		security = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
 	}
 	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(t.PodIP, strconv.Itoa(int(a.Port))),
-		grpc.WithTransportCredentials(security), grpc.WithUserAgent("kube-probe/1.37"),
+		grpc.WithTransportCredentials(security), grpc.WithUserAgent(userAgent),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return t.Dial(ctx, t.PodIP, uint16(a.Port))
 		}))

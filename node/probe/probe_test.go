@@ -63,7 +63,7 @@ func served(t *testing.T) http.Handler {
 	})
 	mux.Handle("/round", http.RedirectHandler("/round", http.StatusFound))
 	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != "shop.example" || r.Header.Get("X-Key") != "k" || r.UserAgent() != "kube-probe/1.37" {
+		if r.Host != "shop.example" || r.Header.Get("X-Key") != "k" || r.UserAgent() != userAgent {
 			w.WriteHeader(http.StatusBadRequest)
 		}
 	})

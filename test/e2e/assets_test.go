@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 // assets are the programs of `coxswain assets`, and an etcd of them that runs.
@@ -132,14 +134,15 @@ func TestAssets_AnswerAsTheirNamesakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, exec.Command(coxswain, "assets", dir).Run())
+	release := regexp.QuoteMeta(kubeversion.Release)
 	for call, pattern := range map[string]string{
 		"etcd --version":                  `^etcd Version: 3\.\d+\.\d+\nGit SHA: .*\nGo Version: go`,
 		"etcd --help":                     `(?m)^\s*--unsafe-no-fsync\b`,
-		"kube-apiserver --version":        `^Kubernetes v1\.37\.\d+`,
-		"kube-apiserver --version=raw":    `^version\.Info\{Major:"1", Minor:"37",`,
+		"kube-apiserver --version":        `^Kubernetes ` + release,
+		"kube-apiserver --version=raw":    `^version\.Info\{Major:"1", Minor:"` + kubeversion.Minor + `",`,
 		"kube-apiserver --help":           `(?m)^\s*--etcd-servers\b`,
-		"kubectl version --client":        `^Client Version: v1\.37\.\d+`,
-		"kubectl version --client -ojson": `"gitVersion": "v1\.37\.\d+`,
+		"kubectl version --client":        `^Client Version: ` + release,
+		"kubectl version --client -ojson": `"gitVersion": "` + release,
 	} {
 		words := strings.Fields(call)
 		out, err := exec.Command(filepath.Join(dir, words[0]), words[1:]...).CombinedOutput()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 // TestHelm_TakesAChartThroughItsLife has the real Helm 3 install a chart that has one of
@@ -39,7 +41,7 @@ func TestHelm_TakesAChartThroughItsLife(t *testing.T) {
 	require.Equal(t, "shop:1", image())
 	cm, err := c.client.CoreV1().ConfigMaps("shop").Get(t.Context(), "shop", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(cm.Data["version"], "v1.37.2+coxswain"), cm.Data["version"])
+	require.True(t, strings.HasPrefix(cm.Data["version"], kubeversion.Coxswain), cm.Data["version"])
 	jobs, err := c.client.BatchV1().Jobs("shop").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, jobs.Items, "the hook ran and was deleted")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
 const guestbook = "../../examples/guestbook"
@@ -151,7 +153,7 @@ func TestKubectl_FindsItsWay(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"version", []string{"Server Version: v1.37.2+coxswain"}},
+		{"version", []string{"Server Version: " + kubeversion.Coxswain}},
 		{"cluster-info", []string{"Kubernetes control plane", c.config.Host}},
 		{"api-resources", []string{"deployments", "deploy", "apps/v1", "ReplicaSet", "leases"}},
 		{"api-resources --namespaced=false -o name", []string{"nodes", "namespaces"}},
