@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // maxBuffered bounds the bytes of the events that wait and of those that are being written, whatever their number.
@@ -19,7 +21,7 @@ type queue struct {
 	BatchOptions
 	maxBatch int64 // bytes
 	write    func(ctx context.Context, lines []byte, events int) bool
-	limit    *limiter // nil for none
+	limit    *rate.Limiter // nil for none
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -45,7 +47,7 @@ func newQueue(o BatchOptions, maxBatch int64, writers int,
 	ctx, stop := context.WithCancel(context.Background())
 	q := &queue{BatchOptions: o, maxBatch: maxBatch, write: write, stop: stop, wake: make(chan struct{}, 1)}
 	if o.ThrottleEnable {
-		q.limit = newLimiter(o.ThrottleQPS, o.ThrottleBurst)
+		q.limit = rate.NewLimiter(rate.Limit(o.ThrottleQPS), o.ThrottleBurst)
 	}
 	for range writers {
 		q.running.Go(func() { q.run(ctx) })
@@ -98,7 +100,7 @@ func (q *queue) run(ctx context.Context) {
 			return
 		}
 		if q.limit != nil {
-			q.limit.wait(ctx)
+			_ = q.limit.Wait(ctx) // it fails when ctx ends
 		}
 		q.write(ctx, b.lines, b.events)
 		q.mu.Lock()
@@ -174,40 +176,6 @@ func (q *queue) close() {
 	defer late.Stop()
 	q.running.Wait()
 	q.stop()
-}
-
-// limiter lets batches pass at a rate, and so many at once after a rest.
-type limiter struct {
-	every time.Duration
-	burst int
-
-	mu   sync.Mutex
-	next time.Time // when the next one would pass, if each had waited for its turn
-}
-
-func newLimiter(qps float64, burst int) *limiter {
-	return &limiter{every: time.Duration(float64(time.Second) / qps), burst: burst}
-}
-
-// wait waits for the caller's turn, or until ctx ends.
-func (l *limiter) wait(ctx context.Context) {
-	now := time.Now()
-	l.mu.Lock()
-	if earliest := now.Add(-time.Duration(l.burst-1) * l.every); l.next.Before(earliest) {
-		l.next = earliest
-	}
-	pause := l.next.Sub(now)
-	l.next = l.next.Add(l.every)
-	l.mu.Unlock()
-	if pause <= 0 {
-		return
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // items makes lines the elements of a JSON array. Each line begins with typeMeta, which elements of a list have not.
