@@ -22,10 +22,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// maxBody is how many bytes a request may have, as in kube-apiserver.
-const maxBody = 3 << 20
+// maxBody is how many bytes a request may have.
+const maxBody = limits.MaxRequest
 
 // maxHeader is how many bytes the headers of a request may have, its URL included.
 const maxHeader = 64 << 10

@@ -173,6 +173,12 @@ type Server struct {
 	beginDrain context.CancelFunc
 }
 
+// Defaults of Options, which are those of kube-apiserver's flags.
+const (
+	DefaultEventTTL       = time.Hour
+	DefaultRequestTimeout = time.Minute
+)
+
 // New checks the options and writes what every cluster has (the system namespaces), so
 // that a Server that exists is ready to serve.
 func New(ctx context.Context, o Options) (*Server, error) {
@@ -180,10 +186,10 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, errors.New("apiserver: Store and Registry are required")
 	}
 	if o.EventTTL == 0 {
-		o.EventTTL = time.Hour
+		o.EventTTL = DefaultEventTTL
 	}
 	if o.RequestTimeout == 0 {
-		o.RequestTimeout = time.Minute
+		o.RequestTimeout = DefaultRequestTimeout
 	}
 	o.Limits = o.Limits.withDefaults()
 	if o.Clock == nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/retry"
+	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
 	"k8s.io/utils/clock"
 )
 
@@ -34,9 +35,16 @@ type LeaderElection struct {
 	Namespace, Name string
 }
 
+// DefaultLeaderElection returns the defaults of kube-controller-manager.
+func DefaultLeaderElection() LeaderElection {
+	var d configv1alpha1.LeaderElectionConfiguration
+	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&d)
+	return LeaderElection{d.LeaseDuration.Duration, d.RenewDeadline.Duration, d.RetryPeriod.Duration,
+		metav1.NamespaceSystem, "kube-controller-manager"}
+}
+
 func (l LeaderElection) withDefaults() LeaderElection {
-	defaults := LeaderElection{15 * time.Second, 10 * time.Second, 2 * time.Second, "kube-system",
-		"kube-controller-manager"}
+	defaults := DefaultLeaderElection()
 	if l.LeaseDuration == 0 {
 		l.LeaseDuration = defaults.LeaseDuration
 	}
@@ -171,6 +179,6 @@ func release(lock *resourcelock.LeaseLock, o Options) {
 		})
 	})
 	if err != nil {
-		o.Log.Warn("lease not released", "error", err)
+		o.Log.Warn("cannot release the lease", "err", err)
 	}
 }

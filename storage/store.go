@@ -84,8 +84,10 @@ const (
 	defaultLogEvents = 16384
 	defaultLogBytes  = 32 << 20
 
-	defaultHistoryRetention   = time.Hour
-	defaultCompactionInterval = 5 * time.Minute
+	// DefaultHistoryRetention is a trade: an hour for a controller that was away, against the size of etcd.
+	DefaultHistoryRetention = time.Hour
+	// DefaultCompactionInterval is kube-apiserver's --etcd-compaction-interval.
+	DefaultCompactionInterval = 5 * time.Minute
 
 	// openPage is how many documents are read at a time when a store opens.
 	openPage = 1000
@@ -99,10 +101,10 @@ func (o *Options) setDefaults() {
 		o.LogBytes = defaultLogBytes
 	}
 	if o.HistoryRetention <= 0 {
-		o.HistoryRetention = defaultHistoryRetention
+		o.HistoryRetention = DefaultHistoryRetention
 	}
 	if o.CompactionInterval == 0 {
-		o.CompactionInterval = defaultCompactionInterval
+		o.CompactionInterval = DefaultCompactionInterval
 	}
 	o.HistoryRetention = max(o.HistoryRetention, o.CompactionInterval)
 	if o.Clock == nil {
@@ -173,7 +175,7 @@ func (s *Store) readFirst(ctx context.Context) (int64, error) {
 		if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil || time.Now().After(giveUp) {
 			return revision, err
 		}
-		s.options.Log.Warn("etcd is not there yet", "err", err)
+		s.options.Log.Warn("cannot reach etcd yet", "err", err)
 		clear(s.collections) // read at another revision
 		select {
 		case <-time.After(retryMin):

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // ruleType is the type of a value in expressions, with the sizes that the cost estimate needs.
@@ -21,7 +22,7 @@ type ruleType struct {
 }
 
 // maxRequest is the size in bytes of the largest request, as assumed by the estimates (kube-apiserver's limit).
-const maxRequest = 3 << 20
+const maxRequest = limits.MaxRequest
 
 // Sizes of values in JSON, in bytes (k8s.io/apiserver/pkg/cel/limits.go).
 const (

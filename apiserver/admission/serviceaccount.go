@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
 const (
@@ -20,9 +22,6 @@ const (
 	tokenVolumePrefix  = "kube-api-access-"
 	rootCAConfigMap    = "kube-root-ca.crt"
 	mountableSecretsOn = "kubernetes.io/enforce-mountable-secrets"
-	// tokenSeconds is slightly more than an hour: by this number, the server recognizes tokens that it
-	// may extend for clients that do not reread their file.
-	tokenSeconds = 60*60 + 7
 )
 
 // serviceAccount gives pods their service account, and its token.
@@ -116,7 +115,7 @@ func tokenVolume(name string) corev1.Volume {
 		DefaultMode: ptr.To(corev1.ProjectedVolumeSourceDefaultMode),
 		Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token",
-				ExpirationSeconds: ptr.To[int64](tokenSeconds)}},
+				ExpirationSeconds: ptr.To[int64](authn.PodTokenSeconds)}},
 			{ConfigMap: &corev1.ConfigMapProjection{
 				LocalObjectReference: corev1.LocalObjectReference{Name: rootCAConfigMap},
 				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},

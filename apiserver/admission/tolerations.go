@@ -17,14 +17,17 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/quota"
 )
 
+// DefaultTolerationSeconds is how long pods without a toleration of their own stay on a node that is not ready or not
+// reachable, unless Options have another number: kube-apiserver's --default-not-ready-toleration-seconds.
+const DefaultTolerationSeconds = 300
+
 // defaultTolerationSeconds bounds how long pods stay on a node that has failed.
 type defaultTolerationSeconds struct{ notReady, unreachable int64 }
 
 func newDefaultTolerationSeconds(env *Env) (Plugin, error) {
-	const fallback = 300
 	return defaultTolerationSeconds{
-		notReady:    cmp.Or(env.Options.NotReadySeconds, fallback),
-		unreachable: cmp.Or(env.Options.UnreachableSeconds, fallback),
+		notReady:    cmp.Or(env.Options.NotReadySeconds, DefaultTolerationSeconds),
+		unreachable: cmp.Or(env.Options.UnreachableSeconds, DefaultTolerationSeconds),
 	}, nil
 }
 

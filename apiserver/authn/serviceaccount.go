@@ -28,6 +28,9 @@ const (
 const (
 	serviceAccountPrefix = "system:serviceaccount:"
 	serviceAccountsGroup = "system:serviceaccounts"
+	// PodTokenSeconds is the life of the token that every pod's volume requests: slightly more than an hour. A client
+	// may read it only once, and by this number the server recognizes tokens that it signs for longer (KEP-1205).
+	PodTokenSeconds = 60*60 + 7
 	// leeway is how far the clocks of several API servers may differ.
 	leeway = time.Minute
 	// verifiedTokens is how many verified tokens are cached.

@@ -24,9 +24,7 @@ const (
 	defaultTokenSeconds = 60 * 60
 	minTokenSeconds     = 10 * 60
 	maxTokenSeconds     = 1 << 32
-	// podTokenSeconds is the life that the projected volume of every pod asks for: an hour and a little. The client of
-	// such a token may read it only once, so it is signed for longer (KEP-1205).
-	podTokenSeconds      = 60*60 + 7
+	// extendedTokenSeconds is the life of a token that was requested for authn.PodTokenSeconds.
 	extendedTokenSeconds = 365 * 24 * 60 * 60
 )
 
@@ -208,7 +206,7 @@ func (t *Tokens) setLifetime(req *authenticationv1.TokenRequest, token *authn.To
 	forUs := !slices.ContainsFunc(req.Spec.Audiences, func(a string) bool {
 		return !slices.Contains(t.Issuer.Audiences, a)
 	})
-	if token.Pod != nil && seconds == podTokenSeconds && forUs && !t.Issuer.KeepExpiration {
+	if token.Pod != nil && seconds == authn.PodTokenSeconds && forUs && !t.Issuer.KeepExpiration {
 		token.WarnAfter, token.Lifetime = token.Lifetime, extendedTokenSeconds*time.Second
 	}
 	return warnings

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
 // authorizationFlags select the authorizers.
@@ -38,9 +39,6 @@ func (f *authorizationFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.forbidden, "authorization-webhook-cache-unauthorized-ttl", authz.DefaultUnauthorizedTTL,
 		"how long its other answers are cached")
 }
-
-// webhookTimeout is how long the server of --authorization-webhook-config-file may take for an answer.
-const webhookTimeout = 30 * time.Second
 
 // options are the authorizers of the file or of the flags.
 func (f *authorizationFlags) options() (o authz.Options, err error) {
@@ -70,7 +68,7 @@ func (f *authorizationFlags) options() (o authz.Options, err error) {
 	}
 	o.Configuration = authz.Modes(f.modes, &authz.WebhookConfiguration{
 		AuthorizedTTL: metav1.Duration{Duration: f.allowed}, UnauthorizedTTL: metav1.Duration{Duration: f.forbidden},
-		Timeout: metav1.Duration{Duration: webhookTimeout}, SubjectAccessReviewVersion: f.webhookVersion,
+		Timeout: metav1.Duration{Duration: webhook.Timeout}, SubjectAccessReviewVersion: f.webhookVersion,
 		FailurePolicy:  authz.FailureNoOpinion,
 		ConnectionInfo: authz.WebhookConnectionInfo{KubeConfigFile: &f.webhookConfig},
 	})

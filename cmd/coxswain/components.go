@@ -52,12 +52,13 @@ type leaderFlags struct {
 }
 
 func (f *leaderFlags) add(fs *pflag.FlagSet) {
+	d := controllers.DefaultLeaderElection()
 	fs.BoolVar(&f.elect, "leader-elect", true, "act only while holding the leader's Lease, so that several may run")
-	fs.DurationVar(&f.leaseDuration, "leader-elect-lease-duration", 15*time.Second,
+	fs.DurationVar(&f.leaseDuration, "leader-elect-lease-duration", d.LeaseDuration,
 		"how long the others wait for a leader that does not renew its Lease")
-	fs.DurationVar(&f.renewDeadline, "leader-elect-renew-deadline", 10*time.Second,
+	fs.DurationVar(&f.renewDeadline, "leader-elect-renew-deadline", d.RenewDeadline,
 		"how long a leader tries to renew before it gives up")
-	fs.DurationVar(&f.retryPeriod, "leader-elect-retry-period", 2*time.Second,
+	fs.DurationVar(&f.retryPeriod, "leader-elect-retry-period", d.RetryPeriod,
 		"how often to try to become or stay the leader")
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -74,18 +73,20 @@ func parsePrefixes(list []string) ([]netip.Prefix, error) {
 
 // addSettings adds the flags of single controllers, with kube-controller-manager's names and defaults.
 func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
+	d := controllers.Settings{}.WithDefaults()
 	n := &f.settings.Node
-	fs.DurationVar(&n.MonitorPeriod, "node-monitor-period", 5*time.Second, "how often every Node is checked")
-	fs.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", 50*time.Second,
+	fs.DurationVar(&n.MonitorPeriod, "node-monitor-period", d.Node.MonitorPeriod, "how often every Node is checked")
+	fs.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", d.Node.MonitorGracePeriod,
 		"how long a Node may be silent before its conditions become Unknown")
-	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", time.Minute,
+	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", d.Node.StartupGracePeriod,
 		"how long a new Node may take to post its status")
-	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", 0.1,
+	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", d.Node.EvictionRate,
 		"how many Nodes of a zone have their pods evicted in a second")
-	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01,
+	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", d.Node.SecondaryEvictionRate,
 		"the same in a large zone of which many Nodes are not ready; in a small one it is 0")
-	fs.IntVar(&n.LargeClusterSizeThreshold, "large-cluster-size-threshold", 50, "a zone of more Nodes is large")
-	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55,
+	fs.IntVar(&n.LargeClusterSizeThreshold, "large-cluster-size-threshold", d.Node.LargeClusterSizeThreshold,
+		"a zone of more Nodes is large")
+	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", d.Node.UnhealthyZoneThreshold,
 		"share of Nodes not ready from which a zone counts as disrupted")
 	fs.StringVar(&f.cloud, "cloud-provider", "",
 		`"external" leaves the initialisation of Nodes to a cloud's own controllers`)
@@ -95,40 +96,44 @@ func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
 		"from where pods get their addresses: a CIDR, or one of each family")
 	fs.IntVar(&i.MaskSize, "node-cidr-mask-size", 0,
 		"mask size of a Node's subnet in a cluster of one family (default 24 for IPv4, 64 for IPv6)")
-	fs.IntVar(&i.MaskSizeIPv4, "node-cidr-mask-size-ipv4", 24, "mask size of a Node's IPv4 subnet")
-	fs.IntVar(&i.MaskSizeIPv6, "node-cidr-mask-size-ipv6", 64, "mask size of a Node's IPv6 subnet")
+	fs.IntVar(&i.MaskSizeIPv4, "node-cidr-mask-size-ipv4", d.NodeIPAM.MaskSizeIPv4, "mask size of a Node's IPv4 subnet")
+	fs.IntVar(&i.MaskSizeIPv6, "node-cidr-mask-size-ipv6", d.NodeIPAM.MaskSizeIPv6, "mask size of a Node's IPv6 subnet")
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", nil,
 		"from where Services get their addresses: no Node is given a subnet of it")
 	f.addPool(fs)
 	a := &f.settings.Autoscaler
-	fs.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", 15*time.Second,
+	fs.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", d.Autoscaler.SyncPeriod,
 		"how often each autoscaler is synced")
-	fs.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", 5*time.Minute,
+	fs.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
+		d.Autoscaler.DownscaleStabilization,
 		"how far back recommendations are considered, of which the largest counts, before scaling down")
-	fs.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", 0.1,
+	fs.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", d.Autoscaler.Tolerance,
 		"by which share a metric may miss its target without scaling")
-	fs.DurationVar(&a.CPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", 5*time.Minute,
+	fs.DurationVar(&a.CPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period",
+		d.Autoscaler.CPUInitializationPeriod,
 		"how long after its start a pod's CPU counts only when it has been ready for a while")
-	fs.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", 30*time.Second,
+	fs.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
+		d.Autoscaler.InitialReadinessDelay,
 		"a pod that became unready within this time of its start has never been ready")
 	e := &f.settings.Endpoints
-	fs.IntVar(&e.MaxPerSlice, "max-endpoints-per-slice", 100, "how many endpoints an EndpointSlice holds, 1 to 1000")
+	fs.IntVar(&e.MaxPerSlice, "max-endpoints-per-slice", d.Endpoints.MaxPerSlice,
+		"how many endpoints an EndpointSlice holds, 1 to 1000")
 	fs.DurationVar(&e.SliceBatchPeriod, "endpointslice-updates-batch-period", 0,
 		"how long changes of pods are batched before EndpointSlices are written")
 	fs.DurationVar(&e.BatchPeriod, "endpoint-updates-batch-period", 0, "the same for Endpoints")
-	fs.IntVar(&e.MirroredMaxPerSubset, "mirroring-max-endpoints-per-subset", 1000,
+	fs.IntVar(&e.MirroredMaxPerSubset, "mirroring-max-endpoints-per-subset", d.Endpoints.MirroredMaxPerSubset,
 		"how many addresses of each subset of an Endpoints object are mirrored, 1 to 1000")
 	fs.DurationVar(&e.MirroredBatchPeriod, "mirroring-endpointslice-updates-batch-period", 0,
 		"how long changes of Endpoints are batched before they are mirrored")
-	f.settings.TerminatedPodThreshold = fs.Int("terminated-pod-gc-threshold", 12500,
+	f.settings.TerminatedPodThreshold = fs.Int("terminated-pod-gc-threshold", *d.TerminatedPodThreshold,
 		"how many terminated pods may stay; 0 or less for all")
 	fs.DurationVar(&f.settings.LegacyTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period",
-		365*24*time.Hour, "how long an auto-generated token in a Secret may be idle before it is invalid, "+
+		d.LegacyTokenCleanUpPeriod, "how long an auto-generated token in a Secret may be idle before it is invalid, "+
 			"and then before it is deleted")
 	v := &f.settings.Storage
-	v.NodeLocalClass = fs.String("node-local-storage-class", "local",
+	v.NodeLocalClass = fs.String("node-local-storage-class", *d.Storage.NodeLocalClass,
 		`StorageClass of folders on nodes, created at the start, the default unless there is another; "" for none`)
-	fs.StringVar(&v.NodeLocalRoot, "node-local-root", "/var/lib/coxswain/volumes",
+	fs.StringVar(&v.NodeLocalRoot, "node-local-root", d.Storage.NodeLocalRoot,
 		"where on a node the folders of that class are")
 }
 

@@ -131,19 +131,14 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server := &http.Server{
-		Handler: guard.Protect(client, f.open, f.routes(metrics, more)), TLSConfig: tc,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
-		MaxHeaderBytes:               64 << 10,
-		BaseContext:                  func(net.Listener) context.Context { return ctx },
-		DisableGeneralOptionsHandler: true, // it answers without authentication
-		ErrorLog:                     slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
-	}
+	server := newEndpoint(ctx, guard.Protect(client, f.open, f.routes(metrics, more)))
+	server.TLSConfig = tc
+	server.DisableGeneralOptionsHandler = true // it answers without authentication
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := server.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			slog.Warn("serving metrics", "error", err)
+			slog.Warn("failed to serve metrics", "err", err)
 		}
 	}()
 	return func() { cancel(); _ = server.Close(); <-ended }, nil
@@ -174,4 +169,14 @@ func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http
 		mux.Handle(path, h)
 	}
 	return mux
+}
+
+// newEndpoint returns a server for the endpoint of a component. The limits keep slow clients from holding connections.
+func newEndpoint(ctx context.Context, handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	}
 }

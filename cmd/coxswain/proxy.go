@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -182,17 +181,12 @@ func serveHTTP(flag, address string, handler http.Handler) (stop func(), err err
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
-		IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
-	}
+	server := newEndpoint(ctx, handler)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			slog.Warn("serving", "flag", flag, "error", err)
+			slog.Warn("failed to serve", "flag", flag, "err", err)
 		}
 	}()
 	return func() { cancel(); _ = server.Close(); <-ended }, nil

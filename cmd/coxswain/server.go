@@ -91,8 +91,9 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.tls.add(fs)
 	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/ to authorized users")
-	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
-	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request other than a watch may take")
+	fs.DurationVar(&f.eventTTL, "event-ttl", apiserver.DefaultEventTTL, "how long Events are kept")
+	fs.DurationVar(&f.requestTimeout, "request-timeout", apiserver.DefaultRequestTimeout,
+		"how long a request other than a watch may take")
 	f.shutdown.add(fs)
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"},
 		"CIDRs of the cluster IPs of Services: one, or one of each IP family")
@@ -108,9 +109,11 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 		pluginNames(true))
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "",
 		"AdmissionConfiguration of the plugins that take one")
-	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300,
+	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds",
+		admission.DefaultTolerationSeconds,
 		"how long pods without a toleration of their own stay on a node that is not ready")
-	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300,
+	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds",
+		admission.DefaultTolerationSeconds,
 		"how long pods without a toleration of their own stay on a node that is not reachable")
 	f.authn.add(fs)
 	f.authorization.add(fs)
@@ -118,9 +121,9 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	f.audit.AddFlags(fs)
 	f.addEtcd(fs)
 	f.encryption.add(fs)
-	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour,
+	fs.DurationVar(&f.historyRetention, "history-retention", storage.DefaultHistoryRetention,
 		"how far back watches and lists can read the past; --etcd-compaction-interval at least")
-	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute,
+	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", storage.DefaultCompactionInterval,
 		"how often etcd's history before --history-retention is compacted, and how long a continue token is valid; "+
 			"with 0, history is never compacted and tokens never expire")
 	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0,
@@ -216,7 +219,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	}
 	defer func() {
 		if err := backend.Close(); err != nil {
-			slog.Warn("closing etcd", "error", err)
+			slog.Warn("failed to close etcd", "err", err)
 		}
 	}()
 	store, err := storage.Open(ctx, backend, f.storeOptions())
@@ -230,7 +233,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	if len(f.etcd.Servers) == 0 && f.dataDir != "" && f.time.manual == nil {
 		stop, err := serveSnapshots(ctx, f.dataDir, store)
 		if err != nil {
-			slog.Warn("no snapshots can be taken while the server runs", "error", err)
+			slog.Warn("cannot take snapshots while the server runs", "err", err)
 		} else {
 			defer stop()
 		}
@@ -284,7 +287,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	}
 	defer func() {
 		if err := auditor.Close(); err != nil {
-			slog.Error("closing the audit log", "error", err)
+			slog.Error("failed to close the audit log", "err", err)
 		}
 	}()
 	server, err := apiserver.New(ctx, apiserver.Options{

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -41,7 +40,8 @@ func (f *signingFlags) add(fs *pflag.FlagSet) {
 		fs.StringVar(&signer.pair.KeyFile, "cluster-signing-"+signer.name+"key-file", "", "key of --cluster-signing-"+
 			signer.name+"cert-file")
 	}
-	fs.DurationVar(&f.signing.Duration, "cluster-signing-duration", 365*24*time.Hour,
+	fs.DurationVar(&f.signing.Duration, "cluster-signing-duration",
+		controllers.Settings{}.WithDefaults().Signing.Duration,
 		"how long signed certificates are valid, unless the request asks for less")
 }
 

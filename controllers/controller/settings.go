@@ -116,7 +116,9 @@ type NodeSettings struct {
 	ExternalCloud bool
 }
 
-// WithDefaults fills in what is zero.
+// WithDefaults returns the settings with defaults in place of zeros: those of kube-controller-manager's flags
+// (cmd/kube-controller-manager/app/options), and the project's own for storage. The flags of cmd/coxswain have
+// them, too.
 func (s Settings) WithDefaults() Settings {
 	n := &s.Node
 	orDefault(&n.MonitorPeriod, 5*time.Second)

@@ -9,9 +9,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxDocument limits the size of a YAML document with its aliases expanded, in bytes. It is the limit of a
-// request's body.
-const MaxDocument = 3 << 20
+// MaxRequest limits the size of a request's body, in bytes, as in kube-apiserver. It is also the limit of a YAML
+// document with its aliases expanded, and of the document that a JSON patch makes by copying.
+const MaxRequest = 3 << 20
 
 // Limits of documents with aliases.
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // ExpandYAML returns the first document of a YAML text without aliases and anchors: each alias is replaced
-// by a copy of its target. It is an error if the document would exceed MaxDocument, which is found out
+// by a copy of its target. It is an error if the document would exceed MaxRequest, which is found out
 // without expanding it. A text without aliases, including JSON, is returned unchanged and unchecked.
 //
 // The expanded document is on one line, so the line numbers in errors about it are meaningless.
@@ -112,7 +112,7 @@ type extent struct{ size, depth int }
 type measure map[*yaml.Node]extent
 
 var (
-	errTooLarge = fmt.Errorf("the document exceeds the limit of %d bytes when its aliases are expanded", MaxDocument)
+	errTooLarge = fmt.Errorf("the document exceeds the limit of %d bytes when its aliases are expanded", MaxRequest)
 	errTooDeep  = fmt.Errorf("the document is nested more than %d levels deep when its aliases are expanded",
 		maxNesting)
 )
@@ -139,7 +139,7 @@ func (m measure) of(n *yaml.Node) (extent, error) {
 		}
 		is.size += min(below.size, math.MaxInt-is.size)
 		is.depth = max(is.depth, below.depth+1)
-		if is.size > MaxDocument {
+		if is.size > MaxRequest {
 			return extent{}, errTooLarge
 		}
 		if is.depth > maxNesting {

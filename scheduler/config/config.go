@@ -8,10 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/json"
@@ -91,14 +90,6 @@ func complete(c *Config) {
 	def(&c.PodInitialBackoffSeconds, 1)
 	def(&c.PodMaxBackoffSeconds, 10)
 	l := &c.LeaderElection
-	def(&l.LeaderElect, true)
-	for at, value := range map[*metav1.Duration]time.Duration{
-		&l.LeaseDuration: 15 * time.Second, &l.RenewDeadline: 10 * time.Second, &l.RetryPeriod: 2 * time.Second,
-	} {
-		if at.Duration == 0 {
-			at.Duration = value
-		}
-	}
 	for at, value := range map[*string]string{
 		&l.ResourceLock: "leases", &l.ResourceName: configv1.SchedulerDefaultLockObjectName,
 		&l.ResourceNamespace: configv1.SchedulerDefaultLockObjectNamespace,
@@ -107,6 +98,7 @@ func complete(c *Config) {
 			*at = value
 		}
 	}
+	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(l)
 	if len(c.Profiles) == 0 {
 		c.Profiles = []Profile{{}}
 	}
