@@ -200,7 +200,7 @@ func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error)
 			nominated = u.post.NominatedNodeName
 		}
 	} else {
-		s.options.Log.Error("scheduling failed, will retry", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		s.options.Log.Error("failed to schedule, will retry", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		s.nominator.forget(pod.UID)
 	}
 	s.metrics.attempt(p.name, result, s.options.Clock.Since(a.began))

@@ -107,7 +107,7 @@ func (c *compactor) learn(note *Note, now time.Time) {
 	var noted []milestone
 	if note.Revision > 0 {
 		if err := json.Unmarshal(note.Value, &noted); err != nil {
-			c.log.Warn("the note of milestones is unreadable and begun anew", "err", err)
+			c.log.Warn("cannot read the note of milestones, begin another", "err", err)
 		}
 	}
 	all := append(noted, c.known...)

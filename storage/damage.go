@@ -91,7 +91,7 @@ func (c *Collection) logDamage(ch change) {
 		level = slog.LevelDebug
 	}
 	c.mu.RUnlock()
-	c.store.options.Log.Log(c.store.ctx, level, "a document in etcd cannot be read", "key", ch.key.String(),
+	c.store.options.Log.Log(c.store.ctx, level, "cannot read a document in etcd", "key", ch.key.String(),
 		"revision", ch.revision, "err", ch.damage)
 }
 
@@ -200,7 +200,7 @@ func (s *Store) mendOne(ctx context.Context, key Key) bool {
 	}
 	_, err = s.Commit(ctx, Write{Op: Update, Key: key, Value: kv.Value, Expect: kv.Revision, KeepTTL: true})
 	if err != nil && !errors.As(err, new(*Refusal)) { // refused: another server was quicker
-		s.options.Log.Warn("an object can be read again and was not rewritten", "key", key.String(), "err", err)
+		s.options.Log.Warn("cannot rewrite an object that can be read again", "key", key.String(), "err", err)
 	}
 	return err == nil
 }

@@ -101,7 +101,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 		b.disk.database, b.disk.reserve = "", "" // data that may be lost needs no reserve
 	}
 	if err := b.disk.full(); err != nil {
-		o.Log.Warn("no document can be written", "error", err)
+		o.Log.Warn("cannot write documents", "err", err)
 	}
 	b.closer = sync.OnceValue(func() error {
 		// Without a connection, Close reports nothing but the end of the client's context.

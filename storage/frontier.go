@@ -125,7 +125,7 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 		case <-nudge.C:
 			nudge.Reset(nudgeEvery)
 			if err := s.backend.RequestProgress(s.ctx); err != nil {
-				s.options.Log.Debug("could not request progress of etcd", "err", err)
+				s.options.Log.Debug("cannot request progress of etcd", "err", err)
 			}
 			continue
 		case <-ctx.Done():

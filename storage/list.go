@@ -370,7 +370,7 @@ func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 	key.Collection = c.name
 	o, err := sc.object(key, kv.Revision, kv.Value)
 	if err != nil {
-		c.store.options.Log.Error("left out of a list: corrupt document in etcd", "err", err)
+		c.store.options.Log.Error("cannot decode a document in etcd: it is left out of a list", "err", err)
 		return nil
 	}
 	return o

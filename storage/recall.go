@@ -146,7 +146,7 @@ func (s *Store) nextBatch(ctx context.Context, batches <-chan WatchBatch) (Watch
 		case <-nudge.C:
 			nudge.Reset(nudgeEvery)
 			if err := s.backend.RequestProgress(ctx); err != nil {
-				s.options.Log.Debug("could not request progress of etcd", "err", err)
+				s.options.Log.Debug("cannot request progress of etcd", "err", err)
 			}
 		case <-ctx.Done():
 			return WatchBatch{}, fmt.Errorf("%w: the watch over history: %w", ErrUnavailable, ctx.Err())

@@ -56,7 +56,7 @@ func (s *Store) try(what string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(s.ctx, upkeepTimeout)
 	defer cancel()
 	if err := do(ctx); err != nil && s.ctx.Err() == nil {
-		s.options.Log.Warn("could not "+what, "err", err)
+		s.options.Log.Warn("cannot "+what, "err", err)
 	}
 }
 

@@ -163,7 +163,7 @@ func (x *external) empty(ctx context.Context) error {
 	for {
 		left, err := x.sweep(ctx, namespaced)
 		if err != nil {
-			return fmt.Errorf("emptying the server that %s names: %w", ExternalVariable, err)
+			return fmt.Errorf("empty the server that %s names: %w", ExternalVariable, err)
 		}
 		if left == 0 {
 			break

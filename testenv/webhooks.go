@@ -162,7 +162,7 @@ func (e *Environment) installWebhooks() error {
 			_, err := client.Resource(webhookResources[c.GetKind()]).Apply(e.ctx, c.GetName(), c,
 				metav1.ApplyOptions{FieldManager: "testenv", Force: true})
 			if err != nil {
-				return fmt.Errorf("installing the %s %s: %w", c.GetKind(), c.GetName(), err)
+				return fmt.Errorf("install %s %s: %w", c.GetKind(), c.GetName(), err)
 			}
 		}
 	}

@@ -80,7 +80,7 @@ func countedNodes(nodes int) string {
 // show prints the banner, and tells systemd that the unit has started. state describes the Nodes.
 func (b banner) show(w io.Writer, state string) {
 	if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
-		slog.Warn("systemd was not told that the server is ready", "error", err)
+		slog.Warn("cannot tell systemd that the server is ready", "err", err)
 	}
 	dir, err := filepath.Abs(b.dir)
 	if err != nil {

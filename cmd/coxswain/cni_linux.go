@@ -111,7 +111,7 @@ func (f *cniFlags) admit(ctx context.Context, host *cni.Host, subnets []netip.Pr
 		if !errors.Is(err, cni.ErrInUse) {
 			return err == nil, err
 		}
-		slog.Error("no container is connected until those of the node's earlier subnets have ended", "node", f.node,
+		slog.Error("cannot connect containers until those of the node's earlier subnets have ended", "node", f.node,
 			"err", err)
 		select {
 		case <-ctx.Done():

@@ -91,7 +91,7 @@ func (k *kubeconfig) current() *clientcmdapi.Config {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.load(); err != nil {
-		slog.Warn("the kubeconfig cannot be read again", "error", err)
+		slog.Warn("cannot read the kubeconfig again", "err", err)
 	}
 	return k.content.Load()
 }
@@ -167,7 +167,7 @@ func (r *renewing) renew(content *clientcmdapi.Config) *connections {
 			DisableCompression: config.DisableCompression})
 	}
 	if err != nil {
-		slog.Warn("the credentials of the changed kubeconfig cannot be used", "user", r.user, "error", err)
+		slog.Warn("cannot use the credentials of the changed kubeconfig", "user", r.user, "err", err)
 		transport = old.RoundTripper
 	}
 	r.by.Store(&connections{content, transport})

@@ -169,7 +169,7 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 	part := func(name string, run func() error) {
 		running.Go(func() {
 			if err := run(); err != nil && ctx.Err() == nil {
-				slog.Error("a part of the network has ended", "part", name, "err", err)
+				slog.Error("failed to run a part of the network", "part", name, "err", err)
 			}
 		})
 	}

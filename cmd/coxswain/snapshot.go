@@ -215,7 +215,7 @@ func serveSnapshots(ctx context.Context, dataDir string, store *storage.Store) (
 				hangUp := context.AfterFunc(ctx, func() { _ = conn.Close() })
 				defer hangUp()
 				if err := store.Snapshot(ctx, patient{conn, snapshotPatience}); err != nil {
-					slog.Warn("snapshot", "error", err)
+					slog.Warn("failed to send a snapshot", "err", err)
 				}
 			})
 		}

@@ -117,7 +117,7 @@ func sign(content, id, key string) (string, error) {
 		KeyID     string `json:"kid"`
 	}{"HS256", id})
 	if err != nil {
-		return "", fmt.Errorf("signing for token %s: %w", id, err)
+		return "", fmt.Errorf("sign for token %s: %w", id, err)
 	}
 	encode := base64.RawURLEncoding.EncodeToString
 	mac := hmac.New(sha256.New, []byte(key))

@@ -270,10 +270,10 @@ func (c *Controller) work(ctx context.Context, key string) {
 	case errors.Is(err, ErrRequeue):
 	case apierrors.IsConflict(err):
 		// Our cache was behind: the next reconciliation will see the newer object.
-		c.Log.Debug("conflict", "key", key, "error", err)
+		c.Log.Debug("cannot reconcile yet: the cache was behind", "key", key, "err", err)
 	default:
 		retries := c.queue.Retries(key)
-		c.Log.Log(ctx, levelOf(retries), "reconcile failed", "key", key, "retries", retries, "error", err)
+		c.Log.Log(ctx, levelOf(retries), "failed to reconcile", "key", key, "retries", retries, "err", err)
 	}
 	c.queue.Retry(key)
 }

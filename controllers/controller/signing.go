@@ -83,10 +83,10 @@ func (p KeyPair) Load() (cert, key []byte, err error) {
 		return p.Cert, p.Key, nil
 	}
 	if cert, err = os.ReadFile(p.CertFile); err != nil {
-		return nil, nil, fmt.Errorf("reading a certificate: %w", err)
+		return nil, nil, fmt.Errorf("read certificate: %w", err)
 	}
 	if key, err = os.ReadFile(p.KeyFile); err != nil {
-		return nil, nil, fmt.Errorf("reading a private key: %w", err)
+		return nil, nil, fmt.Errorf("read private key: %w", err)
 	}
 	return cert, key, nil
 }

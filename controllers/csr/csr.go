@@ -23,7 +23,7 @@ func Parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateReques
 	}
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("unable to parse the certificate request: %w", err)
+		return nil, fmt.Errorf("parse the certificate request: %w", err)
 	}
 	return request, nil
 }

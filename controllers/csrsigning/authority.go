@@ -84,7 +84,7 @@ func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca, request.PublicKey, key)
 	if err != nil {
-		return nil, fmt.Errorf("signing a certificate: %w", err)
+		return nil, fmt.Errorf("sign certificate: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }

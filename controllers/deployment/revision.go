@@ -291,7 +291,7 @@ func (r *rollout) tellCreateFailed(ctx context.Context, name string, failure err
 	if r.hasDeadline() {
 		// The failure is the error to return; the status is written again with the next try.
 		if err := r.setProgressing(ctx, corev1.ConditionFalse, failedCreate, message); err != nil {
-			r.Log.Debug("status not written", "key", controller.KeyOf(r.d), "error", err)
+			r.Log.Debug("cannot write the status", "key", controller.KeyOf(r.d), "err", err)
 		}
 	}
 	return failure

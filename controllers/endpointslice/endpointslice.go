@@ -162,7 +162,7 @@ func (e *endpointSlices) wanted(svc *corev1.Service, pods []*corev1.Pod) (slicep
 		}
 		node, err := e.nodes.Get(pod.Spec.NodeName)
 		if err != nil && !svc.Spec.PublishNotReadyAddresses {
-			errs = append(errs, fmt.Errorf("skipping pod %s: node %q: %w", controller.KeyOf(pod),
+			errs = append(errs, fmt.Errorf("place pod %s on node %q: %w", controller.KeyOf(pod),
 				pod.Spec.NodeName, err))
 			continue
 		}

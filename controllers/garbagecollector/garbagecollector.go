@@ -258,7 +258,7 @@ func (g *collector) orphanDependents(ctx context.Context, n *node) error {
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("orphaning dependents of %s: %w", n, err)
+		return fmt.Errorf("orphan dependents of %s: %w", n, err)
 	}
 	return g.removeFinalizer(ctx, n, metav1.FinalizerOrphanDependents)
 }
@@ -289,7 +289,7 @@ func (g *collector) tellUnknown(n *node, kind unknownKind) {
 	key := maphash.Comparable(g.seed, kind) // a kind may be as long as its author likes
 	if _, told := g.unknown.Get(key); !told {
 		g.unknown.Add(key, nil)
-		g.Log.Warn("the kind of an owner is not known", "object", n, "error", kind)
+		g.Log.Warn("the kind of an owner is not known", "object", n, "kind", kind)
 	}
 }
 

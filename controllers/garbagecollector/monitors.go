@@ -158,7 +158,7 @@ func (m *monitors) follow(ctx context.Context) bool {
 	defer m.followed.Store(m.asked.Load())
 	found, failed, err := m.discover(ctx)
 	if err != nil {
-		m.log.Warn("discovery failed", "error", err)
+		m.log.Warn("failed to discover resources", "err", err)
 		return false
 	}
 	for gvr, monitor := range m.running {

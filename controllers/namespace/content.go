@@ -107,19 +107,19 @@ func (n *namespaces) deleteAll(ctx context.Context, namespace string, res resour
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("listing %s: %w", res.Resource, err)
+		return fmt.Errorf("list %s: %w", res.Resource, err)
 	}
 	fresh := slices.ContainsFunc(list.Items, func(o metav1.PartialObjectMetadata) bool {
 		return o.DeletionTimestamp == nil
 	})
 	if fresh {
 		if err := deleteListed(ctx, client, res, list.Items); err != nil {
-			return fmt.Errorf("deleting %s: %w", res.Resource, err)
+			return fmt.Errorf("delete %s: %w", res.Resource, err)
 		}
 		if list, err = client.List(ctx, metav1.ListOptions{}); gone(err) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("listing %s: %w", res.Resource, err)
+			return fmt.Errorf("list %s: %w", res.Resource, err)
 		}
 	}
 	rest.add(res.GroupVersionResource, list.Items)

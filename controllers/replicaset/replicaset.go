@@ -146,7 +146,7 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {
 		// Another write must mend it; trying again would not.
-		r.Log.Warn("selector is invalid", "key", key, "error", err)
+		r.Log.Warn("cannot use an invalid selector", "key", key, "err", err)
 		return nil
 	}
 	// Asked before the cache is read: what arrives in between is then counted, not missed.

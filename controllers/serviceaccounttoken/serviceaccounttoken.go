@@ -54,7 +54,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	secrets := factory.Core().V1().Secrets()
 	t.secrets, t.byOwner = secrets.Lister(), secrets.Informer().GetIndexer()
 	if err := t.byOwner.AddIndexers(cache.Indexers{ofAccount: accountOf}); err != nil {
-		return nil, fmt.Errorf("indexing secrets: %w", err)
+		return nil, fmt.Errorf("index secrets: %w", err)
 	}
 	controller.Watch(t.Controller, secrets.Informer(), controller.Handler[*corev1.Secret]{
 		Add:    func(s *corev1.Secret) { t.EnqueueObject(s) },

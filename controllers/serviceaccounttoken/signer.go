@@ -65,7 +65,7 @@ func (s *signer) sign(account *corev1.ServiceAccount, secret *corev1.Secret) (st
 		Namespace: account.Namespace, Secret: secret.Name, Account: account.Name, AccountUID: string(account.UID),
 	}).Serialize()
 	if err != nil {
-		return "", fmt.Errorf("signing a token: %w", err)
+		return "", fmt.Errorf("sign token: %w", err)
 	}
 	return token, nil
 }

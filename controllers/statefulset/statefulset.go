@@ -147,7 +147,7 @@ func (c *statefulSets) reconcile(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(cached.Spec.Selector)
 	if err != nil {
-		c.Log.Warn("selector is invalid", "key", key, "error", err)
+		c.Log.Warn("cannot use an invalid selector", "key", key, "err", err)
 		return nil
 	}
 	s := &sync{statefulSets: c, key: key, set: cached.DeepCopy(), now: c.clock.Now()}

@@ -135,7 +135,7 @@ func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) 
 			_, err = m.env.Metadata.Resource(of).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch,
 				metav1.PatchOptions{FieldManager: name})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return fmt.Errorf("migrating %s %s/%s: %w", of.Resource, o.Namespace, o.Name, err)
+				return fmt.Errorf("migrate %s %s/%s: %w", of.Resource, o.Namespace, o.Name, err)
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {

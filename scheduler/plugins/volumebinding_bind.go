@@ -81,7 +81,7 @@ func (p *VolumeBinding) PreBind(ctx context.Context, state *framework.CycleState
 		return framework.AsError(p.Name(), err)
 	}
 	if err := p.awaitBound(ctx, plan, node); err != nil {
-		return framework.AsError(p.Name(), fmt.Errorf("binding volumes: %w", err))
+		return framework.AsError(p.Name(), fmt.Errorf("bind volumes: %w", err))
 	}
 	p.Unreserve(state, pod, node) // from here on the API server shows it
 	return nil

@@ -87,7 +87,7 @@ func New(ctx context.Context, below storage.Backend, o Options) (*Backend, error
 	b.hash = hash
 	b.metrics.applied(hash)
 	for _, err := range askAll(ctx, t) {
-		o.Log.Error("a KMS plugin is not healthy", "error", err)
+		o.Log.Error("cannot use a KMS plugin", "err", err)
 	}
 	return b, nil
 }
@@ -128,7 +128,7 @@ func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 		defer release(buffer)
 		var err error
 		if *buffer, err = c.seal((*buffer)[:0], w.Value, b.place(w.Key.String())); err != nil {
-			return nil, fmt.Errorf("encrypting %s: %w", w.Key, err)
+			return nil, fmt.Errorf("encrypt %s: %w", w.Key, err)
 		}
 		below[i].Value = *buffer
 	}

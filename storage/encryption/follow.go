@@ -33,12 +33,12 @@ func (b *Backend) content() (text []byte, hash string, err error) {
 	info, err := os.Stat(b.options.File)
 	switch {
 	case err != nil:
-		return nil, "", fmt.Errorf("reading the encryption configuration: %w", err)
+		return nil, "", fmt.Errorf("read the encryption configuration: %w", err)
 	case info.Size() > maxFile:
 		return nil, "", fmt.Errorf("%s is larger than %d bytes", b.options.File, maxFile)
 	}
 	if text, err = os.ReadFile(b.options.File); err != nil {
-		return nil, "", fmt.Errorf("reading the encryption configuration: %w", err)
+		return nil, "", fmt.Errorf("read the encryption configuration: %w", err)
 	}
 	hash = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 	if hash != b.hash && hash != b.refused.hash && info.Mode().Perm()&0o077 != 0 {
@@ -150,8 +150,8 @@ func (b *Backend) reload(ctx context.Context) bool {
 // refuse notes why a file is not put in force.
 func (b *Backend) refuse(r refusal) bool {
 	if b.refused.text != r.text || b.refused.hash != r.hash {
-		b.options.Log.Error("the encryption configuration has changed and cannot be used; what was in force stays",
-			"file", b.options.File, "error", r.text)
+		b.options.Log.Error("cannot use the changed encryption configuration, keep the one in force",
+			"file", b.options.File, "err", r.text)
 	}
 	if r.hash != b.refused.hash || r.hash != "" {
 		b.metrics.reload("", false)

@@ -139,7 +139,7 @@ func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Ha
 		if user == nil {
 			endHTTP2(w, r)
 			if err != nil {
-				slog.Warn("a token cannot be reviewed", "error", err)
+				slog.Warn("cannot review a token", "err", err)
 			}
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
@@ -150,7 +150,7 @@ func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Ha
 		})
 		switch {
 		case err != nil:
-			slog.Warn("access cannot be reviewed", "user", user.Username, "path", r.URL.Path, "error", err)
+			slog.Warn("cannot review access", "user", user.Username, "path", r.URL.Path, "err", err)
 			http.Error(w, "Internal Server Error: access cannot be reviewed", http.StatusInternalServerError)
 		case !allowed:
 			http.Error(w, fmt.Sprintf("Forbidden: User %q cannot %s path %q", user.Username, verb, r.URL.Path),

@@ -36,7 +36,8 @@ func (a as) AnnotatedEventf(about runtime.Object, annotations map[string]string,
 func (a as) record(about runtime.Object, annotations map[string]string, kind, reason, message string) {
 	ref, err := reference.GetReference(scheme.Scheme, about)
 	if err != nil {
-		a.recorder.log.Warn("an event is about no object", "reason", reason, "message", message, "err", err)
+		a.recorder.log.Warn("cannot record an event without an object", "reason", reason, "message", message,
+			"err", err)
 		return
 	}
 	a.recorder.Record(Event{About: *ref, Component: a.component, Type: kind, Reason: reason, Message: message,

@@ -35,12 +35,12 @@ func InstallDefinitions(ctx context.Context, client dynamic.Interface, manager s
 		var err error
 		applied[i], err = definitions.Apply(ctx, crd.GetName(), crd, options)
 		if err != nil {
-			return fmt.Errorf("installing the %s %s: %w", Definition, crd.GetName(), err)
+			return fmt.Errorf("install %s %s: %w", Definition, crd.GetName(), err)
 		}
 	}
 	for _, crd := range applied {
 		if err := awaitEstablished(ctx, definitions, crd); err != nil {
-			return fmt.Errorf("waiting for the %s %s: %w", Definition, crd.GetName(), err)
+			return fmt.Errorf("wait for %s %s: %w", Definition, crd.GetName(), err)
 		}
 	}
 	return nil

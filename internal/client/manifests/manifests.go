@@ -51,12 +51,12 @@ func (s Source) Read(what string, wanted func(*unstructured.Unstructured) bool) 
 		before := len(found)
 		files, err := s.Files(at)
 		if err != nil {
-			return nil, fmt.Errorf("reading a %s: %w", what, err)
+			return nil, fmt.Errorf("read %s: %w", what, err)
 		}
 		for _, file := range files {
 			objects, err := s.Decode(file)
 			if err != nil {
-				return nil, fmt.Errorf("reading a %s: %s: %w", what, file, err)
+				return nil, fmt.Errorf("read %s: %s: %w", what, file, err)
 			}
 			for _, o := range objects {
 				if wanted(o) {

@@ -35,7 +35,7 @@ func TestSource_ReadsFilesFoldersAndGo(t *testing.T) {
 	require.Equal(t, []string{"made", "one", "two", "three"}, names)
 
 	for path, message := range map[string]string{"all/in/none.yaml": "does not exist", "bad": "bad/five.json",
-		"all/notes.txt": "reading a CustomResourceDefinition", "all/in": ""} {
+		"all/notes.txt": "read CustomResourceDefinition", "all/in": ""} {
 		source.Paths = []string{path}
 		_, err := source.Read(manifests.Definition, manifests.IsDefinition)
 		if message == "" {
