@@ -69,10 +69,10 @@ func (e entry) account() string {
 	return e.name
 }
 
-// own are the clients of a controller. They are made, with its credentials, when it first uses one.
+// own are the clients of a controller. They are made, with its credentials, when one of the functions is first called.
 type own struct {
-	typed    kubernetes.Interface
-	metadata metadata.Interface
+	typed    func() kubernetes.Interface
+	metadata func() metadata.Interface
 	close    func()
 }
 
@@ -80,7 +80,8 @@ type own struct {
 // credentials for it, failed is called, and its requests fail.
 func (c *clients) as(e entry, identity func(account string) (*rest.Config, error), failed func(error)) own {
 	if identity == nil || e.name == asMain {
-		return own{c.typed, c.metadata, func() {}}
+		return own{func() kubernetes.Interface { return c.typed }, func() metadata.Interface { return c.metadata },
+			func() {}}
 	}
 	var made atomic.Pointer[clients]
 	get := sync.OnceValue(func() *clients {
@@ -93,8 +94,8 @@ func (c *clients) as(e entry, identity func(account string) (*rest.Config, error
 		return mine
 	})
 	return own{
-		typed:    lazily(func() kubernetes.Interface { return get().typed }),
-		metadata: lazyMetadata(func() metadata.Interface { return get().metadata }),
+		typed:    func() kubernetes.Interface { return get().typed },
+		metadata: func() metadata.Interface { return get().metadata },
 		close: func() {
 			if mine := made.Load(); mine != nil {
 				mine.close()

@@ -98,7 +98,7 @@ func availabilityMoments() map[string]moment {
 				MinReadySeconds: hour, Selector: selected(), Template: podSpec()}}
 			return []runtime.Object{rs, readyPod("web-0", now, rs, "ReplicaSet")}
 		}, func(e *fakeenv.Env) bool {
-			rs, err := e.Client.AppsV1().ReplicaSets("default").Get(e.Context(), "web", metav1.GetOptions{})
+			rs, err := e.Client().AppsV1().ReplicaSets("default").Get(e.Context(), "web", metav1.GetOptions{})
 			require.NoError(e, err)
 			return rs.Status.AvailableReplicas == 1
 		}},
@@ -108,7 +108,7 @@ func availabilityMoments() map[string]moment {
 				UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}}}
 			return []runtime.Object{s, readyPod("web-0", now, s, "StatefulSet")}
 		}, func(e *fakeenv.Env) bool {
-			s, err := e.Client.AppsV1().StatefulSets("default").Get(e.Context(), "web", metav1.GetOptions{})
+			s, err := e.Client().AppsV1().StatefulSets("default").Get(e.Context(), "web", metav1.GetOptions{})
 			require.NoError(e, err)
 			return s.Status.AvailableReplicas == 1
 		}},
@@ -118,7 +118,7 @@ func availabilityMoments() map[string]moment {
 				UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}}}
 			return []runtime.Object{d, readyNode(), readyPod("web-0", now, d, "DaemonSet")}
 		}, func(e *fakeenv.Env) bool {
-			d, err := e.Client.AppsV1().DaemonSets("default").Get(e.Context(), "web", metav1.GetOptions{})
+			d, err := e.Client().AppsV1().DaemonSets("default").Get(e.Context(), "web", metav1.GetOptions{})
 			require.NoError(e, err)
 			return d.Status.NumberAvailable == 1
 		}},
@@ -130,7 +130,7 @@ func availabilityMoments() map[string]moment {
 					RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt32(1)),
 						MaxUnavailable: new(intstr.FromInt32(0))}}}}}
 		}, func(e *fakeenv.Env) bool {
-			d, err := e.Client.AppsV1().Deployments("default").Get(e.Context(), "web", metav1.GetOptions{})
+			d, err := e.Client().AppsV1().Deployments("default").Get(e.Context(), "web", metav1.GetOptions{})
 			require.NoError(e, err)
 			for _, c := range d.Status.Conditions {
 				if c.Reason == "ProgressDeadlineExceeded" {
@@ -195,7 +195,7 @@ func endMoments() map[string]moment {
 			pdb.Status.DisruptedPods = map[string]metav1.Time{"p": metav1.NewTime(now.Add(58 * time.Minute))}
 			return []runtime.Object{pdb, readyPod("p", now, nil, "")}
 		}, func(e *fakeenv.Env) bool {
-			pdb, err := e.Client.PolicyV1().PodDisruptionBudgets("default").Get(e.Context(), "web", metav1.GetOptions{})
+			pdb, err := e.Client().PolicyV1().PodDisruptionBudgets("default").Get(e.Context(), "web", metav1.GetOptions{})
 			require.NoError(e, err)
 			return len(pdb.Status.DisruptedPods) == 0
 		}},

@@ -123,7 +123,7 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 func runControllers(ctx context.Context, enabled []entry, clients *clients, recorder *events.Recorder,
 	o Options) error {
 	env := &controller.Env{
-		Client: clients.typed, Metadata: clients.metadata, Reader: clients.typed,
+		Reader:    clients.typed,
 		Informers: informer.NewFactory(clients.typed, informer.Options{Transform: dropManagedFields, Log: o.Log}),
 		Recorder:  recorder.As, Clock: o.Clock, Log: o.Log,
 		RootCA: rootCA(clients.config, o.Settings), QueueMetrics: queues, Settings: o.Settings,

@@ -238,7 +238,7 @@ func (a *attacher) attach(ctx context.Context, name, node string, u *use, all []
 		}
 		return nil // its detaching wakes us
 	}
-	_, err := a.env.Client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+	_, err := a.env.Client().StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: u.volume.Spec.CSI.Driver, NodeName: node,
@@ -298,7 +298,7 @@ func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeA
 		a.EnqueueAfter(node, wait)
 		return nil
 	}
-	err = a.env.Client.StorageV1().VolumeAttachments().Delete(ctx, v.Name,
+	err = a.env.Client().StorageV1().VolumeAttachments().Delete(ctx, v.Name,
 		*metav1.NewPreconditionDeleteOptions(string(v.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("detach volume %s from node %s: %w", *v.Spec.Source.PersistentVolumeName, node, err)
@@ -312,7 +312,7 @@ func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeA
 // stillInUse is for how long the Node may yet use the volume; 0 if it does not. The Node is asked for anew: a
 // cache that is behind would let a volume be taken away under a pod.
 func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.VolumeAttachment) (time.Duration, error) {
-	n, err := a.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	n, err := a.env.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
@@ -361,7 +361,7 @@ func (a *attacher) report(ctx context.Context, node string, have map[string]*sto
 	if err != nil {
 		return err
 	}
-	_, err = a.env.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{},
+	_, err = a.env.Client().CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{},
 		"status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("volumesAttached of node %s: %w", node, err)

@@ -36,7 +36,7 @@ const (
 
 type signer struct {
 	*controller.Controller
-	client  kubernetes.Interface
+	client  func() kubernetes.Interface
 	secrets corelisters.SecretNamespaceLister
 	maps    corelisters.ConfigMapNamespaceLister
 	clock   clock.PassiveClock
@@ -103,7 +103,7 @@ func (s *signer) reconcile(ctx context.Context, name string) error {
 	}
 	info = info.DeepCopy()
 	info.Data = want
-	_, err = s.client.CoreV1().ConfigMaps(metav1.NamespacePublic).Update(ctx, info, metav1.UpdateOptions{})
+	_, err = s.client().CoreV1().ConfigMaps(metav1.NamespacePublic).Update(ctx, info, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -33,7 +33,7 @@ func info(data map[string]string) *corev1.ConfigMap {
 }
 
 func signed(t *testing.T, e *fakeenv.Env) map[string]string {
-	cm, err := e.Client.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
+	cm, err := e.Client().CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
 	require.NoError(t, err)
 	return cm.Data
 }

@@ -36,7 +36,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		}
 		node = node.DeepCopy()
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, uninitialized)
-		if _, err := env.Client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+		if _, err := env.Client().CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 			if apierrors.IsNotFound(err) {
 				return nil
 			}

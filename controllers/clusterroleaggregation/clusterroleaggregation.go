@@ -22,7 +22,7 @@ import (
 
 type aggregation struct {
 	*controller.Controller
-	client kubernetes.Interface
+	client func() kubernetes.Interface
 	roles  rbaclisters.ClusterRoleLister
 }
 
@@ -67,7 +67,7 @@ func (a *aggregation) reconcile(ctx context.Context, name string) error {
 	}
 	role = role.DeepCopy()
 	role.Rules = rules
-	_, err = a.client.RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{})
+	_, err = a.client().RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -25,7 +26,8 @@ func TestBusy_EndsWithTheLastKeyThatIsDue(t *testing.T) {
 	t.Parallel()
 	client, clock := fake.NewClientset(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	env := &controller.Env{
-		Client: client, Informers: informer.NewFactory(client, informer.Options{}), Clock: clock,
+		Client:    func() kubernetes.Interface { return client },
+		Informers: informer.NewFactory(client, informer.Options{}), Clock: clock,
 		Log: slog.New(slog.DiscardHandler), Workers: func(string) int { return 1 },
 	}
 	reconciling, result := make(chan string), make(chan error)

@@ -41,8 +41,11 @@ import (
 // Env is what a controller is built from. All fields are safe for concurrent use, and shared
 // by all controllers of the process.
 type Env struct {
-	Client   kubernetes.Interface
-	Metadata metadata.Interface
+	// Client and Metadata return the clients of the controller's account, and make them at the first call: a clientset
+	// has sixty clients, and most controllers never make a request in the life of a control plane for a test. A
+	// controller keeps the functions, and calls them where it makes a request.
+	Client   func() kubernetes.Interface
+	Metadata func() metadata.Interface
 	// Reader is the client of the shared Informers. A controller uses it for an informer of its own, because Client has
 	// the rights of the controller's account, which may not include listing the objects.
 	Reader kubernetes.Interface

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 
@@ -21,7 +22,8 @@ func Example() {
 		Data:       map[string]string{"name": "world"},
 	})
 	env := &controller.Env{
-		Client: client, Informers: informer.NewFactory(client, informer.Options{}), Clock: clock.RealClock{},
+		Client:    func() kubernetes.Interface { return client },
+		Informers: informer.NewFactory(client, informer.Options{}), Clock: clock.RealClock{},
 		Log: slog.New(slog.DiscardHandler), Workers: func(string) int { return 1 },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -38,7 +40,7 @@ func Example() {
 		}
 		greeted := cached.DeepCopy() // the cache is shared
 		greeted.Data["greeting"] = wanted
-		greeted, err := env.Client.CoreV1().ConfigMaps(cached.Namespace).Update(ctx, greeted, metav1.UpdateOptions{})
+		greeted, err := env.Client().CoreV1().ConfigMaps(cached.Namespace).Update(ctx, greeted, metav1.UpdateOptions{})
 		if err != nil {
 			return err // again, later
 		}

@@ -36,7 +36,7 @@ var Kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 type cronJobs struct {
 	*controller.Controller
 	*controller.Memory
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	lister   batchlisters.CronJobLister
 	informer cache.SharedIndexInformer
 	jobs     cache.SharedIndexInformer
@@ -147,7 +147,7 @@ func (s *sync) syncActive(ctx context.Context) error {
 		if present[string(ref.UID)] {
 			continue
 		}
-		j, err := s.client.BatchV1().Jobs(s.cj.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		j, err := s.client().BatchV1().Jobs(s.cj.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && j.UID != ref.UID:
 			s.recorder.Eventf(s.cj, corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", ref.Name)
@@ -227,7 +227,7 @@ func (s *sync) deleteActive(ctx context.Context) error {
 func (s *sync) deleteJob(ctx context.Context, name, uid string) error {
 	o := metav1.NewPreconditionDeleteOptions(uid)
 	o.PropagationPolicy = new(metav1.DeletePropagationBackground)
-	err := s.client.BatchV1().Jobs(s.cj.Namespace).Delete(ctx, name, *o)
+	err := s.client().BatchV1().Jobs(s.cj.Namespace).Delete(ctx, name, *o)
 	switch {
 	case err == nil:
 		s.recorder.Eventf(s.cj, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
@@ -242,7 +242,7 @@ func (s *sync) deleteJob(ctx context.Context, name, uid string) error {
 // run makes the Job for a time.
 func (s *sync) run(ctx context.Context, due time.Time) error {
 	wanted := s.newJob(due)
-	client := s.client.BatchV1().Jobs(s.cj.Namespace)
+	client := s.client().BatchV1().Jobs(s.cj.Namespace)
 	j, err := client.Create(ctx, wanted, metav1.CreateOptions{})
 	switch {
 	case err == nil:
@@ -297,6 +297,6 @@ func (s *sync) writeStatus(ctx context.Context, cached *batchv1.CronJob) error {
 	if equality.Semantic.DeepEqual(cached.Status, s.cj.Status) {
 		return nil
 	}
-	updated, err := s.client.BatchV1().CronJobs(s.cj.Namespace).UpdateStatus(ctx, s.cj, metav1.UpdateOptions{})
+	updated, err := s.client().BatchV1().CronJobs(s.cj.Namespace).UpdateStatus(ctx, s.cj, metav1.UpdateOptions{})
 	return s.Wrote(s.informer, updated, err)
 }

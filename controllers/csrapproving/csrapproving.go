@@ -25,7 +25,7 @@ import (
 )
 
 type approver struct {
-	client  kubernetes.Interface
+	client  func() kubernetes.Interface
 	clock   clock.PassiveClock
 	events  record.EventRecorder
 	cluster claims
@@ -91,7 +91,7 @@ func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigning
 	for key, values := range r.Spec.Extra {
 		extra[key] = authorizationv1.ExtraValue(values)
 	}
-	review, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+	review, err := a.client().AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: r.Spec.Username, UID: r.Spec.UID, Groups: r.Spec.Groups, Extra: extra,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -121,7 +121,7 @@ func (a *approver) decide(ctx context.Context, r *certificatesv1.CertificateSign
 	decision.Status = corev1.ConditionTrue
 	r = r.DeepCopy()
 	r.Status.Conditions = append(r.Status.Conditions, decision)
-	_, err := a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r,
+	_, err := a.client().CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r,
 		metav1.UpdateOptions{})
 	return err
 }

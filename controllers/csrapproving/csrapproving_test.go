@@ -151,7 +151,7 @@ func (c *state) outcome(t *testing.T, a attempt) outcome {
 	e.Settings.Signing, e.RootCA = c.signing, testKeys()[0].Cert
 	e.Fake.PrependReactor("create", "subjectaccessreviews", a.review(t))
 	e.Start(New)
-	after, err := e.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), r.Name, metav1.GetOptions{})
+	after, err := e.Client().CertificatesV1().CertificateSigningRequests().Get(t.Context(), r.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(after.Status.Conditions), len(a.existing))
 	o := outcome{events: e.Events()}

@@ -74,7 +74,7 @@ func (a *approver) undecided(r *certificatesv1.CertificateSigningRequest, doubt 
 
 // doubt returns why nobody but people can decide about the hosts, "" if there is no reason.
 func (a *approver) doubt(ctx context.Context, name string, hosts []host) (string, error) {
-	node, err := a.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	node, err := a.client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Sprintf("Node %s does not exist", name), nil
 	}

@@ -30,7 +30,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 				c.EnqueueAt(r.Name, end)
 				return nil
 			}
-			return env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, metav1.DeleteOptions{
+			return env.Client().CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, metav1.DeleteOptions{
 				Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion},
 			})
 		})

@@ -18,7 +18,7 @@ import (
 )
 
 type signing struct {
-	client      kubernetes.Interface
+	client      func() kubernetes.Interface
 	authorities map[string]*authority
 }
 
@@ -73,6 +73,6 @@ func (s *signing) reconcile(ctx context.Context, r *certificatesv1.CertificateSi
 	} else if r.Status.Certificate, err = a.issue(r, request); err != nil {
 		return err
 	}
-	_, err = s.client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, r, metav1.UpdateOptions{})
+	_, err = s.client().CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, r, metav1.UpdateOptions{})
 	return err
 }

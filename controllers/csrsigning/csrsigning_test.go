@@ -70,7 +70,7 @@ func sign(t *testing.T, ca controller.KeyPair,
 	e := fakeenv.New(t, r)
 	e.Settings.Signing.Default, e.Settings.Signing.Duration = ca, 365*24*time.Hour
 	e.Start(New)
-	after, err := e.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "r", metav1.GetOptions{})
+	after, err := e.Client().CertificatesV1().CertificateSigningRequests().Get(t.Context(), "r", metav1.GetOptions{})
 	require.NoError(t, err)
 	return after
 }

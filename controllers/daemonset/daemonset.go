@@ -37,7 +37,7 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 type daemonSets struct {
 	*controller.Controller
 	*controller.Memory
-	client     kubernetes.Interface
+	client     func() kubernetes.Interface
 	lister     appslisters.DaemonSetLister
 	informer   cache.SharedIndexInformer
 	pods       cache.SharedIndexInformer
@@ -166,7 +166,7 @@ func (s *sync) observe(ctx context.Context) error {
 		collisions = *s.set.Status.CollisionCount
 	}
 	live := func(ctx context.Context) (metav1.Object, error) {
-		return s.client.AppsV1().DaemonSets(s.set.Namespace).Get(ctx, s.set.Name, metav1.GetOptions{})
+		return s.client().AppsV1().DaemonSets(s.set.Namespace).Get(ctx, s.set.Name, metav1.GetOptions{})
 	}
 	s.update, s.revisions, err = s.history.Sync(ctx, &history.Owner{
 		Object: s.set, Kind: Kind, Selector: selector, Template: &s.set.Spec.Template,
@@ -186,7 +186,7 @@ func (s *sync) observe(ctx context.Context) error {
 	pods, err := controller.Claim(ctx, controller.Claimer{
 		Owner: s.set, Kind: Kind, Selector: selector, Live: live,
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			_, err := s.client.CoreV1().Pods(s.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
+			_, err := s.client().CoreV1().Pods(s.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
 				patch, metav1.PatchOptions{})
 			return err
 		},

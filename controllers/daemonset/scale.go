@@ -146,7 +146,7 @@ func falseFirst(a, b bool) int {
 func (s *sync) create(ctx context.Context, nodes []string) error {
 	created := make([]*corev1.Pod, len(nodes))
 	_, err := controller.SlowStart(len(nodes), func(i int) (err error) {
-		created[i], err = s.client.CoreV1().Pods(s.set.Namespace).Create(ctx, s.newPod(nodes[i]),
+		created[i], err = s.client().CoreV1().Pods(s.set.Namespace).Create(ctx, s.newPod(nodes[i]),
 			metav1.CreateOptions{})
 		switch {
 		case err == nil:
@@ -179,7 +179,7 @@ func (s *sync) delete(ctx context.Context, pods []*corev1.Pod) error {
 	errs := make([]error, len(pods))
 	controller.InParallel(len(pods), func(i int) {
 		pod := pods[i]
-		err := s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		err := s.client().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
 			*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 		if err == nil {
 			s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)

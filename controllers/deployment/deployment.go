@@ -39,7 +39,7 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
 type deployments struct {
 	*controller.Controller
-	client     kubernetes.Interface
+	client     func() kubernetes.Interface
 	lister     appslisters.DeploymentLister
 	informer   cache.SharedIndexInformer
 	sets       cache.SharedIndexInformer
@@ -184,7 +184,7 @@ func (c *deployments) observe(ctx context.Context, d *appsv1.Deployment) error {
 		return nil
 	}
 	d.Status.ObservedGeneration = d.Generation
-	_, err := c.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
+	_, err := c.client().AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
 	return err
 }
 
@@ -201,10 +201,10 @@ func (c *deployments) ownedSets(ctx context.Context, d *appsv1.Deployment) ([]*a
 	claimed, err := controller.Claim(ctx, controller.Claimer{
 		Owner: d, Kind: Kind, Selector: selector,
 		Live: func(ctx context.Context) (metav1.Object, error) {
-			return c.client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
+			return c.client().AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
 		},
 		Patch: func(ctx context.Context, rs metav1.Object, patch []byte) error {
-			_, err := c.client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, rs.GetName(),
+			_, err := c.client().AppsV1().ReplicaSets(d.Namespace).Patch(ctx, rs.GetName(),
 				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},

@@ -252,7 +252,7 @@ func (r *rollout) write(ctx context.Context, s appsv1.DeploymentStatus) error {
 }
 
 func (r *rollout) writeStatus(ctx context.Context) error {
-	updated, err := r.client.AppsV1().Deployments(r.d.Namespace).UpdateStatus(ctx, r.d, metav1.UpdateOptions{})
+	updated, err := r.client().AppsV1().Deployments(r.d.Namespace).UpdateStatus(ctx, r.d, metav1.UpdateOptions{})
 	if err != nil {
 		return err
 	}

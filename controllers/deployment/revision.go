@@ -99,7 +99,7 @@ func (r *rollout) syncRevision(ctx context.Context) error {
 	changed := inherit(rs, r.d, r.nextRevision())
 	if changed || rs.Spec.MinReadySeconds != r.d.Spec.MinReadySeconds {
 		rs.Spec.MinReadySeconds = r.d.Spec.MinReadySeconds
-		updated, err := r.client.AppsV1().ReplicaSets(rs.Namespace).Update(ctx, rs, metav1.UpdateOptions{})
+		updated, err := r.client().AppsV1().ReplicaSets(rs.Namespace).Update(ctx, rs, metav1.UpdateOptions{})
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (r *rollout) annotateRevision(ctx context.Context) error {
 		r.d.Annotations = map[string]string{}
 	}
 	r.d.Annotations[revisionAnnotation] = revision
-	updated, err := r.client.AppsV1().Deployments(r.d.Namespace).Update(ctx, r.d, metav1.UpdateOptions{})
+	updated, err := r.client().AppsV1().Deployments(r.d.Namespace).Update(ctx, r.d, metav1.UpdateOptions{})
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (r *rollout) createCurrent(ctx context.Context) error {
 	inherit(rs, r.d, r.nextRevision())
 	rs.Spec.Replicas = new(r.newReplicas(rs))
 	setSizeAnnotations(rs, r.d)
-	created, err := r.client.AppsV1().ReplicaSets(r.d.Namespace).Create(ctx, rs, metav1.CreateOptions{})
+	created, err := r.client().AppsV1().ReplicaSets(r.d.Namespace).Create(ctx, rs, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return r.resolveNameTaken(ctx, rs.Name, err)
@@ -266,7 +266,7 @@ func templateHash(template *corev1.PodTemplateSpec, collisions *int32) string {
 // resolveNameTaken distinguishes our own ReplicaSet, which the cache does not show yet, from one of
 // another template whose hash happens to be the same.
 func (r *rollout) resolveNameTaken(ctx context.Context, name string, exists error) error {
-	rs, err := r.client.AppsV1().ReplicaSets(r.d.Namespace).Get(ctx, name, metav1.GetOptions{})
+	rs, err := r.client().AppsV1().ReplicaSets(r.d.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func (r *rollout) cleanUp(ctx context.Context) error {
 		if rs.Status.Replicas != 0 || replicasOf(rs) != 0 || rs.Generation > rs.Status.ObservedGeneration {
 			continue
 		}
-		err := r.client.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name,
+		err := r.client().AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name,
 			*metav1.NewPreconditionDeleteOptions(string(rs.UID)))
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err

@@ -45,7 +45,7 @@ func (r *rollout) rollback(ctx context.Context, revision int64) error {
 			fmt.Sprintf("Rolled back deployment %q to revision %d", d.Name, revision)
 		break
 	}
-	if _, err := r.client.AppsV1().Deployments(d.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
+	if _, err := r.client().AppsV1().Deployments(d.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	r.recorder.Event(d, kind, reason, message)

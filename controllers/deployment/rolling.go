@@ -53,7 +53,7 @@ func (r *rollout) moves() bool {
 // refresh reads the ReplicaSets from the API server. The cache may not have shown those that were made or resized a
 // moment ago, for another template: their pods would be counted twice, or not at all.
 func (r *rollout) refresh(ctx context.Context) error {
-	list, err := r.client.AppsV1().ReplicaSets(r.d.Namespace).List(ctx,
+	list, err := r.client().AppsV1().ReplicaSets(r.d.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(r.d.Spec.Selector)})
 	if err != nil {
 		return err

@@ -154,7 +154,7 @@ func (r *rollout) resize(ctx context.Context, rs *appsv1.ReplicaSet, size int32)
 		return nil
 	}
 	rs.Spec.Replicas = &size
-	updated, err := r.client.AppsV1().ReplicaSets(rs.Namespace).Update(ctx, rs, metav1.UpdateOptions{})
+	updated, err := r.client().AppsV1().ReplicaSets(rs.Namespace).Update(ctx, rs, metav1.UpdateOptions{})
 	if err != nil {
 		return err
 	}

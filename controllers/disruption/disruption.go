@@ -37,7 +37,7 @@ const deletionTimeout = 2 * time.Minute
 
 type budgets struct {
 	*controller.Controller
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	lister   policylisters.PodDisruptionBudgetLister
 	pods     corelisters.PodLister
 	scales   *scales
@@ -184,7 +184,8 @@ func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
 	}
 	updated := pdb.DeepCopy()
 	updated.Status = *status
-	_, err := b.client.PolicyV1().PodDisruptionBudgets(pdb.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	_, err := b.client().PolicyV1().PodDisruptionBudgets(pdb.Namespace).UpdateStatus(ctx, updated,
+		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

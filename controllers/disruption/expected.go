@@ -100,7 +100,7 @@ func newScales(env *controller.Env) *scales {
 		env: env, replicaSets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(),
 		sets: apps.StatefulSets().Lister(),
 		others: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {
-			d := env.Client.Discovery()
+			d := env.Client().Discovery()
 			mapper := controller.NewMapper(d, env.Clock)
 			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc,
 				scale.NewDiscoveryScaleKindResolver(d))
@@ -198,7 +198,7 @@ func (s *scales) other(ctx context.Context, namespace string, gvk schema.GroupVe
 // scalable is an error where a resource has no scale subresource, which is told apart from an
 // object that is gone.
 func (s *scales) scalable(resource schema.GroupVersionResource) error {
-	list, err := s.env.Client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
+	list, err := s.env.Client().Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return err
 	}

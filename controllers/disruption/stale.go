@@ -72,7 +72,7 @@ func (b *budgets) reconcilePod(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch,
+	_, err = b.client().CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("take back the DisruptionTarget of pod %s: %w", controller.KeyOf(pod), err)

@@ -42,7 +42,7 @@ const (
 
 type endpoints struct {
 	*controller.Controller
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	services corelisters.ServiceLister
 	pods     corelisters.PodLister
 	lister   corelisters.EndpointsLister
@@ -112,7 +112,7 @@ func (e *endpoints) serviceGone(ctx context.Context, key, namespace, name string
 	if err != nil {
 		return err
 	}
-	err = e.client.CoreV1().Endpoints(namespace).Delete(ctx, name,
+	err = e.client().CoreV1().Endpoints(namespace).Delete(ctx, name,
 		*metav1.NewPreconditionDeleteOptions(string(current.UID)))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -166,7 +166,7 @@ func setAnnotation(e *corev1.Endpoints, key, value string) {
 
 func (e *endpoints) write(ctx context.Context, key string, svc *corev1.Service, next *corev1.Endpoints,
 	create bool) error {
-	client := e.client.CoreV1().Endpoints(next.Namespace)
+	client := e.client().CoreV1().Endpoints(next.Namespace)
 	var stored *corev1.Endpoints
 	var err error
 	if create {

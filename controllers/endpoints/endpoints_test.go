@@ -39,7 +39,7 @@ func pod(name, ip string, change func(*corev1.Pod)) *corev1.Pod {
 func notReady(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
 
 func endpointsOf(t *testing.T, e *fakeenv.Env) *corev1.Endpoints {
-	found, err := e.Client.CoreV1().Endpoints("default").Get(t.Context(), "web", metav1.GetOptions{})
+	found, err := e.Client().CoreV1().Endpoints("default").Get(t.Context(), "web", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

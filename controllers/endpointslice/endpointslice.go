@@ -45,7 +45,7 @@ const (
 
 type endpointSlices struct {
 	*controller.Controller
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	services corelisters.ServiceLister
 	pods     corelisters.PodLister
 	nodes    corelisters.NodeLister
@@ -140,7 +140,7 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 		e.unhinted(svc)
 	}
 	noted := func(s *discoveryv1.EndpointSlice) { e.written.Note(key, e.informer, s.ResourceVersion) }
-	if err := p.Write(ctx, e.client, e.triggers.Since(svc, pods), noted); err != nil {
+	if err := p.Write(ctx, e.client(), e.triggers.Since(svc, pods), noted); err != nil {
 		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s: %v", key, err)
 		return err

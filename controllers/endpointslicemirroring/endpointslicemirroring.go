@@ -109,7 +109,7 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 	}
 	if e == nil {
 		m.written.Forget(key)
-		return sliceplan.Delete(ctx, m.env.Client, existing)
+		return sliceplan.Delete(ctx, m.env.Client(), existing)
 	}
 	wanted, skipped := layoutOf(e, m.env.Settings.Endpoints.MirroredMaxPerSubset)
 	if skipped > 0 {
@@ -122,7 +122,7 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 		Reference: *metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
 	}, existing, wanted)
 	noted := func(s *discoveryv1.EndpointSlice) { m.written.Note(key, m.informer, s.ResourceVersion) }
-	if err := plan.Write(ctx, m.env.Client, since(e), noted); err != nil {
+	if err := plan.Write(ctx, m.env.Client(), since(e), noted); err != nil {
 		m.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Endpoints %s: %v", key, err)
 		return err

@@ -103,7 +103,7 @@ func (e *ephemeralVolumes) claim(ctx context.Context, pod *corev1.Pod, v *corev1
 		},
 		Spec: template.Spec,
 	}
-	_, err = e.env.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	_, err = e.env.Client().CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil
 	}

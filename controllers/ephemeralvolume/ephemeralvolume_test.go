@@ -26,7 +26,7 @@ func podWithVolume() *corev1.Pod {
 }
 
 func claims(t *testing.T, e *fakeenv.Env) []corev1.PersistentVolumeClaim {
-	list, err := e.Client.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
+	list, err := e.Client().CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -42,7 +42,7 @@ func TestEphemeralVolume_MakesTheClaimForThePod(t *testing.T) {
 	require.Equal(t, map[string]string{"app": "web"}, made[0].Labels)
 	require.Equal(t, "fast", *made[0].Spec.StorageClassName)
 	require.True(t, metav1.IsControlledBy(&made[0], pod))
-	require.NoError(t, e.Client.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "p-scratch",
+	require.NoError(t, e.Client().CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "p-scratch",
 		metav1.DeleteOptions{}))
 	e.Eventually("it is made again", func() bool { return len(claims(t, e)) == 1 })
 }

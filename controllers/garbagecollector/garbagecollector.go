@@ -47,7 +47,7 @@ const (
 
 type collector struct {
 	*controller.Controller
-	client   metadata.Interface
+	client   func() metadata.Interface
 	graph    *graph
 	monitors *monitors
 	absent   *lru.Cache // of ownerAt

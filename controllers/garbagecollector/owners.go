@@ -219,7 +219,7 @@ func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference)
 		g.tellInvalid(n, ref)
 		return solid, nil // it cannot be judged, so it is left alone
 	}
-	live, err := g.client.Resource(res.gvr).Namespace(at.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	live, err := g.client().Resource(res.gvr).Namespace(at.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && live.UID != ref.UID:
 		if len(n.owners) > askAtOnce {

@@ -12,7 +12,7 @@ import (
 )
 
 func (g *collector) at(n *node) metadata.ResourceInterface {
-	return g.client.Resource(n.gvr).Namespace(n.namespace)
+	return g.client().Resource(n.gvr).Namespace(n.namespace)
 }
 
 // patch sets fields of n's metadata, provided that n is still as it was judged.

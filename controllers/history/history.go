@@ -31,13 +31,13 @@ import (
 
 // History reads and writes revisions. It is safe for concurrent use.
 type History struct {
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	informer cache.SharedIndexInformer
 	written  *controller.Written
 }
 
 // New returns a History whose writes are noted in written, by the owner's key.
-func New(client kubernetes.Interface, factory informers.SharedInformerFactory, written *controller.Written) (
+func New(client func() kubernetes.Interface, factory informers.SharedInformerFactory, written *controller.Written) (
 	*History, error) {
 	informer := factory.Apps().V1().ControllerRevisions().Informer()
 	return &History{client: client, informer: informer, written: written}, controller.IndexByController(informer)
@@ -115,7 +115,7 @@ func (h *History) claim(ctx context.Context, o *Owner) ([]*appsv1.ControllerRevi
 	claimed, err := controller.Claim(ctx, controller.Claimer{
 		Owner: o.Object, Kind: o.Kind, Selector: o.Selector, Live: o.Live,
 		Patch: func(ctx context.Context, r metav1.Object, patch []byte) error {
-			_, err := h.client.AppsV1().ControllerRevisions(r.GetNamespace()).Patch(ctx, r.GetName(),
+			_, err := h.client().AppsV1().ControllerRevisions(r.GetNamespace()).Patch(ctx, r.GetName(),
 				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
@@ -191,7 +191,7 @@ func (h *History) create(ctx context.Context, o *Owner, data []byte, number int6
 			Data:     runtime.RawExtension{Raw: data},
 			Revision: number,
 		}
-		client := h.client.AppsV1().ControllerRevisions(r.Namespace)
+		client := h.client().AppsV1().ControllerRevisions(r.Namespace)
 		created, err := client.Create(ctx, r, metav1.CreateOptions{})
 		if err == nil {
 			h.note(o, created)
@@ -226,7 +226,7 @@ func (h *History) renumber(ctx context.Context, o *Owner, r *appsv1.ControllerRe
 	number int64) (*appsv1.ControllerRevision, error) {
 	r = r.DeepCopy()
 	r.Revision = number
-	updated, err := h.client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r, metav1.UpdateOptions{})
+	updated, err := h.client().AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r, metav1.UpdateOptions{})
 	if err == nil {
 		h.note(o, updated)
 	}
@@ -243,7 +243,7 @@ func (h *History) Truncate(ctx context.Context, all []*appsv1.ControllerRevision
 	limit int) error {
 	dead := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return live[r.Name] })
 	for _, r := range dead[:max(0, len(dead)-limit)] {
-		err := h.client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name,
+		err := h.client().AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name,
 			*metav1.NewPreconditionDeleteOptions(string(r.UID)))
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err

@@ -55,7 +55,7 @@ func (r *revisions) sync(image string) (update *appsv1.ControllerRevision, all [
 	r.o.Template = template(image)
 	update, all, err := r.Sync(r.Context(), r.o)
 	require.NoError(r, err)
-	list, err := r.Client.AppsV1().ControllerRevisions("default").List(r.Context(), metav1.ListOptions{})
+	list, err := r.Client().AppsV1().ControllerRevisions("default").List(r.Context(), metav1.ListOptions{})
 	require.NoError(r, err)
 	for i := range list.Items {
 		require.NoError(r, r.informer.GetIndexer().Add(&list.Items[i]))

@@ -48,7 +48,7 @@ type jobs struct {
 	// Memory delays a sync until the cache has what the last one wrote: pods, removed finalizers and the status, by
 	// version, and deletions, by uid.
 	*controller.Memory
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	jobs     batchlisters.JobLister
 	informer cache.SharedIndexInformer
 	podList  corelisters.PodLister
@@ -194,10 +194,10 @@ func (c *jobs) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 	mine, err := controller.Claim(ctx, controller.Claimer{
 		Owner: job, Kind: Kind, Selector: selector, Finalizers: []string{batchv1.JobTrackingFinalizer},
 		Live: func(ctx context.Context) (metav1.Object, error) {
-			return c.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+			return c.client().BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
 		},
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			is, err := c.client.CoreV1().Pods(job.Namespace).Patch(ctx, pod.GetName(),
+			is, err := c.client().CoreV1().Pods(job.Namespace).Patch(ctx, pod.GetName(),
 				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			if err == nil {
 				patched[is.UID] = is
@@ -234,7 +234,7 @@ func (s *sync) run(ctx context.Context) error {
 // prune bounds the failed pods of a Job whose backoffLimit is large. Those that are not counted yet, or whose
 // index needs their account, have our finalizer.
 func (s *sync) prune(ctx context.Context) error {
-	return controller.PruneFailed(ctx, s.client, s.job, slices.DeleteFunc(slices.Clone(s.pods), tracked))
+	return controller.PruneFailed(ctx, s.client(), s.job, slices.DeleteFunc(slices.Clone(s.pods), tracked))
 }
 
 // start notes when the Job began, from which its deadline is counted.

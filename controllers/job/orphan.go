@@ -86,7 +86,7 @@ func (c *jobs) isNew(ctx context.Context, pod *corev1.Pod) bool {
 		return false
 	}
 	ref := metav1.GetControllerOfNoCopy(pod)
-	job, err := c.client.BatchV1().Jobs(pod.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	job, err := c.client().BatchV1().Jobs(pod.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	return err == nil && job.UID == ref.UID && !finished(job)
 }
 
@@ -98,7 +98,7 @@ func (c *jobs) removeFinalizer(ctx context.Context, pod *corev1.Pod) (version st
 	if err != nil {
 		return "", err
 	}
-	patched, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+	patched, err := c.client().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) && !c.samePod(pod) {
 		return "", nil // it is gone, or another has its name

@@ -116,7 +116,7 @@ func (s *sync) deletePod(ctx context.Context, pod *corev1.Pod) error {
 		}
 		s.Written.Note(s.key, s.jobs.pods, version)
 	}
-	err := s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+	err := s.client().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
 		*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	switch {
 	case err == nil:
@@ -236,7 +236,7 @@ func (s *sync) pendingIndexes(n int) []int {
 }
 
 func (s *sync) createPod(ctx context.Context, index int) (*corev1.Pod, error) {
-	pod, err := s.client.CoreV1().Pods(s.job.Namespace).Create(ctx, s.newPod(index), metav1.CreateOptions{})
+	pod, err := s.client().CoreV1().Pods(s.job.Namespace).Create(ctx, s.newPod(index), metav1.CreateOptions{})
 	if err == nil {
 		s.recorder.Eventf(s.job, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
 		return pod, nil

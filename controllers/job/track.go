@@ -164,7 +164,7 @@ func (s *sync) write(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(*s.was, s.job.Status) {
 		return nil
 	}
-	updated, err := s.client.BatchV1().Jobs(s.job.Namespace).UpdateStatus(ctx, s.job, metav1.UpdateOptions{})
+	updated, err := s.client().BatchV1().Jobs(s.job.Namespace).UpdateStatus(ctx, s.job, metav1.UpdateOptions{})
 	if err != nil {
 		return client404(err)
 	}

@@ -82,7 +82,7 @@ func (l *leases) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	if namespace == corev1.NamespaceNodeLease {
-		_, err := l.env.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		_, err := l.env.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err == nil { // the Node is only silent
 			l.EnqueueAfter(key, grace)
 			return nil
@@ -91,7 +91,7 @@ func (l *leases) reconcile(ctx context.Context, key string) error {
 			return fmt.Errorf("node of lease %s: %w", key, err)
 		}
 	}
-	err = l.env.Client.CoordinationV1().Leases(namespace).Delete(ctx, name, metav1.DeleteOptions{
+	err = l.env.Client().CoordinationV1().Leases(namespace).Delete(ctx, name, metav1.DeleteOptions{
 		// One that was renewed meanwhile is another version.
 		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
 	})

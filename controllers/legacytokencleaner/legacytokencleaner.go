@@ -103,7 +103,8 @@ func (c *cleaner) reconcile(ctx context.Context, _ string) error {
 
 // trackedSince is the first moment from which on every use has been noted.
 func (c *cleaner) trackedSince(ctx context.Context) (time.Time, error) {
-	m, err := c.env.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, TrackingConfigMap, metav1.GetOptions{})
+	m, err := c.env.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, TrackingConfigMap,
+		metav1.GetOptions{})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("since when the use of tokens is noted: %w", err)
 	}
@@ -140,7 +141,7 @@ func (c *cleaner) madeByItself(s *corev1.Secret) bool {
 
 // retire marks a Secret as invalid, or deletes one that has been so for the period.
 func (c *cleaner) retire(ctx context.Context, s *corev1.Secret, now time.Time, period time.Duration) error {
-	secrets := c.env.Client.CoreV1().Secrets(s.Namespace)
+	secrets := c.env.Client().CoreV1().Secrets(s.Namespace)
 	since := s.Labels[InvalidSinceLabel]
 	if _, err := time.Parse(time.DateOnly, since); err != nil {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -22,7 +22,7 @@ func (n *namespaces) tell(ctx context.Context, ns *corev1.Namespace, rest remain
 	if !changed {
 		return nil
 	}
-	_, err := n.client.CoreV1().Namespaces().UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	_, err := n.client().CoreV1().Namespaces().UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 	return err
 }
 

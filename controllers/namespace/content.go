@@ -75,7 +75,7 @@ func podsFirst(a, b resource) int {
 // discover asks which namespaced resources there are. Groups that cannot be discovered are reported and
 // keep the namespace; the objects of all others are deleted all the same.
 func (n *namespaces) discover(rest *remaining) []resource {
-	lists, err := discovery.ServerPreferredNamespacedResources(n.client.Discovery())
+	lists, err := discovery.ServerPreferredNamespacedResources(n.client().Discovery())
 	var failed *discovery.ErrGroupDiscoveryFailed
 	if errors.As(err, &failed) {
 		err = fmt.Errorf("Discovery failed for some groups, %d failing: %w", len(failed.Groups), err)
@@ -101,7 +101,7 @@ func (n *namespaces) discover(rest *remaining) []resource {
 
 // deleteAll deletes the namespace's objects of one resource, and counts those that stay.
 func (n *namespaces) deleteAll(ctx context.Context, namespace string, res resource, rest *remaining) error {
-	client := n.metadata.Resource(res.GroupVersionResource).Namespace(namespace)
+	client := n.metadata().Resource(res.GroupVersionResource).Namespace(namespace)
 	list, err := client.List(ctx, metav1.ListOptions{})
 	if gone(err) {
 		return nil

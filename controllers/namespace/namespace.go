@@ -35,8 +35,8 @@ const (
 
 type namespaces struct {
 	*controller.Controller
-	client   kubernetes.Interface
-	metadata metadata.Interface
+	client   func() kubernetes.Interface
+	metadata func() metadata.Interface
 	lister   corelisters.NamespaceLister
 	pods     cache.Indexer
 	clock    clock.PassiveClock
@@ -93,7 +93,7 @@ func (n *namespaces) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	// Read past the cache: what is about to happen cannot be undone.
-	ns, err := n.client.CoreV1().Namespaces().Get(ctx, key, metav1.GetOptions{})
+	ns, err := n.client().CoreV1().Namespaces().Get(ctx, key, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (n *namespaces) markTerminating(ctx context.Context, ns *corev1.Namespace) 
 		return ns, nil
 	}
 	ns.Status.Phase = corev1.NamespaceTerminating
-	return n.client.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{})
+	return n.client().CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{})
 }
 
 // finalize lets the namespace go; other finalizers may still hold it.
@@ -135,7 +135,7 @@ func (n *namespaces) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool {
 		return f == corev1.FinalizerKubernetes
 	})
-	_, err := n.client.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
+	_, err := n.client().CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

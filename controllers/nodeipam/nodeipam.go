@@ -116,7 +116,7 @@ func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
+	_, err = n.env.Client().CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	switch {
 	case err == nil, apierrors.IsNotFound(err):

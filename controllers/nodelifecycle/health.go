@@ -93,7 +93,7 @@ func (l *lifecycle) writeUnknown(ctx context.Context, node *corev1.Node, now met
 				"Kubelet stopped posting node status.", now
 		}
 	}
-	written, err := l.client.CoreV1().Nodes().UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	written, err := l.client().CoreV1().Nodes().UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 	if err != nil {
 		return node, err
 	}

@@ -37,7 +37,7 @@ const all = "/all"
 
 type lifecycle struct {
 	*controller.Controller
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	nodes    corelisters.NodeLister
 	leases   coordinationlisters.LeaseLister
 	pods     cache.SharedIndexInformer

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -36,8 +37,8 @@ func newWorld(t *testing.T, zones map[string]int) *world {
 	client := fake.NewClientset()
 	w := &world{T: t, client: client, FakeClock: clocktesting.NewFakeClock(time.Now()), dead: map[string]bool{},
 		informers: informer.NewFactory(client, informer.Options{})}
-	env := &controller.Env{Client: client, Informers: w.informers, Clock: w.FakeClock,
-		Log:      slog.New(slog.DiscardHandler),
+	env := &controller.Env{Client: func() kubernetes.Interface { return client }, Informers: w.informers,
+		Clock: w.FakeClock, Log: slog.New(slog.DiscardHandler),
 		Recorder: func(string) record.EventRecorder { return &record.FakeRecorder{} },
 		Workers:  func(string) int { return 1 }, Settings: controller.Settings{}.WithDefaults()}
 	for zone, n := range zones {

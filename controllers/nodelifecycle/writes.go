@@ -108,7 +108,7 @@ func (l *lifecycle) retaint(ctx context.Context, node *corev1.Node, effect corev
 	if err != nil {
 		return err
 	}
-	_, err = l.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = l.client().CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
@@ -116,7 +116,7 @@ func (l *lifecycle) podNotReady(ctx context.Context, pod *corev1.Pod) error {
 	updated := pod.DeepCopy()
 	ready := controller.PodCondition(updated, corev1.PodReady)
 	ready.Status, ready.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(l.clock.Now())
-	_, err := l.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	_, err := l.client().CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

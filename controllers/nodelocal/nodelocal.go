@@ -160,7 +160,7 @@ func (p *provisioner) provision(ctx context.Context, key string) error {
 func (p *provisioner) reschedule(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	c = c.DeepCopy()
 	delete(c.Annotations, volume.AnnSelectedNode)
-	if _, err := p.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c,
+	if _, err := p.env.Client().CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c,
 		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("let claim %s be scheduled again: %w", controller.KeyOf(c), err)
 	}
@@ -177,7 +177,7 @@ func (p *provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClai
 		return nil, err
 	}
 	v := volumeFor(c, class, node, p.settings.NodeLocalRoot)
-	created, err := p.env.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{})
+	created, err := p.env.Client().CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return v, nil // its name is the claim's uid: it is ours, from before
 	}

@@ -68,7 +68,7 @@ func (p *provisioner) reclaim(ctx context.Context, name string) error {
 
 // deleteVolume deletes the volume's object, which its finalizer then holds.
 func (p *provisioner) deleteVolume(ctx context.Context, v *corev1.PersistentVolume) error {
-	volumes := p.env.Client.CoreV1().PersistentVolumes()
+	volumes := p.env.Client().CoreV1().PersistentVolumes()
 	if !slices.Contains(v.Finalizers, finalizer) { // made by an earlier release
 		v = v.DeepCopy()
 		v.Finalizers = append(v.Finalizers, finalizer)
@@ -116,7 +116,7 @@ func (p *provisioner) folderRemoved(ctx context.Context, v *corev1.PersistentVol
 		return false, nil // the change of the Node brings us back
 	}
 	// The cache may show a volume that is gone, whose folder we would ask for once more.
-	if live, err := p.env.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{}); err != nil ||
+	if live, err := p.env.Client().CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{}); err != nil ||
 		live.UID != v.UID {
 		if apierrors.IsNotFound(err) {
 			err = nil
@@ -132,7 +132,7 @@ func (p *provisioner) nodeOf(ctx context.Context, v *corev1.PersistentVolume) (*
 	if nodes, _ := p.nodes.List(labels.SelectorFromSet(host)); len(nodes) > 0 { // a list from memory does not fail
 		return nodes[0], nil
 	}
-	nodes, err := p.env.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: host.String()})
+	nodes, err := p.env.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: host.String()})
 	if err != nil || len(nodes.Items) == 0 {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (p *provisioner) annotate(ctx context.Context, node *corev1.Node, key strin
 	if err != nil {
 		return err
 	}
-	if _, err := p.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
+	if _, err := p.env.Client().CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("annotate node %s: %w", node.Name, err)
 	}
@@ -156,7 +156,7 @@ func (p *provisioner) annotate(ctx context.Context, node *corev1.Node, key strin
 func (p *provisioner) letGo(ctx context.Context, v *corev1.PersistentVolume) error {
 	v = v.DeepCopy()
 	v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == finalizer })
-	_, err := p.env.Client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{})
+	_, err := p.env.Client().CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("let volume %s go: %w", v.Name, err)
 	}

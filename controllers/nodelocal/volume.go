@@ -109,7 +109,7 @@ func (p *provisioner) createClass(ctx context.Context) error {
 			isDefault = "false"
 		}
 	}
-	_, err = p.env.Client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+	_, err = p.env.Client().StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name,
 			Annotations: map[string]string{defaultAnnotation: isDefault}},
 		Provisioner:          Provisioner,

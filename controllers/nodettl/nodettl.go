@@ -100,7 +100,8 @@ func (t *ttl) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.env.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = t.env.Client().CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("annotate node %s: %w", name, err)
 	}

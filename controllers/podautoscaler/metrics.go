@@ -24,7 +24,7 @@ import (
 // metricsClient asks the three metrics APIs. They are plain JSON, of which little is needed: the documents are read
 // into the types below, and no other client library is.
 type metricsClient struct {
-	client rest.Interface
+	client func() rest.Interface
 	clock  clock.PassiveClock
 	// recheck is how long the version of the custom metrics API is remembered.
 	recheck time.Duration
@@ -80,7 +80,7 @@ func (m *metricsClient) get(ctx context.Context, into any, path []string, params
 			return fmt.Errorf("no metric is called %q", part)
 		}
 	}
-	r := m.client.Get().AbsPath(path...).SetHeader("Accept", "application/json")
+	r := m.client().Get().AbsPath(path...).SetHeader("Accept", "application/json")
 	for name, value := range params {
 		if value != "" {
 			r = r.Param(name, value)

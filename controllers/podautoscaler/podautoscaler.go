@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/scale"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -78,12 +79,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	a := &autoscaler{
 		env: env, settings: env.Settings.Autoscaler, hpas: hpas.Lister(), informer: hpas.Informer(),
 		pods: core.Pods().Lister(),
-		metrics: &metricsClient{client: env.Client.Discovery().RESTClient(), clock: env.Clock,
-			recheck: env.Settings.Autoscaler.SyncPeriod},
+		metrics: &metricsClient{client: func() rest.Interface { return env.Client().Discovery().RESTClient() },
+			clock: env.Clock, recheck: env.Settings.Autoscaler.SyncPeriod},
 		recorder: env.Recorder("horizontal-pod-autoscaler"),
 		memories: map[string]*past{}, selectors: map[string]labels.Selector{},
 		scales: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {
-			d := env.Client.Discovery()
+			d := env.Client().Discovery()
 			mapper := controller.NewMapper(d, env.Clock)
 			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc,
 				scale.NewDiscoveryScaleKindResolver(d))
@@ -154,7 +155,7 @@ func (a *autoscaler) sync(ctx context.Context, key string, hpa *autoscalingv2.Ho
 // writeStatus also succeeds if the spec was changed meanwhile: a target whose scaling to zero were not recorded would
 // never be scaled up again.
 func (a *autoscaler) writeStatus(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
-	hpas := a.env.Client.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace)
+	hpas := a.env.Client().AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		written, err := hpas.UpdateStatus(ctx, hpa, metav1.UpdateOptions{})
 		if err == nil {

@@ -33,9 +33,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 				c.EnqueueAt(key, end)
 				return nil
 			}
-			err = env.Client.CertificatesV1().PodCertificateRequests(namespace).Delete(ctx, name, metav1.DeleteOptions{
-				Preconditions: &metav1.Preconditions{UID: &r.UID},
-			})
+			err = env.Client().CertificatesV1().PodCertificateRequests(namespace).Delete(ctx, name,
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
 		}
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -33,7 +33,7 @@ const (
 
 type podGC struct {
 	*controller.Controller
-	client kubernetes.Interface
+	client func() kubernetes.Interface
 	pods   corelisters.PodLister
 	nodes  corelisters.NodeLister
 	clock  clock.PassiveClock
@@ -124,7 +124,7 @@ func (g *podGC) isGone(ctx context.Context, node string) (bool, error) {
 	if g.clock.Since(since) < quarantine {
 		return false, nil
 	}
-	_, err := g.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	_, err := g.client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -183,7 +183,7 @@ func (g *podGC) fail(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondit
 	if err != nil {
 		return err
 	}
-	_, err = g.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+	_, err = g.client().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	return err
 }
@@ -191,7 +191,7 @@ func (g *podGC) fail(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondit
 func (g *podGC) delete(ctx context.Context, pod *corev1.Pod) error {
 	o := metav1.NewPreconditionDeleteOptions(string(pod.UID))
 	o.GracePeriodSeconds = new(int64)
-	err := g.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *o)
+	err := g.client().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *o)
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -151,7 +151,7 @@ func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim
 	v, err := b.volumes.Get(c.Spec.VolumeName)
 	if apierrors.IsNotFound(err) {
 		// The cache may be behind a volume that was just made, and what follows cannot be taken back lightly.
-		v, err = b.env.Client.CoreV1().PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
+		v, err = b.env.Client().CoreV1().PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -180,7 +180,7 @@ func (b *binder) assignDefaultClass(ctx context.Context, c *corev1.PersistentVol
 	}
 	c = c.DeepCopy()
 	c.Spec.StorageClassName = &class.Name
-	_, err = b.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c, metav1.UpdateOptions{})
+	_, err = b.env.Client().CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c, metav1.UpdateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("set the class of claim %s to the default: %w", controller.KeyOf(c), err)
 	}
@@ -242,7 +242,7 @@ func (b *binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeC
 		c = c.DeepCopy()
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnStorageProvisioner, class.Provisioner)
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnBetaStorageProvisioner, class.Provisioner)
-		if _, err := b.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c,
+		if _, err := b.env.Client().CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c,
 			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("name the provisioner of claim %s: %w", controller.KeyOf(c), err)
 		}

@@ -59,7 +59,7 @@ func (b *binder) claimOf(ctx context.Context, ref *corev1.ObjectReference) (*cor
 	if err == nil && c.UID == ref.UID {
 		return c, nil
 	}
-	c, err = b.env.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	c, err = b.env.Client().CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && c.UID != ref.UID {
 		return nil, nil
 	}
@@ -99,7 +99,7 @@ func (b *binder) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
 	} else {
 		v.Spec.ClaimRef.UID = types.UID("")
 	}
-	unbound, err := b.env.Client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{})
+	unbound, err := b.env.Client().CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("unbind volume %s: %w", v.Name, err)
 	}

@@ -20,7 +20,7 @@ type event struct{ kind, reason, message string }
 // bind makes, or completes, the binding of a volume and a claim. Each step is left out where it has been done,
 // and the next sync reaches the same state wherever this one stops.
 func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
-	core := b.env.Client.CoreV1()
+	core := b.env.Client().CoreV1()
 	next, changed, err := volume.GetBindVolumeToClaim(v, c)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (b *binder) writeClaimStatus(ctx context.Context, c *corev1.PersistentVolum
 	}
 	next := c.DeepCopy()
 	next.Status = *status
-	if _, err := b.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).UpdateStatus(ctx, next,
+	if _, err := b.env.Client().CoreV1().PersistentVolumeClaims(c.Namespace).UpdateStatus(ctx, next,
 		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update status of claim %s: %w", controller.KeyOf(c), err)
 	}
@@ -104,7 +104,8 @@ func (b *binder) setVolumePhase(ctx context.Context, v *corev1.PersistentVolume,
 	if why != nil {
 		next.Status.Message = why.message
 	}
-	if _, err := b.env.Client.CoreV1().PersistentVolumes().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+	_, err := b.env.Client().CoreV1().PersistentVolumes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
 		return fmt.Errorf("set phase of volume %s to %s: %w", v.Name, phase, err)
 	}
 	if why != nil {

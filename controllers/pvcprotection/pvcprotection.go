@@ -85,7 +85,7 @@ func (p *protection) reconcile(ctx context.Context, key string) error {
 }
 
 func (p *protection) update(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	_, err := p.env.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+	_, err := p.env.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (p *protection) used(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if slices.ContainsFunc(cached, func(pod *corev1.Pod) bool { return uses(pod, claim) }) {
 		return true, nil
 	}
-	live, err := p.env.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
+	live, err := p.env.Client().CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("list pods of claim %s: %w", controller.KeyOf(claim), err)
 	}

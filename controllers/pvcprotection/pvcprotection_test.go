@@ -37,7 +37,7 @@ func podWith(node string, ephemeral bool) *corev1.Pod {
 }
 
 func protected(t *testing.T, e *fakeenv.Env, name string) bool {
-	c, err := e.Client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), name, metav1.GetOptions{})
+	c, err := e.Client().CoreV1().PersistentVolumeClaims("default").Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return len(c.Finalizers) > 0 && c.Finalizers[len(c.Finalizers)-1] == finalizer
 }
@@ -87,6 +87,6 @@ func TestPVCProtection_ReleasesAClaimWhenItsPodIsGone(t *testing.T) {
 	e := fakeenv.New(t, claim("data", true, finalizer), podWith("n", false))
 	e.Start(New)
 	require.True(t, protected(t, e, "data"))
-	require.NoError(t, e.Client.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}))
+	require.NoError(t, e.Client().CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}))
 	e.Eventually("it is released", func() bool { return !protected(t, e, "data") })
 }

@@ -104,7 +104,7 @@ func (e *expander) grow(ctx context.Context, c *corev1.PersistentVolumeClaim, v 
 			"metadata": map[string]any{"uid": v.UID, "resourceVersion": v.ResourceVersion},
 			"spec":     map[string]any{"capacity": map[string]string{"storage": wanted.String()}},
 		})
-		if _, err := e.env.Client.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch,
+		if _, err := e.env.Client().CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{}); err != nil {
 			return e.failed(c, fmt.Errorf("expand volume %s: %w", v.Name, err))
 		}
@@ -118,8 +118,8 @@ func (e *expander) grow(ctx context.Context, c *corev1.PersistentVolumeClaim, v 
 		"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion},
 		"status":   map[string]any{"capacity": map[string]string{"storage": wanted.String()}, "conditions": conditions},
 	})
-	_, err := e.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{}, "status")
+	_, err := e.env.Client().CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType,
+		patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return e.failed(c, fmt.Errorf("tell claim %s its size: %w", controller.KeyOf(c), err))
 	}

@@ -35,9 +35,9 @@ func pair() (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 }
 
 func sizes(t *testing.T, e *fakeenv.Env) (ofVolume, ofClaim string) {
-	c, err := e.Client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+	c, err := e.Client().CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
 	require.NoError(t, err)
-	v, err := e.Client.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
+	v, err := e.Client().CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
 	require.NoError(t, err)
 	return storage(v.Spec.Capacity).String(), storage(c.Status.Capacity).String()
 }
@@ -50,7 +50,7 @@ func TestPVExpander_GrowsTheVolumeAndThenTheClaim(t *testing.T) {
 	ofVolume, ofClaim := sizes(t, e)
 	require.Equal(t, []string{"2Gi", "2Gi"}, []string{ofVolume, ofClaim})
 	require.Equal(t, []string{"Normal VolumeResizeSuccessful Resize volume succeeded"}, e.Events())
-	after, err := e.Client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+	after, err := e.Client().CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Empty(t, after.Status.Conditions)
 	volumes, claims := e.Writes("patch", "persistentvolumes"), e.Writes("patch", "persistentvolumeclaims")

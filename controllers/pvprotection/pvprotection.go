@@ -33,7 +33,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		if !changed {
 			return nil
 		}
-		_, err = env.Client.CoreV1().PersistentVolumes().Update(ctx, after, metav1.UpdateOptions{})
+		_, err = env.Client().CoreV1().PersistentVolumes().Update(ctx, after, metav1.UpdateOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("update finalizers of volume %s: %w", name, err)
 		}

@@ -36,7 +36,7 @@ func TestPVProtection_HoldsAVolumeWhileItIsBound(t *testing.T) {
 		}
 		e := fakeenv.New(t, v)
 		e.Start(New)
-		after, err := e.Client.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
+		after, err := e.Client().CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, after.Finalizers, name)
 		if len(c.want) == len(c.has) {

@@ -13,7 +13,7 @@ import (
 
 // apps is the Source that needs no translation.
 type apps struct {
-	client kubernetes.Interface
+	client func() kubernetes.Interface
 	lister appslisters.ReplicaSetLister
 }
 
@@ -28,10 +28,10 @@ func (a apps) List(namespace string) ([]*appsv1.ReplicaSet, error) {
 }
 
 func (a apps) Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return a.client.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	return a.client().AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 func (a apps) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
-	_, err := a.client.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+	_, err := a.client().AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
 	return err
 }

@@ -48,7 +48,7 @@ const (
 type replicaSets struct {
 	*controller.Controller
 	*controller.Memory
-	client     kubernetes.Interface
+	client     func() kubernetes.Interface
 	source     Source
 	pods       cache.SharedIndexInformer
 	recorder   record.EventRecorder
@@ -197,7 +197,7 @@ func (r *replicaSets) claimer(rs *appsv1.ReplicaSet, selector labels.Selector) c
 			return r.source.Live(ctx, rs.Namespace, rs.Name)
 		},
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			_, err := r.client.CoreV1().Pods(rs.Namespace).Patch(ctx, pod.GetName(),
+			_, err := r.client().CoreV1().Pods(rs.Namespace).Patch(ctx, pod.GetName(),
 				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
@@ -213,7 +213,7 @@ func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaS
 		missing = allowed
 		r.EnqueueAfter(key, wait)
 	}
-	pruned := controller.PruneFailed(ctx, r.client, rs, all)
+	pruned := controller.PruneFailed(ctx, r.client(), rs, all)
 	switch {
 	case missing > 0:
 		return active, controller.FirstError(r.create(ctx, key, rs, min(missing, burst)), pruned)
@@ -242,7 +242,7 @@ func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.Replica
 }
 
 func (r *replicaSets) createPod(ctx context.Context, rs *appsv1.ReplicaSet) error {
-	pod, err := r.client.CoreV1().Pods(rs.Namespace).Create(ctx, r.newPod(rs), metav1.CreateOptions{})
+	pod, err := r.client().CoreV1().Pods(rs.Namespace).Create(ctx, r.newPod(rs), metav1.CreateOptions{})
 	if err == nil {
 		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
 		return nil
@@ -299,7 +299,7 @@ func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.Replica
 }
 
 func (r *replicaSets) deletePod(ctx context.Context, key string, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	err := r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+	err := r.client().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
 		*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	switch {
 	case err == nil:

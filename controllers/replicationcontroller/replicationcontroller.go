@@ -35,7 +35,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 
 // source shows ReplicationControllers as ReplicaSets.
 type source struct {
-	client kubernetes.Interface
+	client func() kubernetes.Interface
 	lister listers.ReplicationControllerLister
 }
 
@@ -64,7 +64,7 @@ func (s source) List(namespace string) ([]*appsv1.ReplicaSet, error) {
 }
 
 func (s source) Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	rc, err := s.client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+	rc, err := s.client().CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (s source) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
 			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
 		})
 	}
-	_, err := s.client.CoreV1().ReplicationControllers(rs.Namespace).UpdateStatus(ctx, rc, metav1.UpdateOptions{})
+	_, err := s.client().CoreV1().ReplicationControllers(rs.Namespace).UpdateStatus(ctx, rc, metav1.UpdateOptions{})
 	return err
 }
 

@@ -189,7 +189,7 @@ func (m *monitors) watch(ctx context.Context, of schema.GroupResource) (*monitor
 }
 
 func (m *monitors) discover(of schema.GroupResource) (schema.GroupVersionResource, error) {
-	lists, err := m.env.Client.Discovery().ServerPreferredNamespacedResources()
+	lists, err := m.env.Client().Discovery().ServerPreferredNamespacedResources()
 	partial := &discovery.ErrGroupDiscoveryFailed{}
 	if err != nil && !errors.As(err, &partial) {
 		return schema.GroupVersionResource{}, fmt.Errorf("discovery: %w", err)

@@ -145,7 +145,7 @@ func (q *quotas) reconcile(ctx context.Context, key string) error {
 	enforced := quota.Equal(is.Status.Hard, is.Spec.Hard)
 	is = is.DeepCopy()
 	is.Status = corev1.ResourceQuotaStatus{Hard: is.Spec.Hard, Used: used}
-	if _, err := q.env.Client.CoreV1().ResourceQuotas(namespace).UpdateStatus(ctx, is,
+	if _, err := q.env.Client().CoreV1().ResourceQuotas(namespace).UpdateStatus(ctx, is,
 		metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -202,7 +202,7 @@ func compareResources(a, b schema.GroupResource) int {
 func (q *quotas) list(ctx context.Context, of schema.GroupResource, is *corev1.ResourceQuota) ([]metav1.Object, error) {
 	o := metav1.ListOptions{ResourceVersion: is.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
-	core := q.env.Client.CoreV1()
+	core := q.env.Client().CoreV1()
 	switch of {
 	case pods:
 		l, err := core.Pods(is.Namespace).List(ctx, o)
@@ -227,7 +227,7 @@ func (q *quotas) list(ctx context.Context, of schema.GroupResource, is *corev1.R
 	if err != nil {
 		return nil, err
 	}
-	l, err := q.env.Metadata.Resource(gvr).Namespace(is.Namespace).List(ctx, o)
+	l, err := q.env.Metadata().Resource(gvr).Namespace(is.Namespace).List(ctx, o)
 	if err != nil {
 		return nil, err
 	}

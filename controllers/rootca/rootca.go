@@ -26,7 +26,7 @@ const (
 
 type publisher struct {
 	*controller.Controller
-	client     kubernetes.Interface
+	client     func() kubernetes.Interface
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
 	data       map[string]string
@@ -69,7 +69,7 @@ func (p *publisher) reconcile(ctx context.Context, namespace string) error {
 	cm, err := p.maps.ConfigMaps(namespace).Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = p.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+		_, err = p.client().CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{describe: about}},
 			Data:       p.data,
 		}, metav1.CreateOptions{})
@@ -83,6 +83,6 @@ func (p *publisher) reconcile(ctx context.Context, namespace string) error {
 	}
 	cm = cm.DeepCopy()
 	cm.Data = maps.Clone(p.data)
-	_, err = p.client.CoreV1().ConfigMaps(namespace).Update(ctx, cm, metav1.UpdateOptions{})
+	_, err = p.client().CoreV1().ConfigMaps(namespace).Update(ctx, cm, metav1.UpdateOptions{})
 	return err
 }

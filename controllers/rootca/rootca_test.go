@@ -21,7 +21,7 @@ func going(name string) *corev1.Namespace {
 }
 
 func published(t *testing.T, e *fakeenv.Env) map[string]string {
-	list, err := e.Client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+	list, err := e.Client().CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	found := map[string]string{}
 	for _, cm := range list.Items {
@@ -39,7 +39,7 @@ func TestRootCA_IsInEveryNamespaceThatStays(t *testing.T) {
 	e.RootCA = []byte("PEM")
 	e.Start(New)
 	require.Equal(t, map[string]string{"a/" + name: "PEM", "b/" + name: "PEM", "b/other": ""}, published(t, e))
-	b, err := e.Client.CoreV1().ConfigMaps("b").Get(t.Context(), name, metav1.GetOptions{})
+	b, err := e.Client().CoreV1().ConfigMaps("b").Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"ca.crt": "PEM"}, b.Data)
 }
@@ -49,7 +49,7 @@ func TestRootCA_ComesBackWhenItIsDeletedOrChanged(t *testing.T) {
 	e := fakeenv.New(t, namespace("a"))
 	e.RootCA = []byte("PEM")
 	e.Start(New)
-	maps := e.Client.CoreV1().ConfigMaps("a")
+	maps := e.Client().CoreV1().ConfigMaps("a")
 	require.NoError(t, maps.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	e.Eventually("it is made again", func() bool { return published(t, e)["a/"+name] == "PEM" })
 	cm, err := maps.Get(t.Context(), name, metav1.GetOptions{})

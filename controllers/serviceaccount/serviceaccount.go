@@ -30,7 +30,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 			return err
 		}
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key, Name: name}}
-		_, err = env.Client.CoreV1().ServiceAccounts(key).Create(ctx, account, metav1.CreateOptions{})
+		_, err = env.Client().CoreV1().ServiceAccounts(key).Create(ctx, account, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
 			apierrors.IsNotFound(err) {
 			return nil // made by another, or not to be made any more

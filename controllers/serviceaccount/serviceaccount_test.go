@@ -22,7 +22,7 @@ func TestServiceAccount_IsInEveryNamespaceThatStays(t *testing.T) {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "other"}})
 	e.Start(New)
 	accounts := func() (found []string) {
-		list, err := e.Client.CoreV1().ServiceAccounts("").List(t.Context(), metav1.ListOptions{})
+		list, err := e.Client().CoreV1().ServiceAccounts("").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, a := range list.Items {
 			found = append(found, a.Namespace+"/"+a.Name)
@@ -31,9 +31,9 @@ func TestServiceAccount_IsInEveryNamespaceThatStays(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"a/default", "a/other", "b/default"}, accounts())
 	require.Len(t, e.Writes("create", "serviceaccounts"), 1)
-	require.NoError(t, e.Client.CoreV1().ServiceAccounts("a").Delete(t.Context(), "default", metav1.DeleteOptions{}))
+	require.NoError(t, e.Client().CoreV1().ServiceAccounts("a").Delete(t.Context(), "default", metav1.DeleteOptions{}))
 	e.Eventually("it is made again", func() bool { return len(accounts()) == 3 })
-	_, err := e.Client.CoreV1().Namespaces().Create(t.Context(), namespace("new"), metav1.CreateOptions{})
+	_, err := e.Client().CoreV1().Namespaces().Create(t.Context(), namespace("new"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	e.Eventually("a new namespace has one", func() bool { return len(accounts()) == 4 })
 }

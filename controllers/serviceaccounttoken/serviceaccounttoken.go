@@ -25,7 +25,7 @@ import (
 
 type tokens struct {
 	*controller.Controller
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	secrets  corelisters.SecretLister
 	accounts corelisters.ServiceAccountLister
 	byOwner  cache.Indexer
@@ -48,7 +48,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	// Of all Secrets only those that matter are kept in memory.
-	factory := informer.NewFactory(env.Client, informer.Options{Tweak: func(o *metav1.ListOptions) {
+	factory := informer.NewFactory(env.Client(), informer.Options{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
 	}})
 	secrets := factory.Core().V1().Secrets()
@@ -121,7 +121,7 @@ func (t *tokens) account(ctx context.Context, secret *corev1.Secret) (*corev1.Se
 	if err == nil && is(account) {
 		return account, nil
 	}
-	account, err = t.client.CoreV1().ServiceAccounts(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
+	account, err = t.client().CoreV1().ServiceAccounts(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -134,7 +134,7 @@ func (t *tokens) account(ctx context.Context, secret *corev1.Secret) (*corev1.Se
 }
 
 func (t *tokens) remove(ctx context.Context, secret *corev1.Secret) error {
-	err := t.client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name,
+	err := t.client().CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(secret.UID))})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -151,7 +151,7 @@ func (t *tokens) lacks(secret *corev1.Secret, account *corev1.ServiceAccount) bo
 
 // fill adds what is missing to the secret as it is now. A token that it has stays.
 func (t *tokens) fill(ctx context.Context, cached *corev1.Secret, account *corev1.ServiceAccount) error {
-	secrets := t.client.CoreV1().Secrets(cached.Namespace)
+	secrets := t.client().CoreV1().Secrets(cached.Namespace)
 	secret, err := secrets.Get(ctx, cached.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && secret.UID != cached.UID {
 		return nil

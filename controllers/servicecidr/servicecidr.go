@@ -139,7 +139,7 @@ func (r *reconciler) needed(cidr *networkingv1.ServiceCIDR, addresses []*network
 
 // neededNow asks the server: the cache of addresses may not show yet one that was taken before the range was deleted.
 func (r *reconciler) neededNow(ctx context.Context, cidr *networkingv1.ServiceCIDR) (bool, error) {
-	list, err := r.env.Client.NetworkingV1().IPAddresses().List(ctx, metav1.ListOptions{})
+	list, err := r.env.Client().NetworkingV1().IPAddresses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("list IPAddresses in ServiceCIDR %s: %w", cidr.Name, err)
 	}
@@ -151,7 +151,7 @@ func (r *reconciler) neededNow(ctx context.Context, cidr *networkingv1.ServiceCI
 }
 
 func (r *reconciler) update(ctx context.Context, cidr *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDR, error) {
-	updated, err := r.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, cidr, metav1.UpdateOptions{})
+	updated, err := r.env.Client().NetworkingV1().ServiceCIDRs().Update(ctx, cidr, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("update finalizers of ServiceCIDR %s: %w", cidr.Name, err)
 	}
@@ -169,7 +169,7 @@ func (r *reconciler) say(ctx context.Context, cidr *networkingv1.ServiceCIDR, re
 		ready.LastTransitionTime = metav1.NewTime(r.env.Clock.Now())
 	}
 	apimeta.SetStatusCondition(&cidr.Status.Conditions, ready)
-	if _, err := r.env.Client.NetworkingV1().ServiceCIDRs().UpdateStatus(ctx, cidr,
+	if _, err := r.env.Client().NetworkingV1().ServiceCIDRs().UpdateStatus(ctx, cidr,
 		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update status of ServiceCIDR %s: %w", cidr.Name, err)
 	}

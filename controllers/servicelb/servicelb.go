@@ -185,7 +185,7 @@ func (b *balancer) patch(ctx context.Context, s *corev1.Service, finalizers []st
 	if err != nil {
 		return err
 	}
-	_, err = b.env.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch,
+	_, err = b.env.Client().CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -23,7 +23,7 @@ func (s *sync) createClaims(ctx context.Context, pod *corev1.Pod) error {
 			}
 			continue
 		}
-		_, err = s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+		_, err = s.client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulCreate",
@@ -105,7 +105,7 @@ func (s *sync) syncOwners(ctx context.Context, pod, condemned *corev1.Pod) error
 		}
 		claim = claim.DeepCopy()
 		claim.OwnerReferences = owners
-		if _, err := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim,
+		if _, err := s.client().CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim,
 			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("owners of claim %s: %w", claim.Name, err)
 		}

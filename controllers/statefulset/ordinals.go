@@ -186,7 +186,7 @@ func (s *sync) create(ctx context.Context, i int) error {
 	if err := s.createClaims(ctx, pod); err != nil {
 		return err
 	}
-	created, err := s.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	created, err := s.client().CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	switch {
 	case err == nil:
 		s.Written.Note(s.key, s.statefulSets.pods, created.ResourceVersion)
@@ -205,7 +205,7 @@ func (s *sync) create(ctx context.Context, i int) error {
 
 func (s *sync) delete(ctx context.Context, pod *corev1.Pod) error {
 	s.Expected.ExpectDeletions(s.key, pod.UID)
-	err := s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+	err := s.client().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
 		*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	if err == nil {
 		s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete",

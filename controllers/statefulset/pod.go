@@ -78,7 +78,7 @@ func (s *sync) mend(ctx context.Context, i int) error {
 	if !setIdentity(pod, pod.Name, firstOrdinal(s.set)+i) {
 		return nil
 	}
-	updated, err := s.client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
+	updated, err := s.client().CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if err != nil {
 		s.recorder.Eventf(s.set, corev1.EventTypeWarning, "FailedUpdate",
 			"update Pod %s in StatefulSet %s failed error: %v", pod.Name, s.set.Name, err)

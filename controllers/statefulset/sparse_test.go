@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -40,7 +41,7 @@ func enormous(t testing.TB, revision string, places ...int) *sync {
 		statefulSets: &statefulSets{
 			Controller: controller.New(env, "statefulset", nil),
 			Memory:     controller.NewMemory(clock.RealClock{}, time.Minute),
-			client:     client, recorder: record.NewFakeRecorder(10_000),
+			client:     func() kubernetes.Interface { return client }, recorder: record.NewFakeRecorder(10_000),
 		},
 		key: "default/web", set: set, current: update, update: update,
 	}
@@ -65,7 +66,7 @@ func ended() context.Context {
 }
 
 func deleted(s *sync) (names []string) {
-	for _, a := range s.client.(*fake.Clientset).Actions() {
+	for _, a := range s.client().(*fake.Clientset).Actions() {
 		if d, ok := a.(k8stesting.DeleteAction); ok {
 			names = append(names, d.GetName())
 		}

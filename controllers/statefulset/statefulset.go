@@ -39,7 +39,7 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 type statefulSets struct {
 	*controller.Controller
 	*controller.Memory
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	lister   appslisters.StatefulSetLister
 	informer cache.SharedIndexInformer
 	pods     cache.SharedIndexInformer
@@ -166,7 +166,7 @@ func (c *statefulSets) reconcile(ctx context.Context, key string) error {
 }
 
 func (s *sync) live(ctx context.Context) (metav1.Object, error) {
-	return s.client.AppsV1().StatefulSets(s.set.Namespace).Get(ctx, s.set.Name, metav1.GetOptions{})
+	return s.client().AppsV1().StatefulSets(s.set.Namespace).Get(ctx, s.set.Name, metav1.GetOptions{})
 }
 
 // claimPods are the set's pods, orphans of its names included.
@@ -179,7 +179,7 @@ func (s *sync) claimPods(ctx context.Context, selector labels.Selector) ([]*core
 	return controller.Claim(ctx, controller.Claimer{
 		Owner: s.set, Kind: Kind, Selector: selector, Live: s.live,
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			_, err := s.client.CoreV1().Pods(s.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
+			_, err := s.client().CoreV1().Pods(s.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
 				patch, metav1.PatchOptions{})
 			return err
 		},

@@ -18,7 +18,7 @@ func (s *sync) updateStatus(ctx context.Context, cached *appsv1.StatefulSet) err
 	if equality.Semantic.DeepEqual(cached.Status, s.set.Status) {
 		return nil
 	}
-	updated, err := s.client.AppsV1().StatefulSets(s.set.Namespace).UpdateStatus(ctx, s.set, metav1.UpdateOptions{})
+	updated, err := s.client().AppsV1().StatefulSets(s.set.Namespace).UpdateStatus(ctx, s.set, metav1.UpdateOptions{})
 	return s.Wrote(s.informer, updated, err)
 }
 

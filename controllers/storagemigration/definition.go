@@ -17,7 +17,7 @@ var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourc
 // definition returns the CustomResourceDefinition of a resource; nil for a built-in one.
 func (m *migrator) definition(ctx context.Context, of metav1.GroupResource) (
 	*apiextensionsv1.CustomResourceDefinition, error) {
-	doc, err := m.env.Client.Discovery().RESTClient().Get().
+	doc, err := m.env.Client().Discovery().RESTClient().Get().
 		AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", of.Resource+"."+of.Group).DoRaw(ctx)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -89,7 +89,7 @@ func (m *migrator) tellDefinition(ctx context.Context, crd *apiextensionsv1.Cust
 	if err != nil {
 		return err
 	}
-	_, err = m.env.Metadata.Resource(definitions).Patch(ctx, crd.Name, types.ApplyPatchType, patch,
+	_, err = m.env.Metadata().Resource(definitions).Patch(ctx, crd.Name, types.ApplyPatchType, patch,
 		metav1.PatchOptions{FieldManager: "migration-runner-controller", Force: new(true)}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -76,7 +76,7 @@ func (m *migrator) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	if !is(o, storagemigrationv1.MigrationRunning) {
-		list, err := m.env.Metadata.Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
+		list, err := m.env.Metadata().Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (m *migrator) reconcile(ctx context.Context, key string) error {
 // find is the resource in the version that its group prefers.
 func (m *migrator) find(wanted metav1.GroupResource) (schema.GroupVersionResource, error) {
 	var none schema.GroupVersionResource
-	lists, err := m.env.Client.Discovery().ServerPreferredResources()
+	lists, err := m.env.Client().Discovery().ServerPreferredResources()
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil || gv.Group != wanted.Group {
@@ -121,7 +121,7 @@ func (m *migrator) find(wanted metav1.GroupResource) (schema.GroupVersionResourc
 func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) error {
 	options := metav1.ListOptions{Limit: page}
 	for {
-		list, err := m.env.Metadata.Resource(of).List(ctx, options)
+		list, err := m.env.Metadata().Resource(of).List(ctx, options)
 		if err != nil {
 			return err
 		}
@@ -132,8 +132,8 @@ func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) 
 			if err != nil {
 				return err
 			}
-			_, err = m.env.Metadata.Resource(of).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch,
-				metav1.PatchOptions{FieldManager: name})
+			_, err = m.env.Metadata().Resource(of).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType,
+				patch, metav1.PatchOptions{FieldManager: name})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				return fmt.Errorf("migrate %s %s/%s: %w", of.Resource, o.Namespace, o.Name, err)
 			}
@@ -157,7 +157,8 @@ func (m *migrator) tell(ctx context.Context, o *storagemigrationv1.StorageVersio
 		set(storagemigrationv1.MigrationRunning, metav1.ConditionFalse)
 	}
 	set(condition, metav1.ConditionTrue)
-	_, err := m.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, o, metav1.UpdateOptions{})
+	_, err := m.env.Client().StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, o,
+		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

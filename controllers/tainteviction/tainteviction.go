@@ -30,7 +30,7 @@ import (
 
 type evictions struct {
 	*controller.Controller
-	client   kubernetes.Interface
+	client   func() kubernetes.Interface
 	nodes    corelisters.NodeLister
 	pods     corelisters.PodLister
 	onNode   cache.SharedIndexInformer
@@ -247,7 +247,7 @@ func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now time.Time) e
 	} else if c.Status != corev1.ConditionTrue || c.Reason != condition.Reason {
 		*c = condition
 	}
-	pods := e.client.CoreV1().Pods(pod.Namespace)
+	pods := e.client().CoreV1().Pods(pod.Namespace)
 	if _, err := pods.UpdateStatus(ctx, marked, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
 		return nil
 	} else if err != nil {

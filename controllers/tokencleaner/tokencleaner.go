@@ -34,7 +34,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 			c.EnqueueAt(name, end)
 			return nil
 		}
-		err = env.Client.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, name, metav1.DeleteOptions{
+		err = env.Client().CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 		})
 		if apierrors.IsNotFound(err) {

@@ -23,7 +23,7 @@ func token(name, expiration string) *corev1.Secret {
 }
 
 func names(t *testing.T, e *fakeenv.Env) (names []string) {
-	list, err := e.Client.CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})
+	list, err := e.Client().CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, s := range list.Items {
 		names = append(names, s.Name)

@@ -23,7 +23,7 @@ import (
 const serverSigner = "kubernetes.io/kube-apiserver-serving"
 
 type publisher struct {
-	client    kubernetes.Interface
+	client    func() kubernetes.Interface
 	bundles   certificateslisters.ClusterTrustBundleLister
 	published map[string][]byte // PEM, by signer
 }
@@ -84,7 +84,7 @@ func (p *publisher) reconcile(ctx context.Context, signer string) error {
 		if b.Spec.SignerName != signer || b.Name == name || b.DeletionTimestamp != nil {
 			continue
 		}
-		err := p.client.CertificatesV1().ClusterTrustBundles().Delete(ctx, b.Name,
+		err := p.client().CertificatesV1().ClusterTrustBundles().Delete(ctx, b.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -98,7 +98,7 @@ func (p *publisher) publish(ctx context.Context, signer, name string) error {
 	b, err := p.bundles.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = p.client.CertificatesV1().ClusterTrustBundles().Create(ctx, &certificatesv1.ClusterTrustBundle{
+		_, err = p.client().CertificatesV1().ClusterTrustBundles().Create(ctx, &certificatesv1.ClusterTrustBundle{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: pem},
 		}, metav1.CreateOptions{})
@@ -111,6 +111,6 @@ func (p *publisher) publish(ctx context.Context, signer, name string) error {
 	}
 	b = b.DeepCopy()
 	b.Spec.TrustBundle = pem
-	_, err = p.client.CertificatesV1().ClusterTrustBundles().Update(ctx, b, metav1.UpdateOptions{})
+	_, err = p.client().CertificatesV1().ClusterTrustBundles().Update(ctx, b, metav1.UpdateOptions{})
 	return err
 }

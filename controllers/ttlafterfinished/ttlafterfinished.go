@@ -21,7 +21,7 @@ import (
 
 type ttl struct {
 	*controller.Controller
-	client kubernetes.Interface
+	client func() kubernetes.Interface
 	jobs   batchlisters.JobLister
 	clock  clock.PassiveClock
 }
@@ -69,14 +69,14 @@ func (t *ttl) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	// What is deleted is gone: the cache is not enough to go by. The TTL may have been raised.
-	job, err := t.client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+	job, err := t.client().BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil || !t.due(key, job) {
 		return err
 	}
-	err = t.client.BatchV1().Jobs(namespace).Delete(ctx, name, metav1.DeleteOptions{
+	err = t.client().BatchV1().Jobs(namespace).Delete(ctx, name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationForeground),
 		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -60,7 +61,8 @@ func New(t testing.TB, objects ...runtime.Object) *Env {
 	clock := &Clock{FakeClock: clocktesting.NewFakeClock(time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC))}
 	e := &Env{TB: t, Fake: fake.NewClientset(objects...), Clock: clock, events: make(chan string, 1000)}
 	e.Env = &controller.Env{
-		Client: e.Fake, Reader: e.Fake, Informers: informer.NewFactory(e.Fake, informer.Options{}), Clock: clock,
+		Client: func() kubernetes.Interface { return e.Fake }, Reader: e.Fake,
+		Informers: informer.NewFactory(e.Fake, informer.Options{}), Clock: clock,
 		Recorder: func(string) record.EventRecorder { return &record.FakeRecorder{Events: e.events} },
 		Log:      slog.New(slog.DiscardHandler), Workers: func(string) int { return 1 },
 		Settings: controller.Settings{}.WithDefaults(),
