@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How long answers of the API server are cached, as in the kubelet's webhooks.
+// How long answers of the API server are cached. The durations are those of the kubelet's webhooks.
 const (
 	holdToken   = 2 * time.Minute
 	holdAllowed = 5 * time.Minute
@@ -36,13 +36,13 @@ const (
 	maxAnswers  = 4096
 )
 
-// askTimeout is how long the API server may take to answer.
+// askTimeout limits the time that the API server may take to answer.
 const askTimeout = 10 * time.Second
 
-// Guard authenticates and authorizes the requests to an endpoint that is served over TLS. Its methods are
-// safe for concurrent use; the fields must not change meanwhile.
+// Guard authenticates and authorizes the requests to an endpoint that is served over TLS. Its methods are safe for
+// concurrent use. Its fields must not be changed after the first request.
 type Guard struct {
-	// ClientCAs have issued the client certificates that are accepted; nil accepts none.
+	// ClientCAs verify client certificates; nil accepts no certificate.
 	ClientCAs *x509.CertPool
 	Clock     clock.PassiveClock
 
@@ -50,8 +50,8 @@ type Guard struct {
 	reviews answers[bool]
 }
 
-// Authenticate returns the user that makes a request, or nil if it is unknown. An error means that the API server could
-// not be asked.
+// Authenticate returns the user who makes a request, or nil if the user is unknown. An error means that the API
+// server could not review the token.
 func (g *Guard) Authenticate(r *http.Request, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
 	if user := g.certified(r); user != nil {
 		return user, nil
@@ -73,17 +73,17 @@ func (g *Guard) Authenticate(r *http.Request, client kubernetes.Interface) (*aut
 	})
 }
 
-// certified is the user of the client certificate; nil without an accepted one.
+// certified returns the user of the client certificate; nil without an accepted one.
 func (g *Guard) certified(r *http.Request) *authenticationv1.UserInfo {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || g.ClientCAs == nil {
 		return nil
 	}
-	certs, between := r.TLS.PeerCertificates, x509.NewCertPool()
+	certs, intermediates := r.TLS.PeerCertificates, x509.NewCertPool()
 	for _, c := range certs[1:] {
-		between.AddCert(c)
+		intermediates.AddCert(c)
 	}
 	_, err := certs[0].Verify(x509.VerifyOptions{
-		Roots: g.ClientCAs, Intermediates: between, CurrentTime: g.Clock.Now(),
+		Roots: g.ClientCAs, Intermediates: intermediates, CurrentTime: g.Clock.Now(),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
@@ -92,9 +92,8 @@ func (g *Guard) certified(r *http.Request) *authenticationv1.UserInfo {
 	return &authenticationv1.UserInfo{Username: certs[0].Subject.CommonName, Groups: certs[0].Subject.Organization}
 }
 
-// Allowed reports whether a user may make the request of a review's spec: its ResourceAttributes or
-// NonResourceAttributes.
-// The spec's user is filled in here.
+// Allowed reports whether a user may make the request that a review's spec describes by its ResourceAttributes or
+// NonResourceAttributes. Allowed fills in the spec's user.
 func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *authenticationv1.UserInfo,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	spec.User, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
@@ -104,7 +103,7 @@ func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *
 		}
 		spec.Extra[key] = authorizationv1.ExtraValue(values)
 	}
-	key, err := json.Marshal(spec) // unique to the user and the access
+	key, err := json.Marshal(spec) // unique for the user and the request
 	if err != nil {
 		return false, err
 	}
@@ -123,11 +122,11 @@ func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *
 	})
 }
 
-// Healthy are the paths that are open to everyone, as by kube-scheduler's --authorization-always-allow-paths.
+// Healthy lists the paths that are open to all clients, as in kube-scheduler's --authorization-always-allow-paths.
 var Healthy = []string{"/healthz", "/readyz", "/livez"}
 
-// Protect lets requests pass to open paths, and to others those of users that may use the method, in lower case, on
-// the path. Others are answered 401 or 403.
+// Protect serves requests for the open paths without a check. A request for any other path passes if its user may
+// use the method, in lower case, on the path. Other requests are answered with 401 or 403.
 func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(open, func(pattern string) bool { return covers(pattern, r.URL.Path) }) {
@@ -161,15 +160,16 @@ func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Ha
 	})
 }
 
-// endHTTP2 has an HTTP/2 connection end with the answer: a client without a credential must not keep it, as in
-// kube-apiserver (UnauthenticatedHTTP2DOSMitigation).
+// endHTTP2 closes an HTTP/2 connection after the answer: a client without a credential must not keep one open.
+// kube-apiserver does the same (UnauthenticatedHTTP2DOSMitigation).
 func endHTTP2(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// covers reports whether a path is the pattern or, where that ends with a star, begins with what is before it.
+// covers reports whether a pattern matches a path. A pattern that ends with a star matches all paths with its
+// prefix.
 func covers(pattern, path string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(path, prefix)
@@ -182,10 +182,10 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// answers caches those of the API server. The zero value is ready for use, and safe for concurrent use.
+// answers caches answers of the API server. Its zero value is ready for use, and it is safe for concurrent use.
 type answers[T any] struct {
-	mu   sync.Mutex
-	held map[string]answer[T]
+	mu     sync.Mutex
+	cached map[string]answer[T]
 }
 
 type answer[T any] struct {
@@ -193,13 +193,13 @@ type answer[T any] struct {
 	until time.Time
 }
 
-// get is the cached answer or, if there is none, a new one. Errors are not cached.
+// get returns the cached answer for a key or, if there is none, asks for it. Errors are not cached.
 func (a *answers[T]) get(key string, now time.Time, ask func() (T, time.Duration, error)) (T, error) {
 	a.mu.Lock()
-	held, ok := a.held[key]
+	cached, ok := a.cached[key]
 	a.mu.Unlock()
-	if ok && now.Before(held.until) {
-		return held.value, nil
+	if ok && now.Before(cached.until) {
+		return cached.value, nil
 	}
 	value, hold, err := ask()
 	if err != nil {
@@ -207,9 +207,9 @@ func (a *answers[T]) get(key string, now time.Time, ask func() (T, time.Duration
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.held == nil || len(a.held) >= maxAnswers {
-		a.held = map[string]answer[T]{}
+	if a.cached == nil || len(a.cached) >= maxAnswers {
+		a.cached = map[string]answer[T]{}
 	}
-	a.held[key] = answer[T]{value, now.Add(hold)}
+	a.cached[key] = answer[T]{value, now.Add(hold)}
 	return value, nil
 }

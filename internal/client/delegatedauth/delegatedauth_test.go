@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// get is the answer to a GET with a user's certificate, of which nil is none, or a token.
+// get returns the status of a GET with a user's certificate, if user is not nil, or with a token.
 func get(t *testing.T, url string, user *rest.Config, token string) int {
 	t.Helper()
 	tc := &tls.Config{InsecureSkipVerify: true}
@@ -43,7 +43,7 @@ func get(t *testing.T, url string, user *rest.Config, token string) int {
 	return res.StatusCode
 }
 
-func TestProtect_AsksTheAPIServerWhoMayWhat(t *testing.T) {
+func TestProtect_ReviewsTokensAndAccess(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.APIServerOnly())
 	client, err := kubernetes.NewForConfig(config)
@@ -69,7 +69,7 @@ func TestProtect_AsksTheAPIServerWhoMayWhat(t *testing.T) {
 		get(t, server.URL+"/metrics", testenv.User(t, config, "prometheus", "system:monitoring"), ""))
 }
 
-// HTTP/2 makes requests cheap for the client: one that nobody knows connects anew for each.
+// HTTP/2 makes requests cheap for the client, so an unknown client must open a new connection for each.
 func TestProtect_EndsConnectionsOfUnknownClients(t *testing.T) {
 	t.Parallel()
 	guard := &delegatedauth.Guard{Clock: testclock.NewFakeClock(time.Now())}
@@ -84,8 +84,8 @@ func TestProtect_EndsConnectionsOfUnknownClients(t *testing.T) {
 	}
 }
 
-// Users whose groups run together are not taken for each other.
-func TestAllowed_RemembersEachAccessByItself(t *testing.T) {
+// Users whose groups read the same when joined must not share an answer.
+func TestAllowed_CachesEachAccessSeparately(t *testing.T) {
 	t.Parallel()
 	client, err := kubernetes.NewForConfig(testenv.Start(t, testenv.APIServerOnly()))
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/reference"
 )
 
-// As returns a recorder with client-go's interface, for Events of one component.
+// As returns a recorder with client-go's interface that writes Events for one component.
 func (r *Recorder) As(component string) record.EventRecorder { return as{r, component} }
 
 type as struct {

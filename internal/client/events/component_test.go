@@ -16,7 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestAs_RecordsAsClientGosRecorderDoes(t *testing.T) {
+func TestAs_MatchesClientGosRecorder(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
 	now := time.Unix(1_800_000_000, 0)
@@ -42,7 +42,7 @@ func TestAs_RecordsAsClientGosRecorderDoes(t *testing.T) {
 	r.Wait()
 }
 
-func TestBusy_CountsEventsThatAreToBeWritten(t *testing.T) {
+func TestBusy_CountsUnwrittenEvents(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
 	writing, goOn := make(chan struct{}, 2), make(chan struct{})
@@ -59,10 +59,10 @@ func TestBusy_CountsEventsThatAreToBeWritten(t *testing.T) {
 		r.Record(Event{About: corev1.ObjectReference{Kind: "Pod", Namespace: "apps", Name: name}, Reason: "Started"})
 	}
 	<-writing
-	require.Equal(t, "2 Events are to be written", r.Busy())
+	require.Equal(t, "2 Events are not written yet", r.Busy())
 	goOn <- struct{}{}
 	<-writing
-	require.Equal(t, "1 Events are to be written", r.Busy())
+	require.Equal(t, "1 Events are not written yet", r.Busy())
 	goOn <- struct{}{}
 	require.Eventually(t, func() bool { return r.Busy() == "" }, time.Minute, time.Millisecond)
 	cancel()

@@ -1,8 +1,9 @@
-// Package events writes Events: what a component did to an object, for people to read.
+// Package events writes Events, which describe for people the actions of a component on an object.
 //
-// Unlike client-go's recorder, this one uses the clock that it is given, its only goroutine exists while there are
-// Events to write and can be waited for, and it may write as several clients: a node agent has one for each of its
-// Nodes. Like that one, it is patient while the API server does not answer, and drops what the API server refuses.
+// Unlike client-go's recorder, this one uses the clock that is passed to it. Its only goroutine exists while there
+// are Events to write, and a caller can wait for it. It may write as several clients: a node agent has one for each
+// of its Nodes. Like client-go's recorder, it retries while the API server does not answer, and drops Events that
+// the API server rejects.
 package events
 
 import (
@@ -26,33 +27,35 @@ import (
 )
 
 const (
-	// maxQueued is how many Events may wait to be written. Beyond that the newest are dropped, so that the component
+	// maxQueued limits the Events that wait to be written. Beyond it the newest are dropped, so that the component
 	// is not slowed down.
 	maxQueued = 2000
-	// maxTries is how often an Event is sent to an API server that does not answer. The pauses between, by the
-	// machine's clock, double from firstPause to longestPause: two minutes in all, which is client-go's patience.
+	// maxTries is how often an Event is sent to an API server that does not answer. The pauses in between go by the
+	// machine's clock and double from firstPause to longestPause. In all this takes two minutes, as long as
+	// client-go retries.
 	maxTries     = 18
 	firstPause   = 100 * time.Millisecond
 	longestPause = 10 * time.Second
-	// soon is when the next try is part of what the component is doing, rather than of an outage.
+	// soon separates retries that belong to the component's current work from retries during an outage.
 	soon = time.Second
 )
 
-// Event is what happened.
+// Event describes an action or an observation.
 type Event struct {
-	// About is the object, by its kind, namespace, name and UID. Events about cluster-scoped objects are in default.
+	// About is the object, by its kind, namespace, name and UID. Events about cluster-scoped objects are written to
+	// the namespace default.
 	About corev1.ObjectReference
 	// Component is the reporting component; Host is its node, if it runs on one.
 	Component, Host string
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type            string
 	Reason, Message string
-	// Action is what was done; it may be empty.
+	// Action is the action that was taken; it may be empty.
 	Action      string
 	Annotations map[string]string
 }
 
-// Pod refers to a pod.
+// Pod returns a reference to a pod.
 func Pod(pod *corev1.Pod) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
@@ -60,22 +63,22 @@ func Pod(pod *corev1.Pod) corev1.ObjectReference {
 	}
 }
 
-// Recorder writes Events one at a time, in the background. Events that repeat are counted in the first, as client-go's
-// correlator decides.
+// Recorder writes Events one at a time, in the background. Repeated Events increase the count of the first one;
+// client-go's correlator decides which Events are equal.
 type Recorder struct {
 	client     func(host string) kubernetes.Interface
 	clock      clock.PassiveClock
 	log        *slog.Logger
 	correlator *record.EventCorrelator
-	serial     atomic.Int64 // makes the names of Events of one moment differ
+	serial     atomic.Int64 // makes the names of Events of one moment unique
 
 	mu      sync.Mutex
 	ctx     context.Context // nil before Start
 	queue   []*queued
-	writing bool // a goroutine writes the queue's
+	writing bool // a goroutine runs drain
 	machine clock.WithDelayedExecution
 	again   clock.Timer
-	nextTry time.Time // zero unless the first of the queue is to be tried again
+	nextTry time.Time // set while the first Event of the queue waits for a retry
 	running sync.WaitGroup
 }
 
@@ -86,8 +89,8 @@ type queued struct {
 	tries      int
 }
 
-// NewRecorder makes a recorder that writes an Event with the client for its host. Nothing is written until
-// Start is called.
+// NewRecorder returns a recorder that writes an Event with the client for its host. It writes after Start is
+// called.
 func NewRecorder(client func(host string) kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *Recorder {
 	return &Recorder{
 		client: client, clock: c, log: log, machine: clock.RealClock{},
@@ -119,7 +122,8 @@ func (r *Recorder) Record(e Event) {
 	}
 }
 
-// Start writes Events in the background until ctx ends. Events that are still queued then are lost, as in a crash.
+// Start writes Events in the background until ctx ends. Events that are still queued at that time are lost, as in a
+// crash.
 func (r *Recorder) Start(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,19 +141,19 @@ func (r *Recorder) Wait() {
 	}
 }
 
-// Busy describes the Events that have yet to be written; "" where there are none, or the API server has not answered
-// for so long that they are not tried again soon.
+// Busy describes the Events that are not written yet. It is "" if there are none, or if the API server has not
+// answered for so long that the next try is not soon.
 func (r *Recorder) Busy() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queue) == 0 || r.ctx == nil || r.ctx.Err() != nil || r.nextTry.Sub(r.machine.Now()) > soon {
 		return ""
 	}
-	return fmt.Sprintf("%d Events are to be written", len(r.queue))
+	return fmt.Sprintf("%d Events are not written yet", len(r.queue))
 }
 
-// employ starts the goroutine that writes, where there is something to write now and it is not there. The caller has
-// the lock.
+// employ starts the goroutine that writes, unless it runs already or there is no Event to write now. The caller
+// holds the lock.
 func (r *Recorder) employ() {
 	if len(r.queue) > 0 && !r.writing && r.nextTry.IsZero() && r.ctx != nil && r.ctx.Err() == nil {
 		r.writing = true
@@ -157,7 +161,7 @@ func (r *Recorder) employ() {
 	}
 }
 
-// drain writes the queue's Events in their order, until it is empty or the API server does not answer.
+// drain writes the queue's Events in order, until the queue is empty or the API server does not answer.
 func (r *Recorder) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,19 +179,19 @@ func (r *Recorder) drain() {
 			r.log.Warn("cannot write event", "reason", q.event.Reason, "about", about.Namespace+"/"+about.Name,
 				"err", err)
 		}
-		r.queue[0] = nil // what remains of the queue does not keep it
+		r.queue[0] = nil // the array must not keep the Event alive
 		r.queue = r.queue[1:]
 	}
 	r.writing = false
 }
 
-// refused reports whether an error is the API server's answer, which another try does not change.
+// refused reports whether an error is an answer of the API server, which a retry would not change.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// pause puts the next try off. The caller has the lock.
+// pause delays the next try. The caller holds the lock.
 func (r *Recorder) pause(tries int) {
 	pause := wait.Jitter(backoff.After(tries, firstPause, longestPause), backoff.Jitter)
 	r.nextTry = r.machine.Now().Add(pause)
@@ -215,7 +219,7 @@ func (r *Recorder) write(ctx context.Context, q *queued) (err error) {
 	if repeated {
 		written, err = events.PatchWithEventNamespaceWithContext(ctx, result.Event, result.Patch)
 	}
-	if !repeated || apierrors.IsNotFound(err) { // the first, or the one that was counted in has expired
+	if !repeated || apierrors.IsNotFound(err) { // the first one, or the Event that counted it has expired
 		result.Event.ResourceVersion = ""
 		written, err = events.CreateWithEventNamespaceWithContext(ctx, result.Event)
 	}

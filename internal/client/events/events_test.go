@@ -22,7 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestRecorder_CountsWhatRepeats(t *testing.T) {
+func TestRecorder_CountsRepeatedEvents(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
 	var hosts []string
@@ -60,7 +60,7 @@ func TestRecorder_CountsWhatRepeats(t *testing.T) {
 	require.Len(t, events.Items, 1)
 }
 
-func TestRecorder_DropsWhatIsTooMuchRatherThanBlock(t *testing.T) {
+func TestRecorder_DropsEventsRatherThanBlock(t *testing.T) {
 	t.Parallel()
 	r := NewRecorder(nil, clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), slog.Default())
 	for range maxQueued + 1 {
@@ -69,22 +69,23 @@ func TestRecorder_DropsWhatIsTooMuchRatherThanBlock(t *testing.T) {
 	require.Len(t, r.queue, maxQueued)
 }
 
-// unreliable is an API server whose answers to writes of Events are these errors first.
+// unreliable returns a client of an API server that answers the first writes of Events with these errors, and
+// counts the writes.
 func unreliable(answers ...error) (kubernetes.Interface, *atomic.Int32) {
-	client, asked := fake.NewClientset(), &atomic.Int32{}
+	client, requests := fake.NewClientset(), &atomic.Int32{}
 	client.PrependReactor("*", "events", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetVerb() == "list" {
 			return false, nil, nil
 		}
-		if n := int(asked.Add(1)); n <= len(answers) {
+		if n := int(requests.Add(1)); n <= len(answers) {
 			return true, nil, answers[n-1]
 		}
 		return false, nil, nil
 	})
-	return client, asked
+	return client, requests
 }
 
-// recordTwice writes two Events of one kind by a client, and returns those that are stored in the end.
+// recordTwice writes two Events of one kind with a client, and returns the Events that are stored afterwards.
 func recordTwice(t *testing.T, client kubernetes.Interface) []corev1.Event {
 	t.Helper()
 	r := NewRecorder(func(string) kubernetes.Interface { return client }, clocktesting.NewFakeClock(
@@ -103,22 +104,22 @@ func recordTwice(t *testing.T, client kubernetes.Interface) []corev1.Event {
 	return all.Items
 }
 
-func TestRecorder_TriesAgainWhereTheAPIServerDoesNotAnswer(t *testing.T) {
+func TestRecorder_RetriesIfTheAPIServerDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	client, asked := unreliable(syscall.ECONNREFUSED, io.ErrUnexpectedEOF)
+	client, requests := unreliable(syscall.ECONNREFUSED, io.ErrUnexpectedEOF)
 	stored := recordTwice(t, client)
 	require.Len(t, stored, 1)
 	require.EqualValues(t, 2, stored[0].Count, "a try is not counted")
-	require.EqualValues(t, 4, asked.Load())
+	require.EqualValues(t, 4, requests.Load())
 }
 
-func TestRecorder_DropsWhatTheAPIServerRefuses(t *testing.T) {
+func TestRecorder_DropsRejectedEvents(t *testing.T) {
 	t.Parallel()
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "p", errors.New("not yours"))
-	client, asked := unreliable(refusal)
+	client, requests := unreliable(refusal)
 	stored := recordTwice(t, client)
 	require.Len(t, stored, 1)
-	require.EqualValues(t, 3, asked.Load(), "the first; the second, counted in the first, which is not there; the second")
+	require.EqualValues(t, 3, requests.Load(), "the first, a count in the first, which does not exist, and the second")
 }
 
 func TestRecorder_IsNotBusyInALongOutage(t *testing.T) {

@@ -19,25 +19,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Options select what the informers of a factory see.
+// Options select the objects that a factory's informers watch.
 type Options struct {
-	// Namespace is the only one that they see; all where empty. Kinds without namespaces need a factory without one.
+	// Namespace limits the informers to one namespace; "" is all. Cluster-scoped kinds need a factory without one.
 	Namespace string
 	// Tweak, if not nil, may set selectors on all requests.
 	Tweak func(*metav1.ListOptions)
 	// Transform, if not nil, changes objects before they are stored.
 	Transform cache.TransformFunc
-	// Log gets failures that last; slog.Default if nil.
+	// Log receives repeated failures; slog.Default if nil.
 	Log *slog.Logger
 }
 
-// Factory is an informers.SharedInformerFactory. Its informers are those of this package, except with a clientset for
-// tests, which gets client-go's. ForResource finds informers that were asked for by their types before.
+// Factory implements informers.SharedInformerFactory with the informers of this package. With a fake clientset, as
+// tests use it, the informers are client-go's. ForResource finds informers that were requested by type before.
 type Factory struct {
 	informers.SharedInformerFactory
 	options Options
 	gate    *gate
 
+	// mu guards tweaks and ours.
 	mu     sync.Mutex
 	tweaks map[reflect.Type]func(*metav1.ListOptions)
 	ours   map[schema.GroupVersionResource]*Informer
@@ -53,16 +54,16 @@ func NewFactory(client kubernetes.Interface, o Options) *Factory {
 	}
 }
 
-// Restrict has the informer of an object's type see only what tweak selects. It must be called before the informer is
-// asked for.
+// Restrict makes the informer of an object's type request only the objects that tweak selects. It must be called
+// before that informer is requested.
 func (f *Factory) Restrict(example runtime.Object, tweak func(*metav1.ListOptions)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tweaks[reflect.TypeOf(example)] = tweak
 }
 
-// StartWithContext implements informers.SharedInformerFactory. It returns when the first informer has a connection, or
-// some time later, so that other users of the clientset find that connection too.
+// StartWithContext implements informers.SharedInformerFactory. It returns when the first informer has a connection,
+// or after gatePatience, so that other users of the clientset find that connection too.
 func (f *Factory) StartWithContext(ctx context.Context) {
 	f.SharedInformerFactory.StartWithContext(ctx)
 	f.mu.Lock()
@@ -75,7 +76,7 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 
 // InformerFor implements informers.SharedInformerFactory.
 func (f *Factory) InformerFor(example runtime.Object,
-	theirs internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	construct internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	return f.SharedInformerFactory.InformerFor(example,
 		func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 			gvr, ok := resourceOf(example)
@@ -84,14 +85,14 @@ func (f *Factory) InformerFor(example runtime.Object,
 				s.namespace, s.gate = f.options.Namespace, f.gate
 				return f.keep(gvr, reflect.TypeOf(example), s)
 			}
-			return theirs(client, resync)
+			return construct(client, resync)
 		})
 }
 
-func (f *Factory) keep(gvr schema.GroupVersionResource, of reflect.Type, s source) *Informer {
+func (f *Factory) keep(gvr schema.GroupVersionResource, kind reflect.Type, s source) *Informer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s.tweak = f.tweaks[of]; s.tweak == nil {
+	if s.tweak = f.tweaks[kind]; s.tweak == nil {
 		s.tweak = f.options.Tweak
 	}
 	i := newInformer(s, f.options.Log)
@@ -99,7 +100,8 @@ func (f *Factory) keep(gvr schema.GroupVersionResource, of reflect.Type, s sourc
 	return i
 }
 
-// Existing returns the informer of all objects of a resource; nil if nobody has asked for it yet.
+// Existing returns the informer of all objects of a resource; nil if it was not requested before, or watches only a
+// part of them.
 func (f *Factory) Existing(gvr schema.GroupVersionResource) *Informer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +111,7 @@ func (f *Factory) Existing(gvr schema.GroupVersionResource) *Informer {
 	return nil
 }
 
-// Busy describes what keeps one of the informers from having shown all changes up to a revision; see Informer.Busy.
+// Busy describes why an informer's handlers have not seen all changes up to a revision; see Informer.Busy.
 func (f *Factory) Busy(revision int64) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +123,7 @@ func (f *Factory) Busy(revision int64) string {
 	return ""
 }
 
-// resourceOf is the resource whose objects have a built-in type.
+// resourceOf returns the resource of a built-in type.
 func resourceOf(example runtime.Object) (gvr schema.GroupVersionResource, ok bool) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(example)
 	if err != nil || len(kinds) == 0 {
@@ -131,8 +133,8 @@ func resourceOf(example runtime.Object) (gvr schema.GroupVersionResource, ok boo
 	return gvr, true
 }
 
-// NewMetadata returns an informer of the metadata of a resource's objects: *metav1.PartialObjectMetadata. The client
-// must be one whose requests reach a server.
+// NewMetadata returns an informer of the metadata of a resource's objects: *metav1.PartialObjectMetadata. The
+// client must be a real one, which sends requests to a server.
 func NewMetadata(client kubernetes.Interface, gvr schema.GroupVersionResource, log *slog.Logger) *Informer {
 	s := newSource(restClient(client), gvr, metainternalversion.Codecs.WithoutConversion())
 	s.accept, s.list = metadata, metadataList

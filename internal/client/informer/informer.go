@@ -1,17 +1,26 @@
 // Package informer keeps copies of a server's objects in memory, at the price of one goroutine for each kind.
 //
-// An informer of client-go has seven goroutines, and two more for each handler, so that a handler may block. Handlers
-// here only put keys into work queues and update small indexes. This package therefore reads a watch, updates the copy
-// and calls the handlers in one goroutine, which blocks in the read of the response nearly all the time. Everything
-// else is as in client-go: an Informer is a cache.SharedIndexInformer, a Factory an informers.SharedInformerFactory,
-// and listers are client-go's.
+// An informer of client-go has seven goroutines, and two more for each handler, so that a handler may block.
+// Handlers here only put keys into work queues and update small indexes. This package therefore reads a watch,
+// updates the copy and calls the handlers in one goroutine, which is blocked in the read of the response nearly all
+// the time. All else is as in client-go: an Informer is a cache.SharedIndexInformer, a Factory an
+// informers.SharedInformerFactory, and the listers are client-go's.
+//
+// # Concurrency
+//
+// RunWithContext is the informer's goroutine: it makes all requests, and it alone changes the store. It holds the
+// informer's lock from a change of the store to the return of the last handler, so AddEventHandler sees a store
+// that agrees with the calls which the other handlers have had. Readers of the store do not take that lock: a
+// lister may return an object shortly before the handlers are called for it.
 //
 //	informer.go  the copy and its handlers
-//	reflect.go   what keeps the copy up to date: list, watch, and what follows when they fail
+//
+// reflect.go   the loop that keeps the copy up to date: list, watch, and the recovery from errors
+//
 //	source.go    the requests, and the decoding of their answers
 //	factory.go   informers of built-in kinds, shared by their users (groups.go: by API group)
 //
-// Handlers must not block, and must not add or remove handlers.
+// Handlers must not block, and must not add or remove handlers: the lock is held when they are called.
 package informer
 
 import (
@@ -31,22 +40,27 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Informer is a cache.SharedIndexInformer without resyncs. Its methods are safe for concurrent use.
+// Informer is a cache.SharedIndexInformer without resyncs. Its methods are safe for concurrent use. Its transform,
+// error handler and source must be set before it runs.
 type Informer struct {
 	source source
 	log    *slog.Logger
 	store  cache.Indexer
+	// synced is closed when the handlers have seen the first list.
 	synced chan struct{}
-	// revision is that of the last change that all handlers have seen, or of a later bookmark.
+	// revision is the latest one whose changes all handlers have seen, or that of a later bookmark. Only the
+	// informer's goroutine stores it, after the handlers have returned. 0 if the server's versions are no numbers.
 	revision atomic.Int64
-	version  atomic.Value // the same as the server writes it: a string
-	resting  atomic.Bool  // after a failure, for a while
-	begun    atomic.Bool
-	ended    atomic.Bool
+	version  atomic.Value // the same as a string, as the server writes it; "" before the first list
+	resting  atomic.Bool  // set while a long pause after a failure lasts: the informer then does not count as busy
+	begun    atomic.Bool  // RunWithContext was called; it never becomes false again
+	ended    atomic.Bool  // RunWithContext has returned
 
+	// onError is called in the informer's goroutine; nil if errors are only logged.
 	onError func(error)
 
-	mu        sync.Mutex // held while the store changes and the handlers are called
+	// mu is held while the store changes and the handlers are called for the change.
+	mu        sync.Mutex
 	transform cache.TransformFunc
 	handlers  []*registration
 }
@@ -63,8 +77,8 @@ func newInformer(s source, log *slog.Logger) *Informer {
 	return i
 }
 
-// registration is a handler. All of them have synced when the informer has: a later one is called for all objects
-// before AddEventHandler returns.
+// registration is one handler. It has synced when the informer has: a handler that is added later is called for all
+// objects before AddEventHandler returns.
 type registration struct {
 	cache.ResourceEventHandler
 	informer *Informer
@@ -76,8 +90,8 @@ func (r *registration) HasSynced() bool { return r.informer.HasSynced() }
 // HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
 func (r *registration) HasSyncedChecker() cache.DoneChecker { return r.informer.HasSyncedChecker() }
 
-// AddEventHandler implements cache.SharedInformer. The handler is called in the informer's goroutine; for the objects
-// that are there already, in the caller's.
+// AddEventHandler implements cache.SharedInformer. The handler is called in the informer's goroutine. For the
+// objects that the store has already it is called here, in the caller's goroutine, before AddEventHandler returns.
 func (i *Informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	if i.IsStopped() {
 		return nil, errors.New("informer: it has been stopped")
@@ -104,7 +118,7 @@ func (i *Informer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, _ ca
 	return i.AddEventHandler(h)
 }
 
-// RemoveEventHandler implements cache.SharedInformer. The handler is not called after it returns.
+// RemoveEventHandler implements cache.SharedInformer. The handler is not called again after it returns.
 func (i *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -133,8 +147,8 @@ func (i *Informer) SetTransform(f cache.TransformFunc) error {
 	return nil
 }
 
-// OnError has f called, in the informer's goroutine, after a list or a watch has failed and before the next try. It
-// must be called before the informer starts.
+// OnError sets a function that is called after a list or a watch has failed and before the next try. The informer's
+// goroutine calls it, so it must not block. OnError must be called before the informer starts.
 func (i *Informer) OnError(f func(error)) { i.onError = f }
 
 var errHandler = errors.New("informer: errors go to OnError")
@@ -162,7 +176,7 @@ func (i *Informer) RunWithContext(ctx context.Context) {
 // IsStopped implements cache.SharedInformer.
 func (i *Informer) IsStopped() bool { return i.ended.Load() }
 
-// HasSynced implements cache.SharedInformer. The handlers have seen the first list, too.
+// HasSynced implements cache.SharedInformer. When it is true, the handlers have seen the first list, too.
 func (i *Informer) HasSynced() bool {
 	select {
 	case <-i.synced:
@@ -180,12 +194,12 @@ type done struct{ *Informer }
 func (d done) Name() string          { return "informer of " + d.source.String() }
 func (d done) Done() <-chan struct{} { return d.synced }
 
-// LastSyncResourceVersion implements cache.SharedInformer. Unlike client-go's it is thread-safe, and the handlers have
-// seen all changes up to it.
+// LastSyncResourceVersion implements cache.SharedInformer. Unlike client-go's it is safe for concurrent use, and
+// the handlers have seen all changes up to it.
 func (i *Informer) LastSyncResourceVersion() string { return i.version.Load().(string) }
 
-// Busy describes what keeps the handlers from having seen all changes up to a revision of the server. It is "" where
-// they have, and where the informer does not run or waits to try again after a failure.
+// Busy describes why the handlers have not seen all changes up to a revision of the server. It is "" if they have,
+// if the informer does not run, and during a long pause after a failure.
 func (i *Informer) Busy(revision int64) string {
 	if !i.begun.Load() || i.ended.Load() || i.resting.Load() {
 		return ""
@@ -196,11 +210,11 @@ func (i *Informer) Busy(revision int64) string {
 	return ""
 }
 
-// keep stores an object, or a newer state of it, and calls the handlers.
+// keep stores an object, or a newer state of it, and calls the handlers before the next event is read.
 func (i *Informer) keep(o runtime.Object) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	old, known, err := i.store.Get(o)
+	old, exists, err := i.store.Get(o)
 	if err != nil {
 		return err
 	}
@@ -208,7 +222,7 @@ func (i *Informer) keep(o runtime.Object) error {
 		return err
 	}
 	for _, h := range i.handlers {
-		if known {
+		if exists {
 			h.OnUpdate(old, o)
 		} else {
 			h.OnAdd(o, false)
@@ -217,7 +231,7 @@ func (i *Informer) keep(o runtime.Object) error {
 	return nil
 }
 
-// drop removes an object that was deleted, by its last state.
+// drop removes a deleted object, and calls the handlers with its last state.
 func (i *Informer) drop(last runtime.Object) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -230,12 +244,13 @@ func (i *Informer) drop(last runtime.Object) error {
 	return nil
 }
 
-// replace makes the store what a list has, and calls the handlers for the differences. An object that the store has in
-// the same version is not new.
+// replace makes the store equal to a list, and calls the handlers for the differences: first for the deleted
+// objects, then for the others in no particular order. An object whose resourceVersion the store has already keeps
+// its old Go value and calls no handler. replace takes ownership of the map.
 func (i *Informer) replace(list map[string]runtime.Object, version string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var gone []cache.DeletedFinalStateUnknown
+	var deleted []cache.DeletedFinalStateUnknown
 	before, items := map[string]any{}, make([]any, 0, len(list))
 	for _, key := range i.store.ListKeys() {
 		old, _, err := i.store.GetByKey(key)
@@ -244,7 +259,7 @@ func (i *Informer) replace(list map[string]runtime.Object, version string) error
 		}
 		before[key] = old
 		if _, still := list[key]; !still {
-			gone = append(gone, cache.DeletedFinalStateUnknown{Key: key, Obj: old})
+			deleted = append(deleted, cache.DeletedFinalStateUnknown{Key: key, Obj: old})
 		}
 	}
 	for key, o := range list {
@@ -259,7 +274,7 @@ func (i *Informer) replace(list map[string]runtime.Object, version string) error
 		return err
 	}
 	for _, h := range i.handlers {
-		for _, last := range gone {
+		for _, last := range deleted {
 			h.OnDelete(last)
 		}
 		for key, o := range list {

@@ -28,20 +28,20 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// diary notes what a handler is called for.
+// diary records the calls of a handler.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (d *diary) note(what string, o any) {
+func (d *diary) note(call string, o any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		what, o = "unknown "+what, last.Obj
+		call, o = "unknown "+call, last.Obj
 	}
 	m := o.(metav1.Object)
-	d.lines = append(d.lines, fmt.Sprintf("%s %s %s", what, m.GetName(), m.GetLabels()["value"]))
+	d.lines = append(d.lines, fmt.Sprintf("%s %s %s", call, m.GetName(), m.GetLabels()["value"]))
 }
 
 func (d *diary) OnAdd(o any, initial bool) {
@@ -54,7 +54,7 @@ func (d *diary) OnAdd(o any, initial bool) {
 func (d *diary) OnUpdate(_, o any) { d.note("update", o) }
 func (d *diary) OnDelete(o any)    { d.note("delete", o) }
 
-// take returns the lines since the last call, sorted within the same sort of call.
+// take returns the lines since the last call, sorted within each kind of call.
 func (d *diary) take() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +85,7 @@ func start(t testing.TB, f informers.SharedInformerFactory) {
 	f.StartWithContext(ctx)
 }
 
-func TestInformer_SeesWhatClientGosSees(t *testing.T) {
+func TestInformer_MatchesClientGosInformer(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.APIServerOnly()))
 	maps := client.CoreV1().ConfigMaps("default")
@@ -142,7 +142,7 @@ func TestInformer_SeesWhatClientGosSees(t *testing.T) {
 	require.Equal(t, "last", listed.Name)
 }
 
-func TestAddEventHandler_OfARunningInformerShowsAllObjects(t *testing.T) {
+func TestAddEventHandler_OnARunningInformerGetsAllObjects(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.APIServerOnly()))
 	f := informer.NewFactory(client, informer.Options{Namespace: "default"})
@@ -233,7 +233,7 @@ func TestInformer_HasOneGoroutine(t *testing.T) {
 	require.Len(t, ours.FindAllString(string(stacks[:runtime.Stack(stacks, true)]), -1), len(some))
 }
 
-// Fifty requests at once would open fifty connections, of which one is used.
+// Fifty simultaneous requests would open fifty connections, and use one.
 func TestFactory_OpensOneConnection(t *testing.T) {
 	t.Parallel()
 	config := rest.CopyConfig(testenv.Start(t, testenv.APIServerOnly()))

@@ -22,25 +22,32 @@ import (
 )
 
 const (
-	// leastWatch and mostWatch bound how long the server is asked to keep a watch open. In between it is random, so
-	// that the watches of many informers do not end together.
+	// leastWatch and mostWatch bound the timeoutSeconds of a watch. The value is random, so that the watches of
+	// many informers do not end together.
 	leastWatch, mostWatch = 5 * time.Minute, 10 * time.Minute
-	// leastPause is that after the first failure; it doubles with each further one up to mostPause.
+	// leastPause is the pause after the first failure. It doubles with each further one, up to mostPause.
 	leastPause, mostPause = 50 * time.Millisecond, 30 * time.Second
-	// healthy is after how long without a failure the next one counts as the first.
+	// healthy is the time without a failure after which the pauses start again from leastPause.
 	healthy = 2 * time.Minute
-	// restful is from which pause on an informer counts as waiting.
+	// restful is the shortest pause during which an informer does not count as busy, and the first one that is
+	// logged as a warning.
 	restful = time.Second
-	// pageSize is that of lists which the server may have to read from etcd.
+	// pageSize limits a page of a list that the server may have to read from etcd.
 	pageSize = 500
 )
 
-// reflector keeps an informer's copy up to date. Its methods are called in the informer's goroutine.
+// reflector keeps an informer's copy up to date. It belongs to the informer's goroutine, which alone calls its
+// methods and reads its fields; they need no lock.
 type reflector struct {
 	*Informer
-	listed  bool // the copy can be brought up to date by a watch from the informer's version on
-	noRev   bool // a list has to be the newest: the server does not know the informer's version any more, or yet
-	noWatch bool // the server does not know lists in the form of watches
+	// listed is set when a watch from the informer's version brings the copy up to date. It is unset when the
+	// server no longer has that version's history (410 Gone), or does not have the version yet.
+	listed bool
+	// noRev makes the next list ask for the newest state instead of one that is not older than the copy: the server
+	// does not know the informer's version any more, or not yet.
+	noRev bool
+	// noWatch is set for good when the server rejects lists in the form of watches.
+	noWatch bool
 	pauses  pauses
 }
 
@@ -58,7 +65,9 @@ func (r *reflector) run(ctx context.Context) {
 	}
 }
 
-// follow watches once, after a list if one is needed. It returns nil if the watch has ended as watches do.
+// follow opens one watch, after a list if one is needed, and handles its events until it ends. It returns nil if
+// the watch ended normally, and an error if a pause should follow. A watch that ends without an event within a
+// second counts as an error, so that a server which closes each watch at once is not asked in a tight loop.
 func (r *reflector) follow(ctx context.Context) error {
 	var open *stream
 	if !r.listed {
@@ -94,7 +103,8 @@ func (r *reflector) follow(ctx context.Context) error {
 	}
 }
 
-// failed takes note of what an error says about the informer's version.
+// failed returns its error. If the error says that the server does not have the informer's version, the next follow
+// lists again.
 func (r *reflector) failed(err error) error {
 	if outdated(err) {
 		r.listed, r.noRev = false, true
@@ -107,7 +117,8 @@ func outdated(err error) bool {
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// ended reports whether a stream ended, in order or not. Its last event was whole.
+// ended reports whether a stream ended, in order or in the middle of an event. All events that were decoded before
+// were complete.
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 func watchOptions(version string) metav1.ListOptions {
@@ -117,26 +128,29 @@ func watchOptions(version string) metav1.ListOptions {
 	}
 }
 
-// begin makes the copy what the server has. The watch that it returns, if any, goes on from there.
+// begin makes the copy equal to the server's state. It returns a watch that continues from there, or nil if the
+// caller must open one.
 func (r *reflector) begin(ctx context.Context) (*stream, error) {
 	if !r.noWatch {
 		open, err := r.streamList(ctx)
 		if status := apierrors.APIStatus(nil); err == nil || !errors.As(err, &status) || retriable(err) {
 			return open, err
 		}
-		// As a server answers that has no such lists; or it has nothing at all, and the list fails as well.
+		// Servers without streamed lists answer Invalid. Any other rejection, such as that of an unknown resource,
+		// will fail the plain list as well.
 		r.noWatch = apierrors.IsInvalid(err)
 	}
 	return nil, r.list(ctx)
 }
 
-// retriable are errors that a list would meet as well.
+// retriable reports whether a plain list would get the same error.
 func retriable(err error) bool {
 	return apierrors.IsTooManyRequests(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
 		apierrors.IsServiceUnavailable(err)
 }
 
-// streamList reads a list in the form of a watch (KEP-3157), which holds one object at a time in memory on the server.
+// streamList reads a list in the form of a watch (KEP-3157): the server then needs memory for one object at a time.
+// The list ends with an annotated bookmark, and the same stream goes on as the watch. The caller closes the stream.
 func (r *reflector) streamList(ctx context.Context) (_ *stream, err error) {
 	options := watchOptions("")
 	options.SendInitialEvents, options.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
@@ -176,7 +190,8 @@ func (r *reflector) streamList(ctx context.Context) (_ *stream, err error) {
 	}
 }
 
-// list reads a list as such. The first may be as old as the server likes, later ones not older than the copy.
+// list reads a plain list. The first one may be as old as the server's cache (resourceVersion 0). Later ones must
+// not be older than the copy, or the informer would go back in time.
 func (r *reflector) list(ctx context.Context) error {
 	options := metav1.ListOptions{ResourceVersion: "0"}
 	switch {
@@ -206,7 +221,7 @@ func (r *reflector) list(ctx context.Context) error {
 	}
 }
 
-// collect puts an object into a list that is under way.
+// collect adds an object to an unfinished list.
 func (r *reflector) collect(list map[string]runtime.Object, o runtime.Object) error {
 	o, err := r.transformed(o)
 	if err != nil {
@@ -224,14 +239,14 @@ func (r *reflector) transformed(o runtime.Object) (runtime.Object, error) {
 	if r.transform == nil {
 		return o, nil
 	}
-	kept, err := r.transform(o)
+	transformed, err := r.transform(o)
 	if err != nil {
 		return nil, err
 	}
-	return kept.(runtime.Object), nil
+	return transformed.(runtime.Object), nil
 }
 
-// begins makes the copy what a complete list has.
+// begins makes the copy equal to a complete list, and from then on watches suffice.
 func (r *reflector) begins(list map[string]runtime.Object, version string) error {
 	if err := r.replace(list, version); err != nil {
 		return err
@@ -244,7 +259,8 @@ func (r *reflector) begins(list map[string]runtime.Object, version string) error
 	return nil
 }
 
-// take handles an event of a watch.
+// take handles one event of a watch. The revision advances after the handlers have returned, so that Busy never
+// reports a change as seen too early. A bookmark advances the revision alone.
 func (r *reflector) take(kind watch.EventType, o runtime.Object) error {
 	if kind == watch.Error {
 		return apierrors.FromObject(o)
@@ -270,7 +286,7 @@ func (r *reflector) take(kind watch.EventType, o runtime.Object) error {
 	return err
 }
 
-// reached notes that the handlers have seen all changes up to a version.
+// reached records that the handlers have seen all changes up to a version.
 func (r *reflector) reached(version string) {
 	r.version.Store(version)
 	r.store.Bookmark(version)
@@ -280,7 +296,7 @@ func (r *reflector) reached(version string) {
 	r.resting.Store(false)
 }
 
-// pause waits after an error, for as long as the server has asked for if it has.
+// pause waits after an error, at least as long as the server asks for, up to mostPause.
 func (r *reflector) pause(ctx context.Context, err error) {
 	pause := r.pauses.next(time.Now())
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
@@ -300,14 +316,14 @@ func (r *reflector) pause(ctx context.Context, err error) {
 	}
 }
 
-// pauses grow with failures that follow each other closely.
+// pauses holds the length of the pauses, which grow with failures that follow each other closely.
 type pauses struct {
 	last time.Time
 	wait.Backoff
 }
 
-// next returns how long to wait after a failure. Up to half of it is random, as in client-go: hundreds of informers
-// fail together when an API server ends.
+// next returns the pause after a failure. Up to half of it is random, as in client-go: hundreds of informers fail
+// together when an API server ends.
 func (p *pauses) next(now time.Time) time.Duration {
 	if now.Sub(p.last) > healthy {
 		p.Backoff = backoff.Doubling(leastPause, mostPause)

@@ -19,7 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// exchange is one request that a script expects, and its answer. A watch stays open after its events if it hangs.
+// exchange is one request that a script expects, and its answer. If hangs is set, a watch stays open after its
+// events.
 type exchange struct {
 	query  string // the parameters that matter, in order
 	status int    // 200 where 0
@@ -61,8 +62,8 @@ func list(version, next string, items ...*corev1.ConfigMap) corev1.ConfigMapList
 	return l
 }
 
-// play is an informer of ConfigMaps against a server that follows a script. done returns when all of the script has
-// been asked for.
+// play runs an informer of ConfigMaps against a server that follows a script. done returns when the whole script
+// has been requested.
 func play(t *testing.T, script ...exchange) (*informer.Informer, *diary, func()) {
 	played := make(chan exchange, len(script))
 	for _, e := range script {
@@ -85,7 +86,7 @@ func play(t *testing.T, script ...exchange) (*informer.Informer, *diary, func())
 			w.WriteHeader(e.status)
 		}
 		for _, o := range e.answer {
-			_ = json.NewEncoder(w).Encode(o) // the informer may have gone
+			_ = json.NewEncoder(w).Encode(o) // the informer may have closed the connection
 		}
 		_ = http.NewResponseController(w).Flush()
 		if len(played) == 0 {
@@ -111,7 +112,7 @@ func configMaps(f *informer.Factory) *informer.Informer {
 	return f.Existing(corev1.SchemeGroupVersion.WithResource("configmaps"))
 }
 
-// matter are the parameters of a request that a script names.
+// matter returns the parameters of a request that scripts name.
 func matter(q url.Values) string {
 	var named []string
 	for _, name := range []string{"watch", "sendInitialEvents", "resourceVersionMatch", "resourceVersion", "limit",
@@ -131,7 +132,7 @@ const (
 	watched  = "watch=true resourceVersion="
 )
 
-func TestInformer_GoesOnWhereItsWatchHasEnded(t *testing.T) {
+func TestInformer_ResumesAfterAWatchHasEnded(t *testing.T) {
 	t.Parallel()
 	i, d, done := play(t,
 		exchange{query: streamed, answer: []any{event{"ADDED", at("3", configMap("a", "1"))}, bookmark("5", true)}},
@@ -146,9 +147,9 @@ func TestInformer_GoesOnWhereItsWatchHasEnded(t *testing.T) {
 	require.Equal(t, "12", i.GetIndexer().LastStoreSyncResourceVersion())
 }
 
-func TestInformer_ListsAnewWhereItsVersionIsGone(t *testing.T) {
+func TestInformer_ListsAgainIfItsVersionHasExpired(t *testing.T) {
 	t.Parallel()
-	for name, gone := range map[string]exchange{
+	for name, expired := range map[string]exchange{
 		"answer": {query: watched + "5", status: http.StatusGone,
 			answer: []any{status(410, metav1.StatusReasonExpired)}},
 		"event": {query: watched + "5", answer: []any{event{"ERROR", status(410, metav1.StatusReasonExpired)}}},
@@ -158,7 +159,7 @@ func TestInformer_ListsAnewWhereItsVersionIsGone(t *testing.T) {
 			_, d, done := play(t,
 				exchange{query: streamed, answer: []any{event{"ADDED", at("2", configMap("gone", "1"))},
 					event{"ADDED", at("3", configMap("same", "1"))}, bookmark("5", true)}},
-				gone,
+				expired,
 				exchange{query: streamed, hangs: true, answer: []any{event{"ADDED", at("3", configMap("same", "1"))},
 					event{"ADDED", at("9", configMap("new", "1"))}, bookmark("9", true)}},
 			)
@@ -175,7 +176,7 @@ func TestInformer_ListsAnewWhereItsVersionIsGone(t *testing.T) {
 	}
 }
 
-func TestInformer_ListsWhereListsCannotBeWatched(t *testing.T) {
+func TestInformer_ListsIfListsCannotBeWatched(t *testing.T) {
 	t.Parallel()
 	_, d, done := play(t,
 		exchange{query: streamed, status: 422, answer: []any{status(422, metav1.StatusReasonInvalid)}},
@@ -189,11 +190,11 @@ func TestInformer_ListsWhereListsCannotBeWatched(t *testing.T) {
 	d.await(t, "begin a 1", "begin b 1", "update b 2")
 }
 
-func TestInformer_TriesAgainAfterFailures(t *testing.T) {
+func TestInformer_RetriesAfterFailures(t *testing.T) {
 	t.Parallel()
 	i, d, done := play(t,
 		exchange{query: streamed, status: 503, answer: []any{status(503, metav1.StatusReasonServiceUnavailable)}},
-		exchange{query: streamed, answer: []any{event{"ADDED", at("1", configMap("half", "1"))}}}, // and no end
+		exchange{query: streamed, answer: []any{event{"ADDED", at("1", configMap("half", "1"))}}}, // and no more
 		exchange{query: streamed, answer: []any{event{"ADDED", at("3", configMap("a", "1"))}, bookmark("5", true)}},
 		exchange{query: watched + "5", status: 500, answer: []any{"no status"}},
 		exchange{query: watched + "5", answer: []any{event{"ADDED", at("6", configMap("b", "1"))}}, hangs: true},
@@ -203,13 +204,13 @@ func TestInformer_TriesAgainAfterFailures(t *testing.T) {
 	require.Len(t, i.GetStore().List(), 2)
 }
 
-func TestBusy_EndsWithTheHandlersOrABookmark(t *testing.T) {
+func TestBusy_EndsAfterTheHandlersOrABookmark(t *testing.T) {
 	t.Parallel()
 	more := make(chan any)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		for {
-			_ = http.NewResponseController(w).Flush() // the informer may have gone
+			_ = http.NewResponseController(w).Flush() // the informer may have closed the connection
 			select {
 			case o := <-more:
 				_ = json.NewEncoder(w).Encode(o)

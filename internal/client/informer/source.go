@@ -20,35 +20,36 @@ import (
 	restwatch "k8s.io/client-go/rest/watch"
 )
 
-// maxStatus bounds what is read of the answer to a request that failed.
+// maxStatus limits the bytes that are read of an error response, as its sender may not be the API server.
 const maxStatus = 64 << 10
 
-// source is where an informer's objects come from: one resource of a server, or a part of it.
+// source makes an informer's requests: lists and watches of one resource of a server, or of a part of it.
 type source struct {
 	client    *rest.RESTClient
 	resource  schema.GroupVersionResource
 	namespace string // "" for all
 	tweak     func(*metav1.ListOptions)
-	// accept are the media types of a single object, list those of a list.
+	// accept lists the media types of single objects, list those of lists.
 	accept, list string
 	decoders     runtime.ClientNegotiator
 	gate         *gate // may be nil
 }
 
-// gate lets one request go ahead of all others. net/http opens a connection for each request that finds none, and all
-// but one of them are in vain where the server speaks HTTP/2: the informers of a factory, which start together, would
-// make fifty handshakes.
+// gate lets one request go ahead of all others. net/http opens a connection for each request that finds none. If
+// the server speaks HTTP/2, one connection serves them all and the others are wasted. The informers of a factory
+// start together and would make fifty handshakes.
 type gate struct {
-	first sync.Once
-	open  chan struct{}
+	first sync.Once     // the first caller of enter goes ahead
+	open  chan struct{} // closed when the answer to the first request begins
 }
 
-// gatePatience bounds how long the others wait for the first.
+// gatePatience limits the time that the other requests wait for the first.
 const gatePatience = time.Second
 
 func newGate() *gate { return &gate{open: make(chan struct{})} }
 
-// enter returns when the caller may make its request. It has to call leave when the answer begins.
+// enter blocks until the caller may make its request. The caller must call leave when the answer begins or the
+// request has failed.
 func (g *gate) enter(ctx context.Context) (leave func()) {
 	if g == nil {
 		return func() {}
@@ -72,10 +73,10 @@ func (g *gate) await(ctx context.Context) {
 	}
 }
 
-// String is the resource's name, for people.
+// String returns the resource's name, for logs and messages.
 func (s *source) String() string { return s.resource.GroupResource().String() }
 
-// The media types of objects, and those of their metadata alone.
+// The media types of whole objects and of their metadata alone.
 const (
 	objects = "application/vnd.kubernetes.protobuf,application/json"
 
@@ -85,7 +86,7 @@ const (
 	metadataList   = "application/vnd.kubernetes.protobuf" + asMetadataList + ",application/json" + asMetadataList
 )
 
-// newSource returns the source of a resource's objects in the form that codecs has.
+// newSource returns a source that decodes objects with the given codecs.
 func newSource(client *rest.RESTClient, resource schema.GroupVersionResource,
 	codecs runtime.NegotiatedSerializer) source {
 	return source{
@@ -94,7 +95,7 @@ func newSource(client *rest.RESTClient, resource schema.GroupVersionResource,
 	}
 }
 
-// restClient is the client of a clientset whose requests reach a server; nil of one that is made for tests.
+// restClient returns the REST client of a clientset; nil for a fake clientset.
 func restClient(c kubernetes.Interface) *rest.RESTClient {
 	client, ok := c.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || client == nil || client.Client == nil {
@@ -103,7 +104,8 @@ func restClient(c kubernetes.Interface) *rest.RESTClient {
 	return client
 }
 
-// get makes a list or watch request. The caller closes the response's body.
+// get makes a list or watch request. It tweaks the options and passes the gate. The caller must close the
+// response's body.
 func (s *source) get(ctx context.Context, accept string, o metav1.ListOptions) (*http.Response, error) {
 	if s.tweak != nil {
 		s.tweak(&o)
@@ -116,7 +118,7 @@ func (s *source) get(ctx context.Context, accept string, o metav1.ListOptions) (
 		segments = append(segments, "namespaces", s.namespace)
 	}
 	segments = append(segments, s.resource.Resource)
-	for _, segment := range segments { // the names that an aggregated server gives its resources may be anything
+	for _, segment := range segments { // an aggregated server may give its resources any names
 		if len(rest.IsValidPathSegmentName(segment)) > 0 {
 			return nil, apierrors.NewNotFound(s.resource.GroupResource(), "")
 		}
@@ -140,9 +142,10 @@ func (s *source) get(ctx context.Context, accept string, o metav1.ListOptions) (
 	return response, nil
 }
 
-// failure is the error that a response describes.
+// failure returns the error that a response describes: its Status, or an error made from the code, Retry-After and
+// the text.
 func (s *source) failure(r *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(r.Body, maxStatus)) // as much as there is
+	body, _ := io.ReadAll(io.LimitReader(r.Body, maxStatus)) // a partial text is good enough
 	if decoder, err := s.decoders.Decoder(mediaType(r)); err == nil {
 		if o, _, err := decoder.Decode(body, &schema.GroupVersionKind{Version: "v1", Kind: "Status"}, nil); err == nil {
 			if status, ok := o.(*metav1.Status); ok && status.Status != metav1.StatusSuccess {
@@ -150,12 +153,12 @@ func (s *source) failure(r *http.Response) error {
 			}
 		}
 	}
-	wait, _ := strconv.Atoi(r.Header.Get("Retry-After")) // none, or no number of seconds
+	wait, _ := strconv.Atoi(r.Header.Get("Retry-After")) // 0 if it is missing or no number of seconds
 	return apierrors.NewGenericServerResponse(r.StatusCode, http.MethodGet, s.resource.GroupResource(), "",
 		string(body), wait, true)
 }
 
-// page is a list, or one page of it.
+// page requests a list, or one page of it.
 func (s *source) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	response, err := s.get(ctx, s.list, o)
 	if err != nil {
@@ -173,7 +176,7 @@ func (s *source) page(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	return runtime.Decode(decoder, body)
 }
 
-// stream is an open watch.
+// stream is an open watch. Its user must call Close.
 type stream struct {
 	*restwatch.Decoder
 }
@@ -195,7 +198,7 @@ func (s *source) watch(ctx context.Context, o metav1.ListOptions) (*stream, erro
 func mediaType(r *http.Response) (string, map[string]string) {
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
-		return "", nil // the decoders have a default
+		return "", nil // the decoders have a default media type
 	}
 	return media, params
 }

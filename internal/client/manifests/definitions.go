@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// Definition is the kind of definitions.
+// Definition is the kind of CustomResourceDefinitions.
 const Definition = "CustomResourceDefinition"
 
 var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
@@ -24,8 +24,8 @@ func IsDefinition(o *unstructured.Unstructured) bool {
 	return o.GetKind() == Definition && o.GroupVersionKind().Group == definitionsResource.Group
 }
 
-// InstallDefinitions applies definitions as a field manager, and returns when all are established: their kinds can be
-// used then. It waits for that until ctx ends.
+// InstallDefinitions applies definitions as a field manager, and returns when all are established and their kinds
+// can be used. It waits until ctx ends.
 func InstallDefinitions(ctx context.Context, client dynamic.Interface, manager string,
 	crds []*unstructured.Unstructured) error {
 	definitions := client.Resource(definitionsResource)
@@ -46,7 +46,8 @@ func InstallDefinitions(ctx context.Context, client dynamic.Interface, manager s
 	return nil
 }
 
-// awaitEstablished waits for an applied definition. One whose names another one has is an error.
+// awaitEstablished waits for an applied definition. It returns an error if the names are taken by another
+// definition.
 func awaitEstablished(ctx context.Context, definitions dynamic.ResourceInterface,
 	crd *unstructured.Unstructured) error {
 	changes, err := definitions.Watch(ctx, metav1.ListOptions{ResourceVersion: crd.GetResourceVersion(),
@@ -78,7 +79,7 @@ func established(crd *unstructured.Unstructured) bool {
 	return condition(crd, "Established")["status"] == "True"
 }
 
-// condition is a definition's condition of that type, empty if there is none.
+// condition returns a definition's condition of a type, empty if there is none.
 func condition(crd *unstructured.Unstructured, kind string) map[string]any {
 	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 	for _, c := range conditions {

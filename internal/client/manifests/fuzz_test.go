@@ -8,7 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
-// FuzzDecode: each document of a file is an error or an object that can be sent.
+// FuzzDecode checks that each document of a file is an error or an object that can be sent.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		"", "---\n---\n", "a: 1\n---\nb: 2\n", `{"a":1}{"b":2}`, "a: &a [*a]\n", "- a\n", "null\n", "a: .nan\n",

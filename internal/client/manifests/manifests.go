@@ -1,8 +1,9 @@
-// Package manifests has objects as people write them down: in files and folders of YAML or JSON, or in Go. It reads
-// them for programs and tests alike, and installs those that are definitions, whose kinds can be used only when they
-// are established. It imports nothing of this project.
+// Package manifests reads objects as people write them: in files and folders of YAML or JSON, or in Go. Programs
+// and tests use it. It also installs CustomResourceDefinitions and waits until they are established, since their
+// kinds can be used only then. It imports no other package of this project.
 //
-//	manifests.go    Source: where objects come from
+// manifests.go    Source: files, folders and Go objects
+//
 //	definitions.go  CustomResourceDefinitions
 package manifests
 
@@ -23,15 +24,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Source is where objects come from: files and folders, or Go. A file may have several documents; of a folder all files
-// are read that end in .yaml, .yml or .json, without its subfolders.
-type Source struct {
+// Source names objects: in files and folders, or in Go. A file may contain several documents. Of a folder, all
+// files that end in .yaml, .yml or .json are read, without its subfolders.
+type Source struct { // the file system of the paths; nil is the machine's
 	FS      fs.FS // of the paths; nil is the machine's
 	Paths   []string
 	Objects []*unstructured.Unstructured
 }
 
-// FromGo is a Source of objects of one kind.
+// FromGo returns a Source of objects of one kind.
 func FromGo[T runtime.Object](version schema.GroupVersion, kind string, objects ...T) Source {
 	var s Source
 	for _, obj := range objects {
@@ -40,62 +41,62 @@ func FromGo[T runtime.Object](version schema.GroupVersion, kind string, objects 
 	return s
 }
 
-// Read returns the objects, of those in the paths the ones for which wanted is true. It is an error if one of the paths
-// has none; what is their name in it.
-func (s Source) Read(what string, wanted func(*unstructured.Unstructured) bool) (
+// Read returns all Go objects, and the objects in the paths that match accepts. noun names such an object in
+// errors. It is an error if one of the paths has none.
+func (s Source) Read(noun string, match func(*unstructured.Unstructured) bool) (
 	found []*unstructured.Unstructured, err error) {
 	for _, o := range s.Objects {
 		found = append(found, o.DeepCopy())
 	}
-	for _, at := range s.Paths {
+	for _, target := range s.Paths {
 		before := len(found)
-		files, err := s.Files(at)
+		files, err := s.Files(target)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", what, err)
+			return nil, fmt.Errorf("read %s: %w", noun, err)
 		}
 		for _, file := range files {
 			objects, err := s.Decode(file)
 			if err != nil {
-				return nil, fmt.Errorf("read %s: %s: %w", what, file, err)
+				return nil, fmt.Errorf("read %s: %s: %w", noun, file, err)
 			}
 			for _, o := range objects {
-				if wanted(o) {
+				if match(o) {
 					found = append(found, o)
 				}
 			}
 		}
 		if len(found) == before {
-			return nil, fmt.Errorf("%s has no %s", at, what)
+			return nil, fmt.Errorf("%s has no %s", target, noun)
 		}
 	}
 	return found, nil
 }
 
-// Files are the manifests of a path: the file itself, or those of a folder without its subfolders.
-func (s Source) Files(at string) (files []string, err error) {
+// Files returns the manifests of a path: the file itself, or the files of a folder without its subfolders.
+func (s Source) Files(target string) (files []string, err error) {
 	stat, list, join := os.Stat, os.ReadDir, filepath.Join
 	if s.FS != nil {
 		stat = func(name string) (fs.FileInfo, error) { return fs.Stat(s.FS, name) }
 		list = func(name string) ([]fs.DirEntry, error) { return fs.ReadDir(s.FS, name) }
 		join = path.Join
 	}
-	info, err := stat(at)
+	info, err := stat(target)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return []string{at}, nil
+		return []string{target}, nil
 	}
-	entries, err := list(at)
+	entries, err := list(target)
 	for _, e := range entries {
 		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() {
-			files = append(files, join(at, e.Name()))
+			files = append(files, join(target, e.Name()))
 		}
 	}
 	return files, err
 }
 
-// Decode reads the documents of a file.
+// Decode reads all documents of a file.
 func (s Source) Decode(file string) (objects []*unstructured.Unstructured, err error) {
 	read := os.ReadFile
 	if s.FS != nil {
@@ -118,12 +119,12 @@ func (s Source) Decode(file string) (objects []*unstructured.Unstructured, err e
 	}
 }
 
-// asDocument is a Go object as a manifest would have it.
+// asDocument converts a Go object to the document that a manifest would contain.
 func asDocument(obj runtime.Object, apiVersion, kind string) *unstructured.Unstructured {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		panic(fmt.Sprintf("manifests: a %s that is no document: %v", kind, err)) // the API's types all are
-	}
+	} // all types of the API are documents
 	o := &unstructured.Unstructured{Object: content}
 	o.SetAPIVersion(apiVersion)
 	o.SetKind(kind)

@@ -19,7 +19,7 @@ func TestSource_ReadsFilesFoldersAndGo(t *testing.T) {
 		return "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " + name + "}\n"
 	}
 	source.FS = fstest.MapFS{
-		"one.txt":         {Data: []byte(definition("one"))}, // named itself, a file may have any name
+		"one.txt":         {Data: []byte(definition("one"))}, // a file that is named itself may have any name
 		"all/two.yaml":    {Data: []byte(definition("two") + "---\nkind: ConfigMap\n---\n" + definition("three"))},
 		"all/notes.txt":   {Data: []byte("no manifest")},
 		"all/in/four.yml": {Data: []byte(definition("four"))},

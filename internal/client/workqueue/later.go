@@ -7,36 +7,43 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// later holds keys that wait for a time. It has one timer, for the earliest. Its user guards it with a lock.
+// later holds keys that wait for a time. It has one timer, for the earliest time. It has no lock: the queue's mutex
+// guards it. A queue has one for each kind of delay, as they differ in their clocks.
+//
+// Invariants: waiting and entries contain the same entries, each key once. After arm, a timer runs if and only if a
+// key waits; it fires at the earliest time, or at most recheck later than now.
 type later[K comparable] struct {
-	clock   clock.WithDelayedExecution
-	recheck time.Duration // the timer runs no longer than this before the clock is read again; 0 is no limit
-	waiting heapOf[K]
-	entries map[K]*entry[K]
-	timer   clock.Timer
-	armed   time.Time // for when the timer is; zero where there is none
+	clock clock.WithDelayedExecution // of all times in here
+	// recheck limits the timer's duration, so that the clock is read again after it. A timer measures a duration,
+	// but a wall clock may be set while it runs. 0 is no limit.
+	recheck time.Duration
+	waiting heapOf[K]       // by time: waiting[0] is the earliest
+	entries map[K]*entry[K] // by key
+	timer   clock.Timer     // nil if there is none; a timer that has fired stays until disarm
+	armed   time.Time       // the time of the timer; zero without one
 }
 
 type entry[K comparable] struct {
-	key   K
-	at    time.Time
-	index int
+	key    K
+	moment time.Time
+	index  int // in waiting, kept by Swap and Push
 }
 
 func newLater[K comparable](c clock.WithDelayedExecution) *later[K] {
 	return &later[K]{clock: c, entries: map[K]*entry[K]{}}
 }
 
-// add has a key wait for a time, and reports whether it did not wait for an earlier time already.
-func (l *later[K]) add(key K, at time.Time) bool {
+// add makes a key wait for a time. If it waits already, the earlier time counts. add reports whether the key's time
+// has changed: the caller must then call arm, since the timer may be too late.
+func (l *later[K]) add(key K, moment time.Time) bool {
 	e := l.entries[key]
 	switch {
 	case e == nil:
-		e = &entry[K]{key: key, at: at}
+		e = &entry[K]{key: key, moment: moment}
 		l.entries[key] = e
 		heap.Push(&l.waiting, e)
-	case at.Before(e.at):
-		e.at = at
+	case moment.Before(e.moment):
+		e.moment = moment
 		heap.Fix(&l.waiting, e.index)
 	default:
 		return false
@@ -44,16 +51,17 @@ func (l *later[K]) add(key K, at time.Time) bool {
 	return true
 }
 
-// due returns the first key if it is due within a time.
+// due returns the earliest key if its time comes within a duration from now.
 func (l *later[K]) due(within time.Duration) (key K, ok bool) {
-	if len(l.waiting) == 0 || l.waiting[0].at.Sub(l.clock.Now()) > within {
+	if len(l.waiting) == 0 || l.waiting[0].moment.Sub(l.clock.Now()) > within {
 		return key, false
 	}
 	return l.waiting[0].key, true
 }
 
-// arm returns the keys that are due, which no longer wait, and has ring called when the next one is. ring is not called
-// if the next call of arm comes first.
+// arm removes and returns all keys that are due, and sets the timer to call ring at the next time. A timer that is
+// already set for that time is left alone, so repeated calls are cheap. ring may be called early, by a recheck,
+// and while another goroutine holds the lock. It must call disarm and arm again, both under the lock.
 func (l *later[K]) arm(ring func()) (due []K) {
 	for {
 		for key, ok := l.due(0); ok; key, ok = l.due(0) {
@@ -65,7 +73,7 @@ func (l *later[K]) arm(ring func()) (due []K) {
 			l.disarm()
 			return due
 		}
-		next := l.waiting[0].at
+		next := l.waiting[0].moment
 		if !next.Equal(l.armed) {
 			l.disarm()
 			wait := next.Sub(l.clock.Now())
@@ -77,10 +85,11 @@ func (l *later[K]) arm(ring func()) (due []K) {
 		if l.clock.Now().Before(next) {
 			return due
 		}
-		// The clock was moved before there was a timer.
+		// The clock moved past next before the timer existed, so the timer may never fire: next is due now.
 	}
 }
 
+// disarm stops and forgets the timer. The next arm sets a new one, even for the same time.
 func (l *later[K]) disarm() {
 	if l.timer != nil {
 		l.timer.Stop()
@@ -88,6 +97,7 @@ func (l *later[K]) disarm() {
 	l.armed, l.timer = time.Time{}, nil
 }
 
+// stop forgets all keys. The queue calls neither add nor arm afterwards.
 func (l *later[K]) stop() {
 	l.disarm()
 	l.waiting, l.entries = nil, nil
@@ -97,7 +107,7 @@ func (l *later[K]) stop() {
 type heapOf[K comparable] []*entry[K]
 
 func (h heapOf[K]) Len() int           { return len(h) }
-func (h heapOf[K]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h heapOf[K]) Less(i, j int) bool { return h[i].moment.Before(h[j].moment) }
 func (h heapOf[K]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j

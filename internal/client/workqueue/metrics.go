@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are those of any number of queues, by the names that dashboards for kube-controller-manager query. Queues of
-// the same name share their series. A *Metrics is a prometheus.Collector.
+// Metrics measures any number of queues, with the metric names that dashboards for kube-controller-manager query.
+// Queues with the same name share their series. A *Metrics is a prometheus.Collector, and safe for concurrent use.
 type Metrics struct {
 	depth          *prometheus.GaugeVec
 	adds, retries  *prometheus.CounterVec
@@ -16,16 +16,18 @@ type Metrics struct {
 	unfinished     *prometheus.Desc
 	longest        *prometheus.Desc
 
+	// mu guards started. Collect holds it while it takes the lock of one queue after the other. A queue takes it under
+	// its own lock in Start alone, and is not in started at that time.
 	mu      sync.Mutex
 	started map[measured]struct{}
 }
 
-// measured is a queue whose workers are asked how long they have been at work.
+// measured is a started queue. Collect asks it how long its workers have been at work.
 type measured interface {
 	atWork(now time.Time) (name string, total, longest time.Duration)
 }
 
-// NewMetrics returns metrics that no queue has yet.
+// NewMetrics returns metrics without any queue.
 func NewMetrics() *Metrics {
 	labels := []string{"name"}
 	histogram := func(name, help string) *prometheus.HistogramVec {
@@ -87,7 +89,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// watch has a queue's workers measured until forget is called.
+// watch includes a queue's workers in the metrics until forget is called. A nil *Metrics ignores it.
 func (m *Metrics) watch(q measured) (forget func()) {
 	if m == nil {
 		return func() {}
@@ -112,14 +114,14 @@ func (q *Queue[K]) atWork(now time.Time) (name string, total, longest time.Durat
 	return q.Name, total, longest
 }
 
-// queueMetrics are one queue's. The methods of nil measure nothing.
+// queueMetrics are the metrics of one queue. The methods of a nil *queueMetrics have no effect, and read no clock.
 type queueMetrics struct {
 	depth          prometheus.Gauge
 	adds, retries  prometheus.Counter
 	waited, worked prometheus.Observer
 }
 
-func (m *Metrics) of(name string) *queueMetrics {
+func (m *Metrics) forQueue(name string) *queueMetrics {
 	return &queueMetrics{
 		depth: m.depth.WithLabelValues(name),
 		adds:  m.adds.WithLabelValues(name), retries: m.retries.WithLabelValues(name),
@@ -127,7 +129,7 @@ func (m *Metrics) of(name string) *queueMetrics {
 	}
 }
 
-// added counts a key that is added, and returns the time.
+// added counts an added key, and returns the time for taken.
 func (m *queueMetrics) added() (now time.Time) {
 	if m != nil {
 		m.adds.Inc()
@@ -136,7 +138,7 @@ func (m *queueMetrics) added() (now time.Time) {
 	return now
 }
 
-// taken counts a key that comes to a worker, and returns the time.
+// taken counts a key that a worker takes, and returns the time for done.
 func (m *queueMetrics) taken(added time.Time) (now time.Time) {
 	if m != nil {
 		m.depth.Dec()

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// soon is within which time a retry still counts as work that is left.
+	// soon is the time within which a retry still counts as work that is left.
 	soon = time.Second
 	// recheck is how often the wall clock is read while a key waits for a moment: a timer does not notice that the
 	// clock was set.
@@ -26,40 +26,52 @@ const (
 type Options struct {
 	// Name is the queue's label in Metrics.
 	Name string
-	// Workers is how many keys are worked on at once; at least one.
+	// Workers is the number of keys that are worked on at once; at least one.
 	Workers int
-	// MinRetry is the delay before the first retry of a key, and MaxRetry what it doubles to.
+	// MinRetry is the delay before the first retry of a key. It doubles with each further retry, up to MaxRetry.
 	MinRetry, MaxRetry time.Duration
-	// Clock is that of AddAfter, AddAt and AddPeriodic. It has to be a clock.WithDelayedExecution, as those of
-	// k8s.io/utils/clock are.
+	// Clock is the clock of AddAfter, AddAt and AddPeriodic. It must be a clock.WithDelayedExecution, as all clocks
+	// of k8s.io/utils/clock are.
 	Clock clock.WithTicker
-	// Metrics may be nil.
+	// Metrics may be nil: then the queue is not measured.
 	Metrics *Metrics
 }
 
 // Queue holds keys until they have been worked on. Its methods are safe for concurrent use.
+//
+// A key is in one of four states: absent, waiting for a worker (in queued and ready), worked on (in working), or
+// worked on and added again (in working and queued). Independently of that it may wait for a time in each of the
+// four later heaps; its time makes it an Add.
 type Queue[K comparable] struct {
 	Options
-	work    func(ctx context.Context, key K)
-	metrics *queueMetrics // nil where nothing is measured
+	work    func(ctx context.Context, key K) // called without mu, by one worker at a time for a key
+	metrics *queueMetrics                    // nil without Metrics
 
+	// mu guards the fields below, except rings, which is atomic. It may be held while a method of a clock is
+	// called, and never the other way round: see ring.
 	mu      sync.Mutex
-	ctx     context.Context // of the workers; nil before Start
-	stopped bool
-	workers int
-	running sync.WaitGroup
-	ready   []K             // wait for a worker, in order
-	queued  map[K]time.Time // those in ready, and those to come again after the work at hand, with the time of Add
-	working map[K]time.Time // since when
-	failed  map[K]int       // how often in a row
-	delayed *later[K]       // by Options.Clock
-	moments *later[K]       // by Options.Clock's wall time: no time in it has a reading of the monotonic clock
-	period  *later[K]       // by Options.Clock, as periodic work
-	retried *later[K]       // by real time
-	rings   atomic.Int64    // timers that have fired and whose keys are not added yet
+	ctx     context.Context // the context of Start, for the workers; nil before
+	stopped bool            // the context has ended: no key is taken any more
+	workers int             // goroutines that run worker; at most Options.Workers
+	running sync.WaitGroup  // the workers, and the function that stops the queue after the context has ended
+	// ready are the keys that wait for a worker, in the order of their arrival. None of them is in working.
+	ready []K
+	// queued are the keys in ready, and the keys in working that were added again meanwhile. The value is the time
+	// of the Add, for the metrics; zero without them.
+	queued  map[K]time.Time
+	working map[K]time.Time // keys with a worker, and since when
+	failed  map[K]int       // how many retries in a row, until Forget
+	delayed *later[K]       // AddAfter, by Options.Clock
+	moments *later[K]       // AddAt, by the wall time of Options.Clock: no time in it has a monotonic reading
+	period  *later[K]       // AddPeriodic, by Options.Clock as a clock for periodic work
+	retried *later[K]       // Retry, by real time
+	// rings counts timers that have fired and whose keys are not yet added. Busy needs it: such a key is still in a
+	// heap, where it does not count as work, until the goroutine that ring starts has added it.
+	rings atomic.Int64
 }
 
-// New returns a queue of keys for which work is called. It takes keys at once, and works on them after Start.
+// New returns a queue that calls work for its keys. It accepts keys at once, and works on them after Start. At most
+// one call of work runs for a key at a time; its context is that of Start.
 func New[K comparable](o Options, work func(ctx context.Context, key K)) *Queue[K] {
 	return newQueue(o, clock.RealClock{}, work)
 }
@@ -76,12 +88,13 @@ func newQueue[K comparable](o Options, real clock.WithDelayedExecution, work fun
 	}
 	q.period = newLater[K](virtualtime.Periodic(o.Clock).(clock.WithDelayedExecution))
 	if o.Metrics != nil {
-		q.metrics = o.Metrics.of(o.Name)
+		q.metrics = o.Metrics.forQueue(o.Name)
 	}
 	return q
 }
 
-// Start lets the workers begin. They end with ctx, as does the queue: it takes no more keys then.
+// Start starts the workers. When ctx ends, the queue drops its keys and accepts no more; running workers end with
+// their present key. Start must be called once at most.
 func (q *Queue[K]) Start(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,10 +109,11 @@ func (q *Queue[K]) Start(ctx context.Context) {
 	q.employ()
 }
 
-// Wait returns when the context of Start has ended and the last worker has too.
+// Wait returns when the context of Start has ended and the last worker has returned. It must not be called before
+// Start.
 func (q *Queue[K]) Wait() { q.running.Wait() }
 
-// stop drops all keys that nobody works on.
+// stop drops all keys except the ones that are being worked on.
 func (q *Queue[K]) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,15 +126,17 @@ func (q *Queue[K]) stop() {
 	q.retried.stop()
 }
 
-// Add has a key worked on as soon as a worker is free. A key that waits for a worker already is not added again; one
-// that is being worked on comes again afterwards.
+// Add queues a key for the next free worker. If the key waits for a worker already, Add has no effect. If it is
+// being worked on, it is worked on again afterwards: the work under way may have read the world before the change
+// that the caller reports.
 func (q *Queue[K]) Add(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.add(key)
 }
 
-// AddAfter is Add when d has passed on the queue's clock. Of several times for a key the earliest counts.
+// AddAfter adds a key when d has passed on the queue's clock. If it is called several times for a key, the earliest
+// time counts.
 func (q *Queue[K]) AddAfter(key K, d time.Duration) {
 	if d <= 0 {
 		q.Add(key)
@@ -131,9 +147,10 @@ func (q *Queue[K]) AddAfter(key K, d time.Duration) {
 	q.wait(q.delayed, key, d)
 }
 
-// AddAt adds a key when the wall time of the queue's clock has reached a moment, also if that clock is set forwards or
-// back meanwhile; the key may then come ten seconds late. Of several moments for a key the earliest counts. AddAt
-// ignores any reading of the monotonic clock in t: a caller that compares t with the time must do so as well.
+// AddAt adds a key when the wall time of the queue's clock has reached a moment, even if that clock is set forwards
+// or back meanwhile; the key may then come ten seconds late. If it is called several times for a key, the earliest
+// moment counts. AddAt ignores any reading of the monotonic clock in t: a caller that compares t with the time must
+// do so as well.
 func (q *Queue[K]) AddAt(key K, t time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,16 +162,16 @@ func (q *Queue[K]) AddAt(key K, t time.Time) {
 	q.waitUntil(q.moments, key, t)
 }
 
-// AddPeriodic is AddAfter for a key that comes again and again, mostly to find nothing to do. A clock that is moved by
-// hand does not stop for it (virtualtime.Periodic).
+// AddPeriodic adds a key when d has passed on the queue's clock, for work that is repeated and seldom finds
+// anything to do. A clock that is moved by hand does not stop for it (virtualtime.Periodic).
 func (q *Queue[K]) AddPeriodic(key K, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wait(q.period, key, d)
 }
 
-// Retry is Add after a delay in real time, which doubles with each Retry of the key until Forget. It has a random part,
-// so that keys and servers that failed together do not come back together.
+// Retry adds a key after a delay in real time, which doubles with each Retry of the key until Forget. The delay has a
+// random part, so that keys and servers that failed together do not come back together.
 func (q *Queue[K]) Retry(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,7 +181,7 @@ func (q *Queue[K]) Retry(key K) {
 	q.wait(q.retried, key, wait.Jitter(delay, backoff.Jitter))
 }
 
-// Forget ends the series of a key's retries. One that is due later remains.
+// Forget resets the delay of a key's retries. It does not cancel a retry that is waiting.
 func (q *Queue[K]) Forget(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,8 +195,9 @@ func (q *Queue[K]) Retries(key K) int {
 	return q.failed[key]
 }
 
-// Busy describes work that is left: a key that is worked on or waits for a worker, one whose timer has fired, or one
-// that is to be retried within a second. It is "" where there is none.
+// Busy describes work that is left: a key that is worked on or waits for a worker, a key whose timer has fired, or
+// a key that will be retried within a second. It is "" if there is none, or if the queue has stopped. Keys that
+// wait for other times are not work: only their clock can make them so.
 func (q *Queue[K]) Busy() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,7 +219,7 @@ func (q *Queue[K]) Busy() string {
 	return ""
 }
 
-// The methods below expect mu to be held.
+// The methods below expect mu to be held, except worker and ring, which take it.
 
 func (q *Queue[K]) add(key K) {
 	if _, ok := q.queued[key]; ok || q.stopped {
@@ -219,7 +237,8 @@ func (q *Queue[K]) enqueue(key K) {
 	q.employ()
 }
 
-// employ starts workers for keys that have none.
+// employ starts a worker for each key without one, up to Options.Workers. A worker that is about to end counts
+// until it has released mu, and it ends only when ready is empty: no key is left behind.
 func (q *Queue[K]) employ() {
 	if q.ctx == nil || q.stopped {
 		return
@@ -230,26 +249,28 @@ func (q *Queue[K]) employ() {
 	}
 }
 
-// wait adds a key when d has passed.
+// wait adds a key when d has passed on a heap's clock.
 func (q *Queue[K]) wait(l *later[K], key K, d time.Duration) {
 	q.waitUntil(l, key, l.clock.Now().Add(d))
 }
 
 // waitUntil adds a key at a later time.
-func (q *Queue[K]) waitUntil(l *later[K], key K, at time.Time) {
-	if !q.stopped && l.add(key, at) {
+func (q *Queue[K]) waitUntil(l *later[K], key K, due time.Time) {
+	if !q.stopped && l.add(key, due) {
 		q.arm(l)
 	}
 }
 
-// arm adds the keys that are due, and sets the timer for the next one.
+// arm adds the keys of a heap that are due, and sets its timer for the next one.
 func (q *Queue[K]) arm(l *later[K]) {
 	for _, key := range l.arm(func() { q.ring(l) }) {
 		q.add(key)
 	}
 }
 
-// ring is called by a timer. A clock may do so with a lock held that its methods take.
+// ring is called by a timer. A clock may call it while it holds a lock that the clock's methods take, and mu is
+// held while these methods are called. Taking mu here could therefore deadlock; a goroutine takes it. rings is
+// raised before ring returns, so that Busy has no gap between the timer and the Add.
 func (q *Queue[K]) ring(l *later[K]) {
 	q.rings.Add(1)
 	go func() {
@@ -257,13 +278,14 @@ func (q *Queue[K]) ring(l *later[K]) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if !q.stopped {
-			l.disarm() // the timer has fired, maybe before its key is due
+			l.disarm() // the timer has fired, perhaps before a key was due: arm must set a new one
 			q.arm(l)
 		}
 	}()
 }
 
-// worker works until no key is left, or the context has ended.
+// worker works on one key after the other, until none is left or the context has ended. It holds mu except during
+// the work.
 func (q *Queue[K]) worker() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -277,6 +299,7 @@ func (q *Queue[K]) worker() {
 	q.workers--
 }
 
+// take moves the first key from ready to working.
 func (q *Queue[K]) take() K {
 	var none K
 	key := q.ready[0]
@@ -287,6 +310,7 @@ func (q *Queue[K]) take() K {
 	return key
 }
 
+// done ends the work on a key. If the key was added meanwhile, it goes to the end of ready.
 func (q *Queue[K]) done(key K) {
 	q.metrics.done(q.working[key])
 	delete(q.working, key)

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a queue whose keys are worked on when the test says so.
+// bench is a queue of a test, which decides when the work on a key ends.
 type bench struct {
 	*Queue[string]
 	clock, real *testingclock.FakeClock
@@ -68,7 +68,7 @@ func TestAdd_WorksOnAKeyOnce(t *testing.T) {
 	require.Empty(t, b.begun)
 }
 
-func TestAdd_OfAKeyThatIsWorkedOnHasItComeAgain(t *testing.T) {
+func TestAdd_QueuesAKeyAgainThatIsBeingWorkedOn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Options{Workers: 2})
 	b.Add("a")
@@ -82,7 +82,7 @@ func TestAdd_OfAKeyThatIsWorkedOnHasItComeAgain(t *testing.T) {
 	b.end <- struct{}{}
 }
 
-func TestAdd_BeforeStartIsWorkedOnAfterwards(t *testing.T) {
+func TestAdd_BeforeStartIsHandledAfterStart(t *testing.T) {
 	t.Parallel()
 	done := make(chan string, 1)
 	q := New(Options{Clock: clock.RealClock{}}, func(_ context.Context, key string) { done <- key })
@@ -120,7 +120,7 @@ func TestQueue_HasNoGoroutineWhileItIsIdle(t *testing.T) {
 	})
 }
 
-func TestAddAfter_GoesByItsClockAlone(t *testing.T) {
+func TestAddAfter_DependsOnItsClockOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Options{})
 	b.AddAfter("later", 2*time.Hour)
@@ -139,7 +139,7 @@ func TestAddAfter_GoesByItsClockAlone(t *testing.T) {
 	require.False(t, b.clock.HasWaiters())
 }
 
-// walled is a clock whose wall time the test sets while its timers go on as before.
+// walled is a clock with a wall time that the test sets. Its timers are not affected.
 type walled struct {
 	*testingclock.FakeClock
 	ahead atomic.Int64
@@ -147,7 +147,7 @@ type walled struct {
 
 func (w *walled) Now() time.Time { return w.FakeClock.Now().Add(time.Duration(w.ahead.Load())) }
 
-// newWalled is a queue whose keys are reported, on such a clock.
+// newWalled returns a queue on such a clock. It reports the keys that it works on.
 func newWalled(t *testing.T) (q *Queue[string], c *walled, done chan string) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, done = &walled{FakeClock: testingclock.NewFakeClock(now)}, make(chan string, 100)
@@ -158,7 +158,7 @@ func newWalled(t *testing.T) (q *Queue[string], c *walled, done chan string) {
 	return q, c, done
 }
 
-// came returns the key that has been worked on, once the queue is at rest.
+// came returns the key that has been worked on, once the queue is idle.
 func came(t *testing.T, q *Queue[string], done chan string) string {
 	t.Helper()
 	require.Eventually(t, func() bool { return q.Busy() == "" }, time.Minute, 10*time.Microsecond)
@@ -166,7 +166,7 @@ func came(t *testing.T, q *Queue[string], done chan string) string {
 	return <-done
 }
 
-// pass lets time pass in steps, after each of which all timers have been handled.
+// pass moves time in steps of a second, and waits after each step until all timers have been handled.
 func (w *walled) pass(t *testing.T, q *Queue[string], d time.Duration) {
 	t.Helper()
 	for ; d > 0; d -= time.Second {
@@ -177,7 +177,7 @@ func (w *walled) pass(t *testing.T, q *Queue[string], d time.Duration) {
 	}
 }
 
-func TestAddAt_ComesWhenTheMomentHasCome(t *testing.T) {
+func TestAddAt_AddsAtTheMoment(t *testing.T) {
 	t.Parallel()
 	q, c, done := newWalled(t)
 	q.AddAt("past", c.Now().Add(-time.Hour))
@@ -197,7 +197,7 @@ func TestAddAt_ComesWhenTheMomentHasCome(t *testing.T) {
 	require.False(t, c.HasWaiters())
 }
 
-func TestAddAt_ComesSoonWhenTheWallClockIsSetForwards(t *testing.T) {
+func TestAddAt_AddsSoonIfTheWallClockIsSetForwards(t *testing.T) {
 	t.Parallel()
 	q, c, done := newWalled(t)
 	q.AddAt("soon", c.Now().Add(time.Hour))
@@ -213,7 +213,7 @@ func TestAddAt_ComesSoonWhenTheWallClockIsSetForwards(t *testing.T) {
 	require.Equal(t, "later", came(t, q, done))
 }
 
-func TestAddAt_WaitsForTheMomentWhenTheWallClockIsSetBack(t *testing.T) {
+func TestAddAt_WaitsIfTheWallClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	q, c, done := newWalled(t)
 	q.AddAt("moment", c.Now().Add(time.Minute))
@@ -226,7 +226,7 @@ func TestAddAt_WaitsForTheMomentWhenTheWallClockIsSetBack(t *testing.T) {
 	require.Equal(t, "moment", came(t, q, done))
 }
 
-func TestAddAt_ComesInTimeWhenTheWallClockIsSetBackAndForthAgain(t *testing.T) {
+func TestAddAt_AddsInTimeIfTheWallClockIsSetBackAndForth(t *testing.T) {
 	t.Parallel()
 	q, c, done := newWalled(t)
 	q.AddAt("moment", c.Now().Add(time.Hour))
@@ -241,7 +241,7 @@ func TestAddAt_ComesInTimeWhenTheWallClockIsSetBackAndForthAgain(t *testing.T) {
 	require.Equal(t, "moment", came(t, q, done))
 }
 
-// TestAddAt_ReadsTheMachinesClock has moments with a reading of the monotonic clock, which is not looked at.
+// TestAddAt_ReadsTheMachinesClock uses moments with a reading of the monotonic clock, which AddAt must ignore.
 func TestAddAt_ReadsTheMachinesClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := make(chan time.Time, 1)
@@ -257,7 +257,7 @@ func TestAddAt_ReadsTheMachinesClock(t *testing.T) {
 	})
 }
 
-// TestAddAt_StopsAManualClockOnce moves a clock by hand: it stops at the moment, and at no other on the way.
+// TestAddAt_StopsAManualClockOnce moves a clock by hand: it must stop at the moment, and at no other on the way.
 func TestAddAt_StopsAManualClockOnce(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC)
@@ -274,7 +274,7 @@ func TestAddAt_StopsAManualClockOnce(t *testing.T) {
 	require.Equal(t, 2, stops, "before the first step, and at the moment")
 }
 
-func TestRetry_GoesByRealTimeAndDoubles(t *testing.T) {
+func TestRetry_WaitsInRealTimeAndDoubles(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Options{MinRetry: 400 * time.Millisecond, MaxRetry: time.Second})
 	for _, want := range []time.Duration{400 * time.Millisecond, 800 * time.Millisecond, time.Second, time.Second} {
@@ -337,7 +337,7 @@ func TestWait_ReturnsAfterTheLastWorker(t *testing.T) {
 	require.Empty(t, q.Busy())
 }
 
-// No key is at two workers, and each is worked on after it was added last.
+// No key may be at two workers, and each must be worked on after its last Add.
 func TestQueue_KeepsItsRulesUnderLoad(t *testing.T) {
 	t.Parallel()
 	const keys, adds = 10, 20_000
@@ -382,7 +382,7 @@ func TestQueue_KeepsItsRulesUnderLoad(t *testing.T) {
 	q.Wait()
 }
 
-func TestMetrics_AreThoseOfKubeControllerManager(t *testing.T) {
+func TestMetrics_MatchKubeControllerManager(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
 	registry := prometheus.NewPedanticRegistry()
@@ -426,7 +426,7 @@ func ExampleQueue() {
 	// Output: hello, world
 }
 
-// BenchmarkQueue measures a key's way from Add to the end of its work, with client-go's queue beside it.
+// BenchmarkQueue measures the time from Add to the end of the work, beside client-go's queue.
 func BenchmarkQueue(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
