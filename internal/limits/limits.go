@@ -1,5 +1,5 @@
-// Package limits keeps short texts from becoming large ones, or a panic: YAML whose aliases multiply, quantities whose
-// exponents stand for a billion digits, regular expressions that repeat repetitions, and schedules. The API server and
-// all of its clients check such a text here before they pass it to a library. The package has pure functions alone and
-// imports nothing of this project.
+// Package limits protects against short texts that expand to large ones, or cause a panic: YAML with aliases that
+// multiply, quantities with exponents for a billion digits, regular expressions that repeat repetitions, and
+// schedules. The API server and all of its clients check such a text here before they pass it to a library. The
+// package contains only pure functions, and imports no other package of this project.
 package limits

@@ -10,26 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// MaxPattern is how many instructions the program of a regular expression may have. Without a bound a pattern of 30 KB,
+// MaxPattern limits the instructions in the program of a regular expression. Without a limit, a pattern of 30 KB
 // which repeats a letter a thousand times, three thousand times over, is compiled to 300 MB.
 const MaxPattern = 10_000
 
 const (
-	// maxSource is how many bytes a regular expression may have to be parsed at all.
+	// maxSource limits the bytes of a regular expression that is parsed.
 	maxSource = 32 << 10
-	// quick is how many steps are matched without a look at the context: well below a tenth of a second.
+	// quick is the number of steps that are matched without a check of the context: well below a tenth of a second.
 	quick = 1 << 20
-	// stepsPerLook is how many steps are made between two looks.
+	// stepsPerLook is the number of steps between two checks of the context.
 	stepsPerLook = 1 << 18
 )
 
-// Pattern is a regular expression whose program has at most MaxPattern instructions. It is safe for concurrent use.
+// Pattern is a regular expression with a program of at most MaxPattern instructions. It is safe for concurrent use.
 type Pattern struct {
 	*regexp.Regexp
 	size int64
 }
 
-// CompilePattern is regexp.Compile for an untrusted expression.
+// CompilePattern compiles an untrusted expression, if CheckPattern accepts it.
 func CompilePattern(source string) (*Pattern, error) {
 	size, err := CheckPattern(source)
 	if err != nil {
@@ -42,8 +42,8 @@ func CompilePattern(source string) (*Pattern, error) {
 	return &Pattern{re, size}, nil
 }
 
-// CheckPattern returns a regular expression's PatternSize, and an error if it is too large. One that can't be parsed is
-// not an error here.
+// CheckPattern returns a regular expression's PatternSize, and an error if it is too large. An expression that
+// cannot be parsed is not an error here.
 func CheckPattern(source string) (size int64, err error) {
 	if size = PatternSize(source); size > MaxPattern {
 		err = fmt.Errorf("the regular expression is too large: with its repetitions written out it has %d parts and "+
@@ -52,8 +52,9 @@ func CheckPattern(source string) (size int64, err error) {
 	return size, err
 }
 
-// PatternSize is how many instructions the program of a regular expression has, at most and roughly: without counted
-// repetitions twice its length. It is above MaxPattern for one of more than 32 KiB, and 0 for one that can't be parsed.
+// PatternSize estimates the number of instructions in the program of a regular expression, from above: without
+// counted repetitions it is twice the length. It is above MaxPattern for an expression of more than 32 KiB, and 0
+// for one that cannot be parsed.
 func PatternSize(source string) int64 {
 	if len(source) > maxSource || len(source) <= MaxPattern/2 && !strings.Contains(source, "{") {
 		return 2 * int64(len(source))
@@ -82,10 +83,10 @@ func programSize(tree *syntax.Regexp) int64 {
 	return size
 }
 
-// Work is how many steps a match of the text takes at most. A step takes some ten nanoseconds.
+// Work returns the maximal number of steps of a match of the text. A step takes about ten nanoseconds.
 func (p *Pattern) Work(text string) int64 { return p.size * int64(len(text)+1) }
 
-// MatchContext is MatchString, which ends early when ctx does, with ctx's error.
+// MatchContext does the same as MatchString, but ends early with ctx and then returns ctx's error.
 func (p *Pattern) MatchContext(ctx context.Context, text string) (bool, error) {
 	if p.Work(text) <= quick {
 		return p.MatchString(text), nil
@@ -98,7 +99,7 @@ func (p *Pattern) MatchContext(ctx context.Context, text string) (bool, error) {
 type reader struct {
 	ctx   context.Context
 	text  string
-	every int64 // runes between two looks at ctx
+	every int64 // runes between two checks of ctx
 	read  int64
 	err   error
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patterns are such as people write.
+// patterns are typical of real ones.
 var patterns = []string{"", "^a+$", "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", `(?i)\pL{3,}|x{2}y{0,}`, "a{1000}",
 	"(a{10}){10}", `^(\d{1,3}\.){3}\d{1,3}(/(\d{1,2}))?$`, "^$|(?:a|b|cd|ef)*?", `\b[^\s]{1,253}\b`, "(((a)))", "a{0}",
 	"(a?){9}"}
@@ -59,7 +59,7 @@ func TestPattern_MatchContext(t *testing.T) {
 			is, err := p.MatchContext(t.Context(), text)
 			require.NoError(t, err)
 			assert.Equal(t, want, is, "%q %q", source, text)
-			slow := &Pattern{p.Regexp, 1 << 30} // is read rune by rune
+			slow := &Pattern{p.Regexp, 1 << 30} // it is read rune by rune
 			is, err = slow.MatchContext(t.Context(), text)
 			require.NoError(t, err)
 			assert.Equal(t, want, is, "%q %q", source, text)
@@ -73,7 +73,7 @@ func TestPattern_MatchContext_EndsWithTheContext(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = p.MatchContext(ctx, strings.Repeat("x", 10_000_000)) // minutes
+	_, err = p.MatchContext(ctx, strings.Repeat("x", 10_000_000)) // this would take minutes
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 

@@ -14,14 +14,14 @@ import (
 const (
 	// maxDigits limits the characters of a quantity before its suffix.
 	maxDigits = 128
-	// maxMagnitude limits the sum of these and the exponent. The canonical form never exceeds it.
+	// maxMagnitude limits the sum of the number of digits and the exponent. The canonical form never exceeds it.
 	maxMagnitude = 2000
 	// longExponent is the least number of an exponent's digits that makes a quantity suspect. Quantities
 	// with fewer are harmless, and so is their canonical form.
 	longExponent = 4
 )
 
-// ParseQuantity is resource.ParseQuantity for untrusted text.
+// ParseQuantity calls resource.ParseQuantity after CheckQuantity, for untrusted text.
 func ParseQuantity(text string) (resource.Quantity, error) {
 	if err := CheckQuantity(text); err != nil {
 		return resource.Quantity{}, err
@@ -59,10 +59,12 @@ func CheckQuantity(text string) error {
 	return nil
 }
 
-// Suffixes end at E, 10^18. resource.Quantity writes a multiple of 10^21 that was given with a suffix, or as digits
-// alone, without the rest of its scale: 2000E becomes 2. With an exponent it is written as it is: 2e21.
+// Suffixes end at E, 10^18. resource.Quantity writes a multiple of 10^21 wrongly if it was read with a suffix, or
+// as digits alone: it drops the rest of its scale, so that 2000E becomes 2. If it was read with an exponent it is
+// written correctly: 2e21.
 
-// CheckWritable rejects what CheckQuantity rejects, and a quantity that a decoder reads but does not write again.
+// CheckWritable rejects the texts that CheckQuantity rejects, and quantities that a decoder reads but cannot write
+// again.
 func CheckWritable(text string) error {
 	if err := CheckQuantity(text); err != nil {
 		return err
@@ -73,8 +75,8 @@ func CheckWritable(text string) error {
 	return nil
 }
 
-// Writable returns a quantity of the same value whose text has that value as well. Sums need it, which may leave the
-// range of suffixes.
+// Writable returns an equal quantity with a text of the same value. Sums need it, since they may exceed the range
+// of suffixes.
 func Writable(q resource.Quantity) resource.Quantity {
 	if writable(q) {
 		return q
@@ -83,7 +85,7 @@ func Writable(q resource.Quantity) resource.Quantity {
 	return *resource.NewDecimalQuantity(*q.AsDec(), resource.DecimalExponent)
 }
 
-// writable reports whether the text of a quantity has its value. Everything that fits an int64 does.
+// writable reports whether the text of a quantity has its value. That holds for all values that fit an int64.
 func writable(q resource.Quantity) bool {
 	if math.Abs(q.AsApproximateFloat64()) < 1<<62 {
 		return true
@@ -98,7 +100,7 @@ func writable(q resource.Quantity) bool {
 // It reads every fourth byte.
 func SuspectQuantity(document []byte) bool { return suspect(document, true) }
 
-// SuspectQuantityIn is SuspectQuantity for bytes in which strings are not delimited, such as protobuf.
+// SuspectQuantityIn does the same as SuspectQuantity for bytes without delimiters around strings, such as protobuf.
 func SuspectQuantityIn(message []byte) bool { return suspect(message, false) }
 
 func suspect(document []byte, delimited bool) bool {
@@ -125,24 +127,24 @@ func suspect(document []byte, delimited bool) bool {
 // hasExponent reports whether the digits from start to end are the exponent of a number that is a whole
 // string or value.
 func hasExponent(document []byte, start, end int, delimited bool) bool {
-	at := start - 1
-	if at >= 0 && (document[at] == '+' || document[at] == '-') {
-		at--
+	i := start - 1
+	if i >= 0 && (document[i] == '+' || document[i] == '-') {
+		i--
 	}
-	if at < 1 || document[at]|0x20 != 'e' || !numeral(document[at-1]) {
+	if i < 1 || document[i]|0x20 != 'e' || !numeral(document[i-1]) {
 		return false
 	}
 	if !delimited {
 		return true
 	}
-	at--
-	for at >= 0 && numeral(document[at]) {
-		at--
+	i--
+	for i >= 0 && numeral(document[i]) {
+		i--
 	}
-	return stands(document, at+1, end)
+	return stands(document, i+1, end)
 }
 
-// unwritable is how many digits a number of 10^21 has at least.
+// unwritable is the least number of digits of a number of 10^21 or more.
 const unwritable = 22
 
 // isHuge reports whether the digits from start to end begin a number of 10^21 or more, with its fraction and

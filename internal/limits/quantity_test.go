@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-func TestParseQuantity_ReadsWhatPeopleWrite(t *testing.T) {
+func TestParseQuantity_ReadsCommonForms(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"0", "1", "-1.5", "+2", "100m", "1Gi", "1e3", "1E-3", "12E", "1e+09", "1e0000000003",
 		"0.3333333333333333333333", "1e999", "-1e-999"} {
@@ -28,7 +28,7 @@ func TestParseQuantity_ReadsWhatPeopleWrite(t *testing.T) {
 	}
 }
 
-func TestParseQuantity_RefusesWhatWouldNeverEnd(t *testing.T) {
+func TestParseQuantity_RejectsHugeExponents(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"1e-999999999", "1e999999999", "-1E-99999999999999999999", "+.5e-2000", "1e00000000000000009999", "1e2000",
@@ -70,7 +70,7 @@ func TestWritable_HasATextOfTheSameValue(t *testing.T) {
 	}
 }
 
-func TestCheckWritable_RefusesWhatItsTextWouldLose(t *testing.T) {
+func TestCheckWritable_RejectsQuantitiesThatTheirTextLoses(t *testing.T) {
 	t.Parallel()
 	suffixes := map[string]int{"E": 18, "P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "": 0}
 	for suffix, power := range suffixes {
@@ -82,7 +82,7 @@ func TestCheckWritable_RefusesWhatItsTextWouldLose(t *testing.T) {
 					q, err := resource.ParseQuantity(text)
 					require.NoError(t, err)
 					if fraction == ".5" && zeros+power >= 21 {
-						continue // a multiple of 10^21 or not, by the suffix
+						continue // a multiple of 10^21 or not, depending on the suffix
 					}
 					back, err := resource.ParseQuantity(q.String())
 					require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestCheckWritable_RefusesWhatItsTextWouldLose(t *testing.T) {
 	require.Error(t, CheckWritable("1e-999999999"))
 }
 
-func TestSuspectQuantity_WhereverItStands(t *testing.T) {
+func TestSuspectQuantity_FindsQuantitiesAnywhere(t *testing.T) {
 	t.Parallel()
 	for before := range 9 {
 		for after := range 9 {
@@ -121,7 +121,7 @@ func TestSuspectQuantity_IsSeldomWrong(t *testing.T) {
 		`{"uid":"4e123456-8e1234-4000-81e4-1e1234567890"}`, `"sha256:1e1234567890abcdef"`, `"node1e12345x"`,
 		`"release-2e2024"`, `"2026-11-22T15:00:00Z"`,
 		`8080`, `"resourceVersion":"123456789"`, `"1e999"`, `true1234`, ``, `1e12`, `"1000E1"`, `"x1000E"`,
-		`"1000Ei"`, `"999E"`, `"2026-11-28T00:00:00.000000Z"`, `"1000E1"`, `"x1000E"`, `"1000Ei"`, `"999E"`, `"2026-11-28T00:00:00.000000Z"`,
+		`"1000Ei"`, `"999E"`, `"2026-11-28T00:00:00.000000Z"`,
 	} {
 		assert.False(t, SuspectQuantity([]byte(text)), text)
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// ParseSchedule is cron.ParseStandard, of which a panic, as at a bare "TZ=", is an error.
+// ParseSchedule calls cron.ParseStandard with untrusted text. It returns an error where that panics, for example for
+// "TZ=".
 func ParseSchedule(text string) (schedule cron.Schedule, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -24,9 +24,9 @@ const (
 	nodeSize = 8
 )
 
-// ExpandYAML returns the first document of a YAML text without aliases and anchors: each alias is replaced
-// by a copy of its target. It is an error if the document would exceed MaxRequest, which is found out
-// without expanding it. A text without aliases, including JSON, is returned unchanged and unchecked.
+// ExpandYAML returns the first document of a YAML text without aliases and anchors: each alias is replaced by a
+// copy of its target. It returns an error if the document would exceed MaxRequest, which it computes without
+// expanding the document. A text without aliases, including JSON, is returned unchanged and unchecked.
 //
 // The expanded document is on one line, so the line numbers in errors about it are meaningless.
 func ExpandYAML(text []byte) (expanded []byte, err error) {
@@ -52,10 +52,10 @@ func ExpandYAML(text []byte) (expanded []byte, err error) {
 	return yaml.Marshal(&document)
 }
 
-// mayAlias reports whether the text contains something like an alias of something like an anchor, anywhere.
+// mayAlias reports whether the text may contain an anchor and an alias of it.
 func mayAlias(text []byte) bool {
 	if len(text) > 1 && (text[0] == 0xfe && text[1] == 0xff || text[0] == 0xff && text[1] == 0xfe) {
-		return true // UTF-16, in which bytes are not characters
+		return true // UTF-16: its bytes are not characters
 	}
 	if bytes.IndexByte(text, '*') < 0 {
 		return false
@@ -76,11 +76,11 @@ func mayAlias(text []byte) bool {
 func named(text []byte, mark byte) func(yield func(name []byte) bool) {
 	return func(yield func(name []byte) bool) {
 		for {
-			at := bytes.IndexByte(text, mark)
-			if at < 0 {
+			start := bytes.IndexByte(text, mark)
+			if start < 0 {
 				return
 			}
-			text = text[at+1:]
+			text = text[start+1:]
 			end := 0
 			for end < len(text) && nameByte(text[end]) {
 				end++
@@ -108,7 +108,7 @@ func countIndicators(text []byte) (n int) {
 // extent is the size and depth of a node with everything below it expanded.
 type extent struct{ size, depth int }
 
-// measure has the extents of anchored nodes. A node that is being measured has a depth of -1.
+// measure holds the extents of anchored nodes. A node that is being measured has a depth of -1.
 type measure map[*yaml.Node]extent
 
 var (
@@ -117,48 +117,48 @@ var (
 		maxNesting)
 )
 
-// of measures a node. It visits each node once, however often it is an alias's target.
+// of measures a node. It visits each node once, even if several aliases refer to it.
 func (m measure) of(n *yaml.Node) (extent, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if known, ok := m[n]; ok {
-		if known.depth < 0 {
+	if measured, ok := m[n]; ok {
+		if measured.depth < 0 {
 			return extent{}, errors.New("anchor '" + n.Anchor + "' value contains itself")
 		}
-		return known, nil
+		return measured, nil
 	}
 	if n.Anchor != "" {
 		m[n] = extent{depth: -1}
 	}
-	is := extent{size: len(n.Value) + len(n.Tag) + nodeSize}
+	total := extent{size: len(n.Value) + len(n.Tag) + nodeSize}
 	for _, child := range n.Content {
 		below, err := m.of(child)
 		if err != nil {
 			return extent{}, err
 		}
-		is.size += min(below.size, math.MaxInt-is.size)
-		is.depth = max(is.depth, below.depth+1)
-		if is.size > MaxRequest {
+		total.size += min(below.size, math.MaxInt-total.size)
+		total.depth = max(total.depth, below.depth+1)
+		if total.size > MaxRequest {
 			return extent{}, errTooLarge
 		}
-		if is.depth > maxNesting {
+		if total.depth > maxNesting {
 			return extent{}, errTooDeep
 		}
 	}
 	if n.Anchor != "" {
-		m[n] = is
+		m[n] = total
 	}
-	return is, nil
+	return total, nil
 }
 
-// flatten replaces aliases by their targets, and gives all nodes a style without indentation, in which
-// their size is that of their text.
+// flatten replaces aliases with their targets, and gives all nodes a style without indentation, in which the size
+// of a node is that of its text.
 func flatten(n *yaml.Node) {
 	n.Anchor, n.HeadComment, n.LineComment, n.FootComment = "", "", "", ""
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Style == 0 && n.Value == "":
-		n.Value = "null" // which cannot be left out between braces
+		n.Value = "null" // it cannot be left out between braces
 	case n.Kind != yaml.ScalarNode:
 		n.Style = n.Style&yaml.TaggedStyle | yaml.FlowStyle
 	}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestExpandYAML_SaysTheSameWithoutAliases(t *testing.T) {
+func TestExpandYAML_KeepsTheMeaning(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"scalar":             "a: &x 1\nb: *x\n",
@@ -69,7 +69,7 @@ func TestExpandYAML_LeavesTextWithoutAliasesAlone(t *testing.T) {
 	}
 }
 
-func TestExpandYAML_RefusesWhatWouldGrow(t *testing.T) {
+func TestExpandYAML_RejectsDocumentsThatGrow(t *testing.T) {
 	t.Parallel()
 	var doubling, chain, merges strings.Builder
 	doubling.WriteString("a0: &a0 x\n")
@@ -118,7 +118,7 @@ func utf16LE(text string) []byte {
 	return body
 }
 
-func TestExpandYAML_AllowsWhatFits(t *testing.T) {
+func TestExpandYAML_AllowsDocumentsWithinTheLimit(t *testing.T) {
 	t.Parallel()
 	text := "a: &a " + strings.Repeat("x", 1000) + "\nb: [" + strings.Repeat("*a,", 2000) + "]\n"
 	expanded, err := ExpandYAML([]byte(text))

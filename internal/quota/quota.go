@@ -1,8 +1,8 @@
-// Package quota computes an object's usage of a ResourceQuota: the resources of the quota against which the
-// object counts, the amounts, and whether the object is in the quota's scope.
+// Package quota computes an object's usage of a ResourceQuota: the resources of the quota that the object counts
+// against, the amounts, and whether the object is in the quota's scope.
 //
-// Admission charges by these rules and the resourcequota controller recounts by them, so they are shared.
-// The package has pure functions of objects alone.
+// Admission charges by these rules and the resourcequota controller recounts by them, so they are shared. The
+// package contains only pure functions of objects.
 // https://kubernetes.io/docs/concepts/policy/resource-quotas/
 package quota
 
@@ -32,18 +32,18 @@ var aliases = []corev1.ResourceName{
 	corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceReplicationControllers, corev1.ResourceQuotas,
 }
 
-// CountOf is the quota resource that counts the objects of a resource: "count/pods",
+// CountOf returns the quota resource that counts the objects of a resource: "count/pods",
 // "count/deployments.apps".
-func CountOf(of schema.GroupResource) corev1.ResourceName {
-	return corev1.ResourceName(countPrefix + of.String())
+func CountOf(gr schema.GroupResource) corev1.ResourceName {
+	return corev1.ResourceName(countPrefix + gr.String())
 }
 
 // Counts reports whether objects of a resource count against the quota resource called name.
-func Counts(of schema.GroupResource, name corev1.ResourceName) bool {
+func Counts(gr schema.GroupResource, name corev1.ResourceName) bool {
 	if counted, ok := strings.CutPrefix(string(name), countPrefix); ok {
-		return counted == of.String()
+		return counted == gr.String()
 	}
-	switch of {
+	switch gr {
 	case pods:
 		return isPodResource(name)
 	case services:
@@ -52,23 +52,23 @@ func Counts(of schema.GroupResource, name corev1.ResourceName) bool {
 	case claims:
 		return isClaimResource(name)
 	}
-	return of.Group == "" && corev1.ResourceName(of.Resource) == name && slices.Contains(aliases, name)
+	return gr.Group == "" && corev1.ResourceName(gr.Resource) == name && slices.Contains(aliases, name)
 }
 
-// Counted is the resource whose objects count against the quota resource called name, if there is one.
+// Counted returns the resource with the objects that a quota resource counts, if there is one.
 func Counted(name corev1.ResourceName) (schema.GroupResource, bool) {
 	if counted, ok := strings.CutPrefix(string(name), countPrefix); ok {
 		return schema.ParseGroupResource(counted), true
 	}
-	for _, of := range []schema.GroupResource{pods, services, claims} {
-		if Counts(of, name) {
-			return of, true
+	for _, gr := range []schema.GroupResource{pods, services, claims} {
+		if Counts(gr, name) {
+			return gr, true
 		}
 	}
 	return schema.GroupResource{Resource: string(name)}, slices.Contains(aliases, name)
 }
 
-// Mask is the part of a list whose names another list has.
+// Mask returns the part of a list with names that are in another list.
 func Mask(list, names corev1.ResourceList) corev1.ResourceList {
 	masked := corev1.ResourceList{}
 	for name, quantity := range list {
@@ -79,7 +79,7 @@ func Mask(list, names corev1.ResourceList) corev1.ResourceList {
 	return masked
 }
 
-// Add is the sum of two lists. A missing name counts as 0.
+// Add returns the sum of two lists. A missing name counts as 0.
 func Add(a, b corev1.ResourceList) corev1.ResourceList {
 	sum := maps.Clone(a)
 	if sum == nil {
@@ -93,7 +93,7 @@ func Add(a, b corev1.ResourceList) corev1.ResourceList {
 	return sum
 }
 
-// Growth is the amounts by which a exceeds b. Amounts that are not larger are left out.
+// Growth returns the positive differences between a and b. Amounts that are not larger are left out.
 func Growth(a, b corev1.ResourceList) corev1.ResourceList {
 	more := corev1.ResourceList{}
 	for name, quantity := range a {
@@ -106,7 +106,7 @@ func Growth(a, b corev1.ResourceList) corev1.ResourceList {
 	return more
 }
 
-// Equal compares amounts, whatever their unit.
+// Equal compares amounts independently of their units.
 func Equal(a, b corev1.ResourceList) bool {
 	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }

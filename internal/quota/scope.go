@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// InScope reports whether a quota applies to the object. A quota with scopes applies to pods, or to claims,
-// that match all of them, and to nothing else.
+// InScope reports whether a quota applies to the object. A quota with scopes applies only to pods, or to claims,
+// that match all of its scopes.
 func InScope(spec *corev1.ResourceQuotaSpec, obj metav1.Object) bool {
 	for _, scope := range spec.Scopes {
 		if !matches(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists},
@@ -76,8 +76,8 @@ func valueMatches(r corev1.ScopedResourceSelectorRequirement, value string) bool
 // BestEffort reports whether a pod neither requests CPU or memory nor limits them.
 func BestEffort(pod *corev1.Pod) bool { return qos.ComputePodQOS(pod) == corev1.PodQOSBestEffort }
 
-// affinityCrosses reports whether a pod's affinity or anti-affinity refers to pods of other namespaces, and
-// so could keep those from being scheduled.
+// affinityCrosses reports whether a pod's affinity or anti-affinity refers to pods of other namespaces, and so
+// could keep pods there from being scheduled.
 func affinityCrosses(a *corev1.Affinity) bool {
 	if a == nil {
 		return false

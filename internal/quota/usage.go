@@ -16,10 +16,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Usage is an object's usage of everything that a quota can name. now decides whether a terminating pod's
+// Usage returns an object's usage of all resources that a quota can name. now decides whether a terminating pod's
 // grace period is over.
-func Usage(of schema.GroupResource, obj metav1.Object, now time.Time) corev1.ResourceList {
-	used := corev1.ResourceList{CountOf(of): one()}
+func Usage(gr schema.GroupResource, obj metav1.Object, now time.Time) corev1.ResourceList {
+	used := corev1.ResourceList{CountOf(gr): one()}
 	switch o := obj.(type) {
 	case *corev1.Pod:
 		if alive(o, now) {
@@ -30,7 +30,7 @@ func Usage(of schema.GroupResource, obj metav1.Object, now time.Time) corev1.Res
 	case *corev1.PersistentVolumeClaim:
 		claimUsage(o, used)
 	default:
-		if name := corev1.ResourceName(of.Resource); Counts(of, name) {
+		if name := corev1.ResourceName(gr.Resource); Counts(gr, name) {
 			used[name] = one()
 		}
 	}
@@ -44,9 +44,9 @@ func alive(pod *corev1.Pod, now time.Time) bool {
 		return false
 	}
 	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-		const most = math.MaxInt64 / int64(time.Second) // the longest Duration
+		const longest = math.MaxInt64 / int64(time.Second) // the longest Duration in seconds
 		return !now.After(
-			pod.DeletionTimestamp.Add(time.Duration(min(*pod.DeletionGracePeriodSeconds, most)) * time.Second))
+			pod.DeletionTimestamp.Add(time.Duration(min(*pod.DeletionGracePeriodSeconds, longest)) * time.Second))
 	}
 	return true
 }
@@ -75,7 +75,7 @@ func podUsage(pod *corev1.Pod, used corev1.ResourceList) {
 	used[corev1.ResourcePods] = one()
 }
 
-// computeUsage adds requests under their own names and with the prefix requests., and limits with limits.
+// computeUsage adds requests under their own names and with the prefix "requests.", and limits with "limits.".
 func computeUsage(requests, limits, used corev1.ResourceList) {
 	for name, quantity := range requests {
 		prefixed := corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + string(name))
@@ -95,14 +95,13 @@ func computeUsage(requests, limits, used corev1.ResourceList) {
 	}
 }
 
-// mustAsk are the resources that every container must request or limit if a quota names them.
+// mustAsk lists the resources that every container must request or limit if a quota names them.
 var mustAsk = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
 }
 
-// Unsaid returns an error if a pod's containers lack a request or limit that the quota's resources require,
-// or nil.
+// Unsaid returns an error if a pod's containers lack a request or limit that the quota's resources require.
 func Unsaid(pod *corev1.Pod, hard corev1.ResourceList) error {
 	missing := map[corev1.ResourceName][]string{}
 	whole := corev1.ResourceList{}
@@ -114,8 +113,8 @@ func Unsaid(pod *corev1.Pod, hard corev1.ResourceList) error {
 			said := maps.Clone(whole)
 			computeUsage(c.Resources.Requests, c.Resources.Limits, said)
 			for _, name := range mustAsk {
-				_, wanted := hard[name]
-				if _, ok := said[name]; wanted && !ok {
+				_, required := hard[name]
+				if _, ok := said[name]; required && !ok {
 					missing[name] = append(missing[name], c.Name)
 				}
 			}
@@ -169,22 +168,22 @@ func claimUsage(claim *corev1.PersistentVolumeClaim, used corev1.ResourceList) {
 	if class == "" {
 		class = ptr.Deref(claim.Spec.StorageClassName, "")
 	}
-	of := func(name corev1.ResourceName) corev1.ResourceName {
+	ofClass := func(name corev1.ResourceName) corev1.ResourceName {
 		return corev1.ResourceName(class + classSuffix + string(name))
 	}
 	used[corev1.ResourcePersistentVolumeClaims] = one()
-	size, asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	size, requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if allocated, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(size) > 0 {
 		size = allocated // an earlier, larger expansion is still in progress
 	}
-	if asked {
+	if requested {
 		used[corev1.ResourceRequestsStorage] = size
 	}
 	if class == "" {
 		return
 	}
-	used[of(corev1.ResourcePersistentVolumeClaims)] = one()
-	if asked {
-		used[of(corev1.ResourceRequestsStorage)] = size
+	used[ofClass(corev1.ResourcePersistentVolumeClaims)] = one()
+	if requested {
+		used[ofClass(corev1.ResourceRequestsStorage)] = size
 	}
 }

@@ -1,9 +1,9 @@
-// Package series bounds the number of series on /metrics. A metric has one series for each combination
-// of its labels' values, and a histogram one for each bucket: kinds, verbs, scopes and codes multiply
-// to megabytes, of which a dashboard reads little and a server has used little lately.
+// Package series limits the number of series on /metrics. A metric has one series for each combination of its
+// labels' values, and a histogram has one for each bucket. Kinds, verbs, scopes and codes multiply to megabytes,
+// although a dashboard reads few of them and a server has used few of them lately.
 //
-// What comes in: label values, as a comparable key. What goes out: the metrics of that key. Only a
-// fixed number of keys is kept, those used last.
+// The caller gives label values as a comparable key, and gets the metrics of that key. A fixed number of keys is
+// kept: the most recently used ones.
 package series
 
 import (
@@ -14,11 +14,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Recent hands out metrics by key and keeps those of the keys that were used last. A key that was
-// evicted starts from zero when it is used again, as after a restart; nothing is counted twice. It is
-// safe for concurrent use.
+// Recent returns metrics by key and keeps the metrics of the most recently used keys. An evicted key starts from
+// zero when it is used again, as after a restart; no event is counted twice. It is safe for concurrent use.
 type Recent[K comparable, M any] struct {
-	most  int
+	limit int
 	begin func(K) M
 	end   func(K)
 
@@ -29,13 +28,13 @@ type Recent[K comparable, M any] struct {
 
 type used[M any] struct {
 	metrics M
-	turn    atomic.Int64 // when it was used last
+	turn    atomic.Int64 // the turn of its last use
 }
 
-// NewRecent keeps the metrics of at most that many keys. begin makes the metrics of a key, and end
-// removes them.
-func NewRecent[K comparable, M any](most int, begin func(K) M, end func(K)) *Recent[K, M] {
-	return &Recent[K, M]{most: most, begin: begin, end: end, known: make(map[K]*used[M])}
+// NewRecent returns a Recent that keeps the metrics of at most limit keys. begin makes the metrics of a key, and
+// end removes them.
+func NewRecent[K comparable, M any](limit int, begin func(K) M, end func(K)) *Recent[K, M] {
+	return &Recent[K, M]{limit: limit, begin: begin, end: end, known: make(map[K]*used[M])}
 }
 
 // Of returns the metrics of a key.
@@ -56,7 +55,7 @@ func (r *Recent[K, M]) add(key K) *used[M] {
 	if u := r.known[key]; u != nil {
 		return u
 	}
-	if len(r.known) >= r.most {
+	if len(r.known) >= r.limit {
 		r.giveWay()
 	}
 	u := &used[M]{metrics: r.begin(key)}
@@ -78,7 +77,7 @@ func (r *Recent[K, M]) giveWay() {
 	r.end(oldest)
 }
 
-// Used leaves out the counters and histograms of a collector that have counted nothing yet.
+// Used hides the counters and histograms of a collector that have not counted anything yet.
 func Used(c prometheus.Collector) prometheus.Collector { return counted{c} }
 
 type counted struct{ prometheus.Collector }

@@ -15,7 +15,7 @@ func family() (*prometheus.CounterVec, *Recent[string, prometheus.Counter]) {
 		func(key string) { vec.DeleteLabelValues(key) })
 }
 
-// values returns a collector's values by its one label.
+// values returns a collector's values by the value of its only label.
 func values(t testing.TB, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -31,7 +31,7 @@ func values(t testing.TB, c prometheus.Collector) map[string]float64 {
 	return shown
 }
 
-func TestRecent_KeepsWhatWasUsedLast(t *testing.T) {
+func TestRecent_KeepsTheMostRecentlyUsed(t *testing.T) {
 	t.Parallel()
 	vec, recent := family()
 	for _, key := range []string{"a", "b", "c", "a", "d", "a"} {
@@ -42,7 +42,7 @@ func TestRecent_KeepsWhatWasUsedLast(t *testing.T) {
 	require.Equal(t, map[string]float64{"a": 3, "b": 1, "d": 1}, values(t, vec), "what comes back begins anew")
 }
 
-func TestRecent_IsBoundedWhateverIsAsked(t *testing.T) {
+func TestRecent_IsBounded(t *testing.T) {
 	t.Parallel()
 	vec, recent := family()
 	var all sync.WaitGroup
@@ -58,7 +58,7 @@ func TestRecent_IsBoundedWhateverIsAsked(t *testing.T) {
 	require.Len(t, recent.known, 3)
 }
 
-func TestUsed_LeavesOutWhatHasCountedNothing(t *testing.T) {
+func TestUsed_HidesUnusedCounters(t *testing.T) {
 	t.Parallel()
 	counters := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "n"}, []string{"key"})
 	counters.WithLabelValues("never")

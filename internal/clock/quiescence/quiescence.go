@@ -1,5 +1,5 @@
-// Package quiescence tells when the parts of a control plane have nothing left to do: a state that only a change from
-// outside or the passing of time can end.
+// Package quiescence reports whether the parts of a control plane are idle: a state that only a change from outside
+// or the passing of time can end.
 package quiescence
 
 import (
@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// Probe says in a few words what a part still has to do, or "" where it only waits: for a change, or for its clock.
-// A part has work left as long as its caches have not come to the revision, a change that they have seen is not
-// handled, a key is in a work queue or with a worker, a retry of something that failed is due soon, or a write is not
-// answered. Probes are called often, from any goroutine; they do not block.
+// Probe describes in a few words the work that a part has left, or returns "" if the part only waits: for a change,
+// or for its clock. A part has work left while its caches have not reached the revision, a change that they have
+// seen is not handled, a key is in a work queue or with a worker, a retry of a failed attempt is due soon, or a
+// write is not answered. Probes are called often, from any goroutine; they must not block.
 type Probe func(revision int64) string
 
-// Group is the parts of one control plane. Its zero value is ready to use, and a nil *Group takes no parts. Its methods
-// are safe for concurrent use.
+// Group holds the probes of one control plane. Its zero value is ready to use, and a nil *Group ignores probes. Its
+// methods are safe for concurrent use; probes are called without its lock.
 type Group struct {
 	mu     sync.Mutex
 	probes []*Probe
 }
 
-// Add adds a part until remove is called.
+// Add adds a probe until remove is called.
 func (g *Group) Add(p Probe) (remove func()) {
 	if g == nil {
 		return func() {}
@@ -36,7 +36,7 @@ func (g *Group) Add(p Probe) (remove func()) {
 	}
 }
 
-// Busy returns what the parts have to do until they have handled all changes up to a revision.
+// Busy returns the work that the parts have left until they have handled all changes up to a revision.
 func (g *Group) Busy(revision int64) (work []string) {
 	if g == nil {
 		return nil

@@ -11,19 +11,20 @@ import (
 )
 
 const (
-	// closely is how long, from the beginning of a step, the clock stops for periodic work whenever it is due. A Node
-	// that was silent when the step began is found in this time. From then on the stops for periodic work alone are
-	// ever further apart: each comes when the step is half as long again as at the one before.
+	// closely is how long, from the beginning of a step, the clock stops for periodic work whenever it is due. A
+	// Node that was silent when the step began is found in this time. From then on the stops for periodic work
+	// alone grow apart: each comes when the step is half as long again as at the one before.
 	closely = 2 * time.Minute
-	// abandonedAfter is how long, in real time, the clock waits for the receiver of a timer's channel, which may have
-	// gone.
+	// abandonedAfter is how long, in real time, the clock waits for the receiver of a timer's channel, which may
+	// not exist any more.
 	abandonedAfter = 20 * time.Millisecond
-	// stepPatience is how long, in real time, Step waits for things to come to rest, all in all.
+	// stepPatience limits, in real time, how long Step waits until everything is idle.
 	stepPatience = 10 * time.Minute
 )
 
-// Advance moves the clock by d, from moment to moment. It returns when everything has come to rest after the last one.
-// If ctx ends or a Rest fails before that, the clock stays at the moment that it has reached.
+// Advance moves the clock by d, from one due moment to the next. It returns when all work that follows from the
+// last moment is done. If ctx ends or a Rest fails before that, the clock stays at the moment that it has reached.
+// Concurrent calls run one after the other.
 func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
 	if d < 0 {
 		return errors.New("virtualtime: the clock cannot go back")
@@ -35,7 +36,7 @@ func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 	begin := c.Now()
-	end, stopped := begin.Add(d), begin // when the clock last stopped for periodic work
+	end, stopped := begin.Add(d), begin // stopped: the last stop for periodic work
 	if err := c.rest(ctx); err != nil {
 		return err
 	}
@@ -53,19 +54,19 @@ func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Step is Advance for a test that has nothing to do with an error: it panics if things do not come to rest.
+// Step is Advance for tests that do not expect an error: it panics if the work does not come to an end.
 func (c *Clock) Step(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), stepPatience)
 	defer cancel()
 	if err := c.Advance(ctx, d); err != nil {
-		panic(fmt.Sprintf("the clock stays at %s: %v", c.Now().Format(time.RFC3339), err))
+		panic(fmt.Sprintf("virtualtime: the clock stays at %s: %v", c.Now().Format(time.RFC3339), err))
 	}
 }
 
-// AdvanceTo is Advance to a time, which must not be past.
+// AdvanceTo is Advance to a time, which must not be in the past.
 func (c *Clock) AdvanceTo(ctx context.Context, t time.Time) error { return c.Advance(ctx, c.Until(t)) }
 
-// next returns the next moment at which the clock stops, and whether it does so for periodic work alone.
+// next returns the moment of the clock's next stop, and whether it stops for periodic work alone.
 func (c *Clock) next(begin, stopped, end time.Time) (next time.Time, forPeriodic bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,12 +76,12 @@ func (c *Clock) next(begin, stopped, end time.Time) (next time.Time, forPeriodic
 	}
 	next = end
 	for t := range c.timers {
-		at := t.due
+		moment := t.due
 		if t.class != exact {
-			at = latest(at, earliest)
+			moment = latest(moment, earliest)
 		}
-		if at.Before(next) || at.Equal(next) && t.class == exact {
-			next, forPeriodic = at, t.class != exact
+		if moment.Before(next) || moment.Equal(next) && t.class == exact {
+			next, forPeriodic = moment, t.class != exact
 		}
 	}
 	return latest(next, c.Now()), forPeriodic
@@ -93,23 +94,24 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// isDue reports whether a timer is due at a time or before.
-func (c *Clock) isDue(at time.Time) bool {
+// isDue reports whether a timer is due at a moment or before it.
+func (c *Clock) isDue(moment time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for t := range c.timers {
-		if !t.due.After(at) {
+		if !t.due.After(moment) {
 			return true
 		}
 	}
 	return false
 }
 
-// goTo stops at a moment: first come the signs of life, so that those who watch for them see them, then the rest.
+// goTo moves the clock to a moment. It fires the heartbeats first and waits until their observers have seen them,
+// then it fires the other timers.
 func (c *Clock) goTo(ctx context.Context, moment time.Time) error {
 	c.now.Store(&moment)
-	for _, of := range [][]class{{heartbeat}, {periodic, exact}} {
-		if c.fire(of) == 0 {
+	for _, classes := range [][]class{{heartbeat}, {periodic, exact}} {
+		if c.fire(classes) == 0 {
 			continue
 		}
 		if err := c.rest(ctx); err != nil {
@@ -119,13 +121,13 @@ func (c *Clock) goTo(ctx context.Context, moment time.Time) error {
 	return nil
 }
 
-// fire fires the timers of some classes that are due, in order, and returns how many there were.
-func (c *Clock) fire(of []class) int {
+// fire fires the timers of some classes that are due, in the order of their times, and returns their number.
+func (c *Clock) fire(classes []class) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var due []*timer
 	for t := range c.timers {
-		if slices.Contains(of, t.class) && !t.due.After(c.Now()) {
+		if slices.Contains(classes, t.class) && !t.due.After(c.Now()) {
 			due = append(due, t)
 		}
 	}
@@ -139,7 +141,7 @@ func (c *Clock) fire(of []class) int {
 	return len(due)
 }
 
-// rest waits until all that has fired has been taken and handled.
+// rest waits until each fired timer has been received and handled, and all work that follows is done.
 func (c *Clock) rest(ctx context.Context) error {
 	if err := c.awaitTaken(ctx); err != nil {
 		return err
@@ -155,9 +157,9 @@ func (c *Clock) rest(ctx context.Context) error {
 	return nil
 }
 
-// awaitTaken waits for the functions that have been called, and for the receivers of the channels.
+// awaitTaken waits until the called functions have returned and the sent times have been received.
 func (c *Clock) awaitTaken(ctx context.Context) error {
-	for begun, looks := time.Now(), 0; ; looks++ {
+	for begun, tries := time.Now(), 0; ; tries++ {
 		abandoned := time.Since(begun) > abandonedAfter
 		c.mu.Lock()
 		c.taken = slices.DeleteFunc(c.taken, func(t *timer) bool { return abandoned || len(t.c) == 0 })
@@ -167,8 +169,8 @@ func (c *Clock) awaitTaken(ctx context.Context) error {
 		if waiting == 0 && running == 0 {
 			return nil
 		}
-		if looks < 1000 {
-			runtime.Gosched() // mostly it takes microseconds
+		if tries < 1000 {
+			runtime.Gosched() // usually it takes microseconds
 			continue
 		}
 		select {

@@ -1,16 +1,17 @@
-// Package virtualtime has a clock that is moved by hand, for control planes whose years pass in milliseconds.
+// Package virtualtime provides a clock that is moved by hand, for control planes with years that pass in milliseconds.
 //
-// The time stands still until someone calls Advance. It then jumps to the next moment at which something is due, fires
-// what is due there, lets everything that follows from it come to an end, and goes on to the next moment. What happens
-// in between takes no time on this clock, so that the same steps lead to the same times in every run.
+// The time stands still until Advance is called. The clock then jumps to the next moment when a timer is due,
+// fires the timers of that moment, waits until all work that follows from them is done, and goes on to the next
+// moment. Work takes no time on this clock, so the same steps lead to the same times in every run.
 //
 //	clock.go     the clock and its timers
-//	advance.go   from moment to moment
-//	views.go     what is periodic, and how the users of any clock tell
 //
-// Not everything that is due stops the clock. A day has 8,640 heartbeats of each Node, and nothing comes of any: such
-// work is marked as periodic (Heartbeat, Periodic, and all tickers), and is done at the moments at which the clock
-// stops for other reasons, and at a few of its own.
+// advance.go   from one moment to the next
+// views.go     the classes of timers, and functions that work with any clock
+//
+// Not every timer stops the clock. A day has 8,640 heartbeats of each Node, and usually none of them changes
+// anything. Such work is marked as periodic (Heartbeat, Periodic, and all tickers). It is done at the moments at
+// which the clock stops for other reasons, and at a few of its own.
 package virtualtime
 
 import (
@@ -24,28 +25,31 @@ import (
 )
 
 // Clock is a clock that is moved by hand. It implements the interfaces of k8s.io/utils/clock. Its methods are safe
-// for concurrent use.
+// for concurrent use. Its lock may be held while a timer's function is started, but not while it runs.
 type Clock struct {
 	now atomic.Pointer[time.Time]
-	// running counts the functions of AfterFunc that have not returned.
+	// running counts the functions of AfterFunc that have not returned. The clock does not move while it is above
+	// zero.
 	running atomic.Int64
-	// turn holds a token while someone advances the clock.
+	// turn holds a token while a call of Advance moves the clock.
 	turn chan struct{}
 
+	// mu guards the fields below. now changes without it, in Advance alone.
 	mu     sync.Mutex
-	timers map[*timer]struct{} // those that wait
-	taken  []*timer            // those whose time nobody has received yet
+	timers map[*timer]struct{} // waiting timers
+	taken  []*timer            // fired timers, until their time has been received
 	serial uint64
 	rests  []*Rest
 }
 
-// Rest waits until all that follows from what has happened so far is done: what an Environment's Settle does. The clock
-// calls it between two moments, and not concurrently. Where it fails, the clock stays where it is.
+// Rest waits until all work that follows from the events so far is done; an Environment's Settle is one. The clock
+// calls it between two moments, and not concurrently. If it fails, the clock stays where it is.
 type Rest func(ctx context.Context) error
 
 var _ clock.WithTickerAndDelayedExecution = (*Clock)(nil)
 
-// New returns a clock that stands at a time, in whole microseconds, which is as exact as an object's times are.
+// New returns a clock that stands at a time. The time is in whole microseconds, the resolution of the times in
+// objects.
 func New(now time.Time) *Clock {
 	c := &Clock{turn: make(chan struct{}, 1), timers: map[*timer]struct{}{}}
 	now = now.Truncate(time.Microsecond).Round(0) // without a reading of the monotonic clock
@@ -53,8 +57,8 @@ func New(now time.Time) *Clock {
 	return c
 }
 
-// AddRest has the clock call a function between two moments, until remove is called. A clock may have several: one for
-// each control plane that runs by it.
+// AddRest makes the clock call a function between two moments, until remove is called. A clock may have several:
+// one for each control plane that uses it.
 func (c *Clock) AddRest(rest Rest) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +71,7 @@ func (c *Clock) AddRest(rest Rest) (remove func()) {
 	}
 }
 
-// Now returns the time at which the clock stands.
+// Now returns the clock's time.
 func (c *Clock) Now() time.Time { return *c.now.Load() }
 
 // Since returns how long ago a time was.
@@ -76,10 +80,10 @@ func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 // Until returns how long it is until a time.
 func (c *Clock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
-// NewTimer returns a timer whose channel gets the time once, when d has passed.
+// NewTimer returns a timer. Its channel receives the time once, when d has passed.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer { return c.newTimer(exact, d, 0, nil) }
 
-// After is NewTimer for those who never stop it.
+// After returns the channel of a timer that is never stopped.
 func (c *Clock) After(d time.Duration) <-chan time.Time { return c.NewTimer(d).C() }
 
 // Sleep returns when d has passed.
@@ -91,7 +95,7 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer { return c.newT
 // NewTicker returns a ticker. It is periodic work: see Periodic.
 func (c *Clock) NewTicker(d time.Duration) clock.Ticker { return ticker{c.newTicker(d)} }
 
-// Tick is NewTicker for those who never stop it.
+// Tick returns the channel of a ticker that is never stopped.
 func (c *Clock) Tick(d time.Duration) <-chan time.Time { return c.newTicker(d).C() }
 
 func (c *Clock) newTicker(d time.Duration) *timer {
@@ -105,11 +109,11 @@ type ticker struct{ *timer }
 
 func (t ticker) Stop() { t.timer.Stop() }
 
-// class says at which moments a timer fires.
+// class decides when a timer fires.
 type class uint8
 
 const (
-	// heartbeat timers fire as periodic ones do, but before all others.
+	// heartbeat timers fire like periodic ones, but before all others.
 	heartbeat class = iota
 	// periodic timers fire when the clock stops at or after their time.
 	periodic
@@ -122,14 +126,14 @@ type timer struct {
 	clock  *Clock
 	class  class
 	due    time.Time
-	serial uint64        // orders those that are due at the same time
-	every  time.Duration // of a ticker
-	f      func()        // of AfterFunc
-	c      chan time.Time
+	serial uint64         // orders timers that are due at the same time
+	every  time.Duration  // a ticker's interval; otherwise 0
+	f      func()         // the function of AfterFunc; otherwise nil
+	c      chan time.Time // nil for AfterFunc
 }
 
-func (c *Clock) newTimer(of class, d, every time.Duration, f func()) *timer {
-	t := &timer{clock: c, class: of, every: every, f: f}
+func (c *Clock) newTimer(kind class, d, every time.Duration, f func()) *timer {
+	t := &timer{clock: c, class: kind, every: every, f: f}
 	if f == nil {
 		t.c = make(chan time.Time, 1)
 	}
@@ -137,7 +141,7 @@ func (c *Clock) newTimer(of class, d, every time.Duration, f func()) *timer {
 	return t
 }
 
-// C is the channel that gets the time; nil for a timer of AfterFunc.
+// C returns the channel that receives the time; nil for a timer of AfterFunc.
 func (t *timer) C() <-chan time.Time { return t.c }
 
 // Stop ends the timer. It reports whether the timer was waiting.
@@ -152,14 +156,14 @@ func (t *timer) stopLocked() bool {
 	delete(t.clock.timers, t)
 	if t.c != nil {
 		select {
-		case <-t.c: // as with a time.Timer, nothing is received after Stop and Reset
+		case <-t.c: // as with a time.Timer, no old time is received after Stop or Reset
 		default:
 		}
 	}
 	return waiting
 }
 
-// Reset has the timer fire when d has passed from now. It reports whether the timer was waiting.
+// Reset makes the timer fire when d has passed from now. It reports whether the timer was waiting.
 func (t *timer) Reset(d time.Duration) bool {
 	t.clock.mu.Lock()
 	waiting := t.stopLocked()
@@ -168,7 +172,7 @@ func (t *timer) Reset(d time.Duration) bool {
 	return waiting
 }
 
-// start has the timer wait; one whose time has come already fires at once.
+// start adds the timer to the waiting ones. A timer without a delay fires at once.
 func (t *timer) start(d time.Duration) {
 	c := t.clock
 	c.mu.Lock()
@@ -182,7 +186,7 @@ func (t *timer) start(d time.Duration) {
 	}
 }
 
-// fireLocked fires a timer that no longer waits.
+// fireLocked fires a timer that has been removed from the waiting ones. The caller holds the lock.
 func (c *Clock) fireLocked(t *timer) {
 	if t.f != nil {
 		c.running.Add(1)
@@ -195,7 +199,7 @@ func (c *Clock) fireLocked(t *timer) {
 	select {
 	case t.c <- c.Now():
 		c.taken = append(c.taken, t)
-	default: // a ticker whose last tick was not received: it misses one, as a time.Ticker's does
+	default: // a ticker whose last tick was not received misses one, as a time.Ticker does
 	}
 	if t.every > 0 {
 		t.due = c.Now().Add(t.every)

@@ -16,17 +16,17 @@ import (
 
 var start = time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC)
 
-// diary is what happened when.
+// diary records times and events.
 type diary struct {
 	mu    sync.Mutex
 	clock *virtualtime.Clock
 	lines []string
 }
 
-func (d *diary) note(what string) {
+func (d *diary) note(event string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lines = append(d.lines, fmt.Sprintf("%s %s", d.clock.Since(start), what))
+	d.lines = append(d.lines, fmt.Sprintf("%s %s", d.clock.Since(start), event))
 }
 
 func newDiary() (*virtualtime.Clock, *diary) {
@@ -34,7 +34,7 @@ func newDiary() (*virtualtime.Clock, *diary) {
 	return c, &diary{clock: c}
 }
 
-// again calls f every d on a clock, as a work queue does that adds a key again and again.
+// again calls f every d on a clock, like a work queue that adds a key again and again.
 func again(c clock.WithTicker, d time.Duration, f func()) {
 	c.(clock.WithDelayedExecution).AfterFunc(d, func() {
 		f()
@@ -42,7 +42,7 @@ func again(c clock.WithTicker, d time.Duration, f func()) {
 	})
 }
 
-func TestAdvance_StopsAtEachMomentInItsOrder(t *testing.T) {
+func TestAdvance_StopsAtEachMomentInOrder(t *testing.T) {
 	t.Parallel()
 	c, d := newDiary()
 	c.AfterFunc(time.Hour, func() { d.note("an hour") })
@@ -56,8 +56,8 @@ func TestAdvance_StopsAtEachMomentInItsOrder(t *testing.T) {
 	require.Equal(t, start.Add(2*time.Hour), c.Now())
 }
 
-// TestAdvance_RestsBetweenMoments has work that follows from a timer and ends only when the clock waits for it: it is
-// done at the timer's time, whatever comes later.
+// TestAdvance_RestsBetweenMoments starts work from a timer that ends only when the clock waits for it. It must be
+// done at the timer's time, although later timers exist.
 func TestAdvance_RestsBetweenMoments(t *testing.T) {
 	t.Parallel()
 	c, d := newDiary()
@@ -76,7 +76,7 @@ func TestAdvance_RestsBetweenMoments(t *testing.T) {
 	require.Equal(t, []string{"1m0s follows 0", "2m0s follows 1", "3m0s follows 2"}, d.lines)
 }
 
-func TestAdvance_StaysWhereThingsDoNotComeToRest(t *testing.T) {
+func TestAdvance_StaysAtTheMomentWhoseWorkDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	c := virtualtime.New(start)
 	busy := errors.New("a controller spins")
@@ -95,7 +95,7 @@ func TestAdvance_StaysWhereThingsDoNotComeToRest(t *testing.T) {
 	require.Equal(t, start.Add(2*time.Minute), c.Now())
 }
 
-// TestAdvance_EndsWithItsContext is about a function that waits for a time that cannot come.
+// TestAdvance_EndsWithItsContext calls a function that waits for a time which cannot come.
 func TestAdvance_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	c := virtualtime.New(start)
@@ -112,8 +112,9 @@ func TestAdvance_EndsWithItsContext(t *testing.T) {
 	require.NoError(t, c.Advance(t.Context(), 0))
 }
 
-// TestAdvance_HearsHeartbeatsFirst has a watcher of heartbeats that is due at the same moments and began before.
-func TestAdvance_HearsHeartbeatsFirst(t *testing.T) {
+// TestAdvance_FiresHeartbeatsFirst has an observer of heartbeats that is due at the same moments and was started
+// before.
+func TestAdvance_FiresHeartbeatsFirst(t *testing.T) {
 	t.Parallel()
 	c, _ := newDiary()
 	var mu sync.Mutex
@@ -134,11 +135,12 @@ func TestAdvance_HearsHeartbeatsFirst(t *testing.T) {
 	require.Zero(t, silent, "times at which the heart seemed to have stopped")
 }
 
-// TestAdvance_IsSparingWithPeriodicWork bounds the stops of a month, and holds them to be close where a step begins.
+// TestAdvance_IsSparingWithPeriodicWork limits the stops in a month. They must be close together at the beginning
+// of a step.
 func TestAdvance_IsSparingWithPeriodicWork(t *testing.T) {
 	t.Parallel()
 	c := virtualtime.New(start)
-	var at []time.Duration
+	var elapsed []time.Duration
 	ticker, end := c.NewTicker(5*time.Second), make(chan struct{})
 	defer close(end)
 	go func() {
@@ -152,17 +154,17 @@ func TestAdvance_IsSparingWithPeriodicWork(t *testing.T) {
 		}
 	}()
 	c.AddRest(func(context.Context) error {
-		if d := c.Since(start); len(at) == 0 || at[len(at)-1] != d {
-			at = append(at, d)
+		if d := c.Since(start); len(elapsed) == 0 || elapsed[len(elapsed)-1] != d {
+			elapsed = append(elapsed, d)
 		}
 		return nil
 	})
 	require.NoError(t, c.Advance(t.Context(), 30*24*time.Hour))
 	for i := range 24 {
-		require.Equal(t, time.Duration(i)*5*time.Second, at[i])
+		require.Equal(t, time.Duration(i)*5*time.Second, elapsed[i])
 	}
-	require.Less(t, len(at), 24+30)
-	require.Equal(t, 30*24*time.Hour, at[len(at)-1])
+	require.Less(t, len(elapsed), 24+30)
+	require.Equal(t, 30*24*time.Hour, elapsed[len(elapsed)-1])
 }
 
 func TestTimer_StopsAndResets(t *testing.T) {
@@ -183,7 +185,7 @@ func TestTimer_StopsAndResets(t *testing.T) {
 	require.Equal(t, start.Add(62*time.Minute), <-moved.C())
 }
 
-func TestPause_IsNothingWhereTheClockIsMovedByHand(t *testing.T) {
+func TestPause_IsZeroOnAManualClock(t *testing.T) {
 	t.Parallel()
 	c := virtualtime.New(start)
 	require.Zero(t, virtualtime.Pause(c, time.Second))
@@ -204,7 +206,7 @@ func ExampleClock() {
 	// and another: 2031-05-03 08:00:00
 }
 
-// BenchmarkAdvance_Day is a day of a control plane in which nothing happens.
+// BenchmarkAdvance_Day measures a day of an idle control plane.
 func BenchmarkAdvance_Day(b *testing.B) {
 	c := virtualtime.New(start)
 	again(virtualtime.Heartbeat(c), 10*time.Second, func() {})
@@ -214,15 +216,15 @@ func BenchmarkAdvance_Day(b *testing.B) {
 	}
 }
 
-// BenchmarkStep_AThousandTimers is a step of a second past one of a thousand timers that wait, each of which waits
-// anew when it has fired.
+// BenchmarkStep_AThousandTimers measures a step of a second: one of a thousand timers fires and starts
+// again.
 func BenchmarkStep_AThousandTimers(b *testing.B) {
 	const timers = 1000
 	c := virtualtime.New(start)
 	for i := range timers {
 		c.AfterFunc(time.Duration(i+1)*time.Second, func() { again(c, timers*time.Second, func() {}) })
 	}
-	c.Step(timers * time.Second) // from here on one is due each second
+	c.Step(timers * time.Second) // from here on one timer is due each second
 	for b.Loop() {
 		c.Step(time.Second)
 	}

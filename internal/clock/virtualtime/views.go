@@ -6,7 +6,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// view is the clock to users whose timers are of another class.
+// view is the clock for users with timers of another class.
 type view struct {
 	*Clock
 	class class
@@ -22,21 +22,21 @@ func (v view) AfterFunc(d time.Duration, f func()) clock.Timer {
 	return v.newTimer(v.class, d, 0, f)
 }
 
-// Heartbeat returns the clock for signs of life, such as the renewal of a Node's Lease. They are periodic, and come
-// before all else at the moments at which the clock stops, so that no live Node is taken for dead. Clocks that go by
-// themselves are returned as they are.
+// Heartbeat returns a clock for signs of life, such as the renewal of a Node's Lease. Its timers are periodic, and
+// fire before all others whenever the clock stops, so that no live Node is considered dead. Clocks
+// that run by themselves are returned unchanged.
 func Heartbeat(c clock.WithTicker) clock.WithTicker { return as(c, heartbeat) }
 
-// Periodic returns the clock for work that is done again and again, mostly to find nothing to do: a look at the health
-// of all Nodes, a resync. Clocks that go by themselves are returned as they are.
+// Periodic returns a clock for work that is repeated and seldom finds anything to do: a check of the health of all
+// Nodes, a resync. Clocks that run by themselves are returned unchanged.
 func Periodic(c clock.WithTicker) clock.WithTicker { return as(c, periodic) }
 
-func as(c clock.WithTicker, of class) clock.WithTicker {
+func as(c clock.WithTicker, kind class) clock.WithTicker {
 	switch c := c.(type) {
 	case *Clock:
-		return view{c, of}
+		return view{c, kind}
 	case view:
-		return view{c.Clock, of}
+		return view{c.Clock, kind}
 	}
 	return c
 }
@@ -50,8 +50,8 @@ func IsManual(c clock.PassiveClock) bool {
 	return false
 }
 
-// Pause is how long to wait for more changes, in order to handle them together: d, or nothing where the clock is moved
-// by hand, since all changes of a moment are there before it moves on.
+// Pause returns how long to wait for more changes, in order to handle them together: d, or 0 if the clock is moved
+// by hand, since all changes of a moment arrive before it moves on.
 func Pause(c clock.PassiveClock, d time.Duration) time.Duration {
 	if IsManual(c) {
 		return 0

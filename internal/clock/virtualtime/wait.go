@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Wait waits by a clock, and reports whether the time has passed before ctx ended. Nothing is waited for where the time
+// Wait waits until d has passed on a clock, and reports whether it passed before ctx ended. It returns at once if d
 // is not positive.
 func Wait(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	if d <= 0 {
