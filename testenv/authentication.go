@@ -10,12 +10,12 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// WithAuthentication accepts further credentials, as the API server's flags do. Certificates of the control plane's own
-// CA and the tokens of service accounts are accepted in any case, and those of ClientCAs if they are published
-// (authn.PublishedCAs).
+// WithAuthentication accepts further credentials, as the API server's flags do. Client certificates of the control
+// plane's own CA and tokens of service accounts are accepted in any case. ClientCAs are added to that CA if they
+// are authn.PublishedCAs.
 func WithAuthentication(a authn.Options) Option { return func(o *options) { o.authentication = a } }
 
-// credentials are the ones that are asked for, completed by those that every control plane has.
+// credentials returns the requested credentials, completed by the CA and the issuer that every control plane has.
 func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	a := o.authentication
 	trusted := ca.PEM()
@@ -34,8 +34,8 @@ func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	return a, err
 }
 
-// authority is the environment's CA, and signingKey that of the tokens of service accounts: those of the environment
-// that this one is forked from.
+// authority returns the environment's CA, and signingKey the key that signs the tokens of service accounts. A fork
+// has the ones of the environment that it was forked from.
 func (o *options) authority() (*pki.CA, error) {
 	if o.fork != nil {
 		return o.fork.ca, nil
@@ -50,10 +50,11 @@ func (o *options) signingKey() (crypto.Signer, error) {
 	return pki.NewKey()
 }
 
-// frontProxy is the user of the certificate by which extension servers recognize the API server.
+// frontProxy is the user of the client certificate that extension servers accept from the API server.
 const frontProxy = "front-proxy-client"
 
-// believe adds the API server's own front proxy, unless others were given, and returns its certificate.
+// believe adds the API server's own front proxy to the credentials, unless another one is configured. It returns
+// the front proxy's certificate.
 func (o *options) believe(a *authn.Options) (pki.Certificate, error) {
 	ca, err := o.newCA("front-proxy-ca")
 	if err != nil {
@@ -66,7 +67,7 @@ func (o *options) believe(a *authn.Options) (pki.Certificate, error) {
 	return ca.ClientCertificate(frontProxy), nil
 }
 
-// signing is what the controllers sign with: the control plane's own CAs and key.
+// signing returns the settings that let the controllers sign: the control plane's own CAs and key.
 func (o *options) signing(ca *pki.CA, issuer *authn.Issuer) (s controllers.Settings, err error) {
 	nodes, err := o.newCA("kubelet-serving-ca")
 	if err != nil {

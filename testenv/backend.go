@@ -9,11 +9,11 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
-// WithEtcd keeps the objects in an embedded etcd, as coxswain up does, where the default is a store in memory that
-// behaves alike. It takes longer to start, and is for tests that are about etcd.
+// WithEtcd keeps the objects in an embedded etcd, as coxswain up does. The default is a store in memory with the
+// same behavior. etcd takes longer to start; tests about etcd need it.
 func WithEtcd() Option { return func(o *options) { o.etcd = true } }
 
-// openBackend opens what the control plane's objects are kept in. They are gone when it is closed.
+// openBackend opens the backend of the control plane's objects. Closing it deletes them.
 func (o *options) openBackend(ctx context.Context) (storage.Backend, error) {
 	if o.etcd && o.fork != nil {
 		return nil, errors.New("a fork of a snapshot is in memory: WithEtcd does not go with FromSnapshot")
@@ -36,7 +36,7 @@ func (o *options) openBackend(ctx context.Context) (storage.Backend, error) {
 	return temporary{etcd, dir}, nil
 }
 
-// temporary is an etcd whose files go with it.
+// temporary is an etcd whose files are deleted when it is closed.
 type temporary struct {
 	storage.Backend
 	dir string
@@ -44,7 +44,7 @@ type temporary struct {
 
 func (t temporary) Close() error { return errors.Join(t.Backend.Close(), os.RemoveAll(t.dir)) }
 
-// memoryDisk is a folder in memory where the system has one.
+// memoryDisk returns a folder in memory, or "" if the system has none.
 func memoryDisk() string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err == nil && info.IsDir() {

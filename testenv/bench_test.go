@@ -14,19 +14,19 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// BenchmarkStart_APIOnly is the time from nothing to an API server that serves, and back.
+// BenchmarkStart_APIOnly measures the start of an API server until it serves, and its stop.
 func BenchmarkStart_APIOnly(b *testing.B) { startAndStop(b, testenv.APIServerOnly()) }
 
-// BenchmarkStart_APIOnlyOnEtcd is the same where the objects are in an embedded etcd.
+// BenchmarkStart_APIOnlyOnEtcd measures the same with the objects in an embedded etcd.
 func BenchmarkStart_APIOnlyOnEtcd(b *testing.B) {
 	startAndStop(b, testenv.APIServerOnly(), testenv.WithEtcd())
 }
 
-// BenchmarkStart_Whole is the time from nothing to a whole control plane with a Node that is Ready, and back.
+// BenchmarkStart_Whole measures the start of a whole control plane until its Node is Ready, and its stop.
 func BenchmarkStart_Whole(b *testing.B) { startAndStop(b) }
 
-// BenchmarkStart_UntilADeploymentIsReady is the time from nothing to a Deployment whose three pods are ready, which
-// takes all parts of the control plane.
+// BenchmarkStart_UntilADeploymentIsReady measures the time from the start until a Deployment's three pods are
+// ready, which takes all parts of the control plane.
 func BenchmarkStart_UntilADeploymentIsReady(b *testing.B) {
 	var busy time.Duration
 	for n := -1; n < 0 || b.Loop(); n++ {
@@ -48,7 +48,8 @@ func BenchmarkStart_UntilADeploymentIsReady(b *testing.B) {
 	b.ReportMetric(float64(busy.Microseconds())/1000/float64(b.N), "cpu-ms/op")
 }
 
-// startAndStop has started once before it begins to count: what a process makes once is not in the figures.
+// startAndStop starts one control plane before it measures, so that the figures exclude the work that a process
+// does once.
 func startAndStop(b *testing.B, opts ...testenv.Option) {
 	var stopping, busy time.Duration
 	for n := -1; n < 0 || b.Loop(); n++ {
@@ -104,7 +105,7 @@ func startFifty(b *testing.B, opts ...testenv.Option) {
 	b.ReportMetric(float64(heap>>10)/50/float64(b.N), "KiB/each")
 }
 
-// cpuTime is the CPU time that the process has taken.
+// cpuTime returns the CPU time of the process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

@@ -19,34 +19,34 @@ import (
 
 // Call is a request that the API server has answered.
 type Call struct {
-	// Time is when it came, by the machine's clock, and Duration how long it took until the answer was sent; a watch
-	// is recorded when it begins, and has none.
+	// Time is when the request arrived, by the machine's clock, and Duration how long it took until the answer was
+	// sent. A watch is recorded when it begins, with a Duration of 0.
 	Time     time.Time
 	Duration time.Duration
-	// User and UserAgent say who made it.
+	// User and UserAgent identify the client.
 	User, UserAgent string
-	// Verb is the API's: get, list, watch, create, update, patch, delete, deletecollection.
+	// Verb is the API's verb: get, list, watch, create, update, patch, delete, deletecollection.
 	Verb string
-	// Group, Version, Resource and Subresource are those of the request's path, and so are Namespace and Name; the name
-	// of a create is that of the object that it made.
+	// Group, Version, Resource, Subresource, Namespace and Name come from the request's path. The Name of a create
+	// is the created object's.
 	Group, Version, Resource, Subresource string
 	Namespace, Name                       string
-	// Path is set in place of these for other paths than those of resources: "/openapi/v3".
+	// Path is set instead of these for paths that are not about resources: "/openapi/v3".
 	Path string
 	// Query is the request's query as it was sent.
 	Query string
 	// Code is the HTTP status of the answer, 0 if there was none because the connection was cut.
 	Code int
-	// Unchanged reports that it was a write that left the object exactly as it was: work for nothing. A dry run is
-	// none.
+	// Unchanged reports a write that left the object exactly as it was, and was therefore useless. A dry run does
+	// not count.
 	Unchanged bool
-	// Fault reports that a Fault had a part in it.
+	// Fault reports that a Fault affected the request.
 	Fault bool
 
-	number uint64 // in the order of the answers
+	number uint64 // its place in the order of the answers
 }
 
-// maxText bounds each text of a recorded Call, in bytes.
+// maxText limits each text of a recorded Call, in bytes.
 const maxText = 512
 
 func clip(text string) string {
@@ -67,12 +67,12 @@ func newCall(r *http.Request) Call {
 	return c
 }
 
-// GroupResource is the kind of object that the call was about.
+// GroupResource returns the kind of object that the call was about.
 func (c *Call) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: c.Group, Resource: c.Resource}
 }
 
-// On is what the call was about: "sites.example.com/status shop/blog".
+// On returns the object or path of the call: "sites.example.com/status shop/blog".
 func (c *Call) On() string {
 	if c.Resource == "" {
 		return c.Path
@@ -90,7 +90,7 @@ func (c *Call) On() string {
 	return text
 }
 
-// String is the call in one line, without its time.
+// String returns the call in one line, without its time.
 func (c *Call) String() string {
 	text := fmt.Sprintf("%s %s: %d", c.Verb, c.On(), c.Code)
 	if c.Code == 0 {
@@ -108,7 +108,7 @@ func (c *Call) String() string {
 	return fmt.Sprintf("%s, %s (%s)", text, c.User, c.UserAgent)
 }
 
-// IsWrite reports whether the call was made to change something, on which it may have failed.
+// IsWrite reports whether the call was meant to change an object. It may have failed.
 func (c *Call) IsWrite() bool {
 	switch c.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -117,8 +117,8 @@ func (c *Call) IsWrite() bool {
 	return false
 }
 
-// readsStore reports whether the call is a list that the API server may not answer from its cache as it is, and of
-// everything at once: an informer's has a resourceVersion.
+// readsStore reports whether the call is a list of all objects at once that the API server must read from its
+// store: it has neither a limit nor a resourceVersion. Informers send a resourceVersion.
 func (c *Call) readsStore() bool {
 	if c.Verb != "list" {
 		return false
@@ -127,58 +127,59 @@ func (c *Call) readsStore() bool {
 	return err == nil && query.Get("resourceVersion") == "" && query.Get("limit") == ""
 }
 
-// Calls are requests in the order in which they were answered.
+// Calls are requests in the order of their answers.
 type Calls []Call
 
-// Calls returns the recorded requests that one of the matches chooses; without a match all those that did not come
-// from the control plane's own parts. Of these requests the newest 10,000 are kept, and as many of the parts'.
+// Calls returns the recorded requests that match one of the matches; without a match, all requests except the ones
+// of the control plane's own parts. The newest 10,000 requests of the code under test are kept, and as many of the
+// parts.
 func (e *Environment) Calls(matches ...Match) Calls { return e.traffic.calls.list(matches) }
 
-// Matching are those of the calls that one of the matches chooses.
+// Matching returns the calls that match one of the matches.
 func (c Calls) Matching(matches ...Match) Calls {
 	return c.where(func(c *Call) bool { return matchesAny(matches, c) })
 }
 
-// Since are the calls that came at a time or later, by the machine's clock.
+// Since returns the calls that arrived at t or later, by the machine's clock.
 func (c Calls) Since(t time.Time) Calls {
 	return c.where(func(c *Call) bool { return !c.Time.Before(t) })
 }
 
-// Writes are the calls that were made to change something.
+// Writes returns the calls that were meant to change an object.
 func (c Calls) Writes() Calls { return c.where((*Call).IsWrite) }
 
-// Useless are the writes that changed nothing. An operator that compares before it writes has none.
+// Useless returns the writes that did not change their object. An operator that compares before it writes has none.
 func (c Calls) Useless() Calls { return c.where(func(c *Call) bool { return c.Unchanged }) }
 
-// Failed are the calls that were answered with an error, or not at all.
+// Failed returns the calls that got an error, or no answer.
 func (c Calls) Failed() Calls {
 	return c.where(func(c *Call) bool { return c.Code == 0 || c.Code >= http.StatusBadRequest })
 }
 
-// Conflicts are the writes that were refused because they were based on an old resourceVersion (409; a create of what
-// there is already is not one).
+// Conflicts returns the writes that were rejected because they were based on an old resourceVersion (409). A create
+// of an object that exists already is not one.
 func (c Calls) Conflicts() Calls {
 	return c.where(func(c *Call) bool { return c.Code == http.StatusConflict && c.Verb != "create" })
 }
 
-// FullLists are the lists of everything without a resourceVersion or a limit. Against a large cluster, each of them
-// makes the API server read its store: an operator should read from its cache.
+// FullLists returns the lists of all objects without a resourceVersion or a limit. Against a large cluster, each of
+// them makes the API server read its store: an operator should read from its cache.
 func (c Calls) FullLists() Calls { return c.where((*Call).readsStore) }
 
-// Count is how many there are.
+// Count returns the number of calls.
 func (c Calls) Count() int { return len(c) }
 
-func (c Calls) where(keep func(*Call) bool) Calls {
-	var kept Calls
+func (c Calls) where(accept func(*Call) bool) Calls {
+	var accepted Calls
 	for i := range c {
-		if keep(&c[i]) {
-			kept = append(kept, c[i])
+		if accept(&c[i]) {
+			accepted = append(accepted, c[i])
 		}
 	}
-	return kept
+	return accepted
 }
 
-// String is the calls, a line each.
+// String returns the calls, one per line.
 func (c Calls) String() string {
 	var b strings.Builder
 	for i := range c {
@@ -187,23 +188,24 @@ func (c Calls) String() string {
 	return b.String()
 }
 
-// HotLoop is one client that asked for one thing again and again.
+// HotLoop describes a client that repeated the same request.
 type HotLoop struct {
 	// Call is the first of the calls.
 	Call Call
-	// Count is how many there were, Within how long, the fastest of them.
+	// Count is the number of calls, and Within the time span of the most frequent ones.
 	Count  int
 	Within time.Duration
 }
 
-// String is the loop in one line.
+// String returns the loop in one line.
 func (h HotLoop) String() string {
 	return fmt.Sprintf("%d times in %v: %s %s, %s (%s)", h.Count, h.Within.Round(time.Millisecond), h.Call.Verb,
 		h.Call.On(), h.Call.User, h.Call.UserAgent)
 }
 
-// HotLoops finds where a client made the same call about the same object at least so often within a time, the most
-// frequent first: for example a reconciler that updates a status, is woken by its own update, and updates it again.
+// HotLoops returns the clients that made the same call about the same object at least atLeast times within a
+// duration, the most frequent first: for example a reconciler that updates a status, is woken by its own update,
+// and updates it again.
 func (c Calls) HotLoops(atLeast int, within time.Duration) []HotLoop {
 	type same struct{ user, agent, verb, on string }
 	all := map[same]Calls{}
@@ -233,7 +235,8 @@ func (c Calls) HotLoops(atLeast int, within time.Duration) []HotLoop {
 	return loops
 }
 
-// Summary is a table of the calls: how many there were by user, verb and kind, and how they went.
+// Summary returns a table of the calls: their number by user, verb and kind, and how many of them failed,
+// conflicted or were useless.
 func (c Calls) Summary() string {
 	type row struct{ user, verb, resource string }
 	type sum struct{ calls, failed, conflicts, useless int }
@@ -272,24 +275,24 @@ func (c Calls) Summary() string {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\n", key.user, key.verb, key.resource, s.calls, s.failed,
 			s.conflicts, s.useless)
 	}
-	_ = table.Flush() // to memory
+	_ = table.Flush() // writes to memory do not fail
 	return b.String()
 }
 
-// maxCalls is how many calls are kept of the code under test, and of the control plane's parts.
+// maxCalls limits the recorded calls of the code under test, and of the control plane's parts.
 const maxCalls = 10_000
 
-// record is the calls that are kept. Its zero value is ready to use, and its methods are safe for concurrent use.
+// record holds the recorded calls. Its zero value is ready to use, and its methods are safe for concurrent use.
 type record struct {
 	mu            sync.Mutex
 	number        uint64
 	others, parts ring
 }
 
-// ring is the newest calls of some.
+// ring holds the newest calls of one kind of client.
 type ring struct {
 	calls []Call
-	next  int // where the next one goes once the ring is full
+	next  int // the place of the next call, once the ring is full
 }
 
 func (r *record) add(c *Call) {

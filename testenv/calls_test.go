@@ -25,7 +25,7 @@ func configMap(name string, data ...string) *corev1.ConfigMap {
 	return m
 }
 
-func TestCalls_AreThoseOfTheCodeUnderTest(t *testing.T) {
+func TestCalls_ExcludeTheControlPlanesParts(t *testing.T) {
 	t.Parallel()
 	env, ctx := testenv.StartEnvironment(t), t.Context()
 	config := env.User("operator", "system:masters")
@@ -88,7 +88,7 @@ func TestCalls_AreThoseOfTheCodeUnderTest(t *testing.T) {
 		"operator   update   configmaps          3       1        1           1\n")
 }
 
-func TestHotLoops_AreTheSameCallAgainAndAgain(t *testing.T) {
+func TestHotLoops_FindRepeatedCalls(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
 	var calls testenv.Calls
@@ -109,7 +109,7 @@ func TestHotLoops_AreTheSameCallAgainAndAgain(t *testing.T) {
 	require.Empty(t, testenv.Calls(nil).HotLoops(0, time.Second))
 }
 
-func TestMatch_ReadsResourcesAsARoleDoes(t *testing.T) {
+func TestMatch_ParsesResourcesAsInRoles(t *testing.T) {
 	t.Parallel()
 	status := testenv.Call{Resource: "sites", Group: "example.com", Subresource: "status"}
 	site := testenv.Call{Resource: "sites", Group: "example.com"}
@@ -129,7 +129,7 @@ func TestMatch_ReadsResourcesAsARoleDoes(t *testing.T) {
 func TestCalls_KeepTheNewest(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartEnvironment(t, testenv.APIServerOnly())
-	config := env.User("system:kube-scheduler") // by that name a part
+	config := env.User("system:kube-scheduler") // this name makes it a part
 	parts := kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient()
 	mine := kubernetes.NewForConfigOrDie(env.Config).CoreV1().RESTClient()
 	ask := func(client rest.Interface, n int) {

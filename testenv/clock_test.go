@@ -24,7 +24,7 @@ import (
 
 var newYear = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// startIn2031 starts a control plane, by default an API server alone, whose clock the test moves.
+// startIn2031 starts a control plane, by default an API server alone, with a clock that the test moves.
 func startIn2031(t *testing.T, opts ...testenv.Option) (*clocktesting.FakeClock, *rest.Config, *kubernetes.Clientset) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(newYear)
@@ -35,7 +35,7 @@ func startIn2031(t *testing.T, opts ...testenv.Option) (*clocktesting.FakeClock,
 	return clock, config, client
 }
 
-func TestClock_IsThatOfTheWholeAPI(t *testing.T) {
+func TestClock_AppliesToTheWholeAPI(t *testing.T) {
 	t.Parallel()
 	clock, _, client := startIn2031(t)
 	nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -54,29 +54,29 @@ func TestClock_IsThatOfTheWholeAPI(t *testing.T) {
 	require.True(t, made.DeletionTimestamp.Time.Equal(newYear.Add(2*time.Hour)), made.DeletionTimestamp)
 }
 
-// Conditions that the API server itself sets have its time.
-func TestClock_IsThatOfConditions(t *testing.T) {
+// Conditions that the API server itself sets must have the clock's time.
+func TestClock_AppliesToConditions(t *testing.T) {
 	t.Parallel()
 	_, config, _ := startIn2031(t, testenv.APIServerOnly(), testenv.WithCRDs(writeFile(t, "boats.yaml", boats)))
 	client, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	for _, of := range []schema.GroupVersionResource{
+	for _, resource := range []schema.GroupVersionResource{
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 		{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
 		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"},
 	} {
-		list, err := client.Resource(of).List(t.Context(), metav1.ListOptions{})
+		list, err := client.Resource(resource).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		seen := 0
 		for _, o := range list.Items {
 			conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 			for _, c := range conditions {
-				require.Equal(t, "2031-01-01T00:00:00Z", c.(map[string]any)["lastTransitionTime"], "%s %s", of.Resource,
-					o.GetName())
+				require.Equal(t, "2031-01-01T00:00:00Z", c.(map[string]any)["lastTransitionTime"], "%s %s",
+					resource.Resource, o.GetName())
 				seen++
 			}
 		}
-		require.NotZero(t, seen, of.Resource)
+		require.NotZero(t, seen, resource.Resource)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestClock_EndsTokens(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestClock_IsThatOfAges(t *testing.T) {
+func TestClock_AppliesToAges(t *testing.T) {
 	t.Parallel()
 	clock, config, client := startIn2031(t, testenv.APIServerOnly())
 	_, err := client.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{

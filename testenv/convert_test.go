@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// renameOars converts Ferries: the oars of v1 are the sweeps of v2.
+// renameOars converts Ferries: the oars of v1 are called sweeps in v2.
 func renameOars(w http.ResponseWriter, r *http.Request) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {

@@ -10,9 +10,10 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
-// WithCRDs installs CustomResourceDefinitions. A path is a manifest, or a folder of which all files are read that end
-// in .yaml, .yml or .json, without its subfolders; documents of other kinds are left out. StartEnvironment returns when
-// the definitions are established: their kinds can be used at once. It is an error if a path has no definition.
+// WithCRDs installs CustomResourceDefinitions. A path is a manifest, or a folder: then all files that end in .yaml,
+// .yml or .json are read, without its subfolders. Documents of other kinds are ignored. StartEnvironment returns
+// when the definitions are established, so that their kinds can be used at once. It is an error if a path has no
+// definition.
 func WithCRDs(paths ...string) Option { return withCRDs(manifests.Source{Paths: paths}) }
 
 // WithCRDsFrom is WithCRDs for paths of a file system, an embed.FS for example.

@@ -38,7 +38,7 @@ const rivers = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourc
 	"names": {"kind": "River", "plural": "rivers"}, "versions": [{"name": "v1", "served": true, "storage": true,
 	"schema": {"openAPIV3Schema": {"type": "object"}}}]}}`
 
-// The kinds can be used, and are found by discovery, as soon as Start has returned.
+// The kinds can be used, and discovery lists them, as soon as Start has returned.
 func TestWithCRDs_InstallsFilesAndFolders(t *testing.T) {
 	t.Parallel()
 	file, folder := writeFile(t, "boats.yaml", boats), filepath.Dir(writeFile(t, "rivers.json", rivers))
@@ -57,7 +57,7 @@ func TestWithCRDs_InstallsFilesAndFolders(t *testing.T) {
 	require.Equal(t, map[string]any{"oars": int64(4)}, boat.Object["spec"])
 }
 
-func TestWithCRDs_ReportsWhatIsWrong(t *testing.T) {
+func TestWithCRDs_ReportsErrors(t *testing.T) {
 	t.Parallel()
 	const rivals = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 	"metadata": {"name": "rivals.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",

@@ -7,13 +7,13 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// WithStorageDelay makes the store as slow as an etcd on slow disks: each consistent read and each write waits so long,
-// by the machine's clock. Reads that the API server answers from its cache, as most are, do not wait.
+// WithStorageDelay makes the store as slow as an etcd on slow disks: each consistent read and each write waits this
+// long, by the machine's clock. Reads that the API server answers from its cache, as most are, do not wait.
 func WithStorageDelay(read, write time.Duration) Option {
 	return func(o *options) { o.readDelay, o.writeDelay = read, write }
 }
 
-// slowBackend is a backend that takes its time.
+// slowBackend is a backend that waits before each operation.
 type slowBackend struct {
 	storage.Backend
 	read, write time.Duration
@@ -43,7 +43,7 @@ func (b slowBackend) Range(ctx context.Context, r storage.RangeRequest) (*storag
 	return b.Backend.Range(ctx, r)
 }
 
-// pause waits, unless ctx ends before.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

@@ -8,58 +8,63 @@
 //	}
 //
 // Deployments come up, namespaces are really deleted, garbage is collected. Any number of control planes may run at
-// once, in parallel tests too; nothing is downloaded, no port is fixed, and when a test fails, its log gets a Report
-// of what was not ready and why. NewEnvironment is for suites that have no testing.T.
+// once, also in parallel tests. No file is downloaded and no port is fixed. When a test fails, a Report is written
+// to its log: the objects that are not ready, and why. NewEnvironment is for suites that have no testing.T.
 //
-// # Who asks
+// # Users
 //
-// Environment.Config is an administrator's. RBAC is on, so that an operator should run with no more rights than it has
-// in its cluster: Environment.ServiceAccount is a configuration with a token of an account, Environment.User one of any
-// user. KubeConfig and KubeConfigFile are for tools.
+// Environment.Config is an administrator's. RBAC is on, so that an operator can run with the same rights as in its
+// cluster: Environment.ServiceAccount returns a configuration with a token of an account, Environment.User one for
+// any user. KubeConfig and KubeConfigFile are for tools.
 //
-// # What goes wrong
+// # Faults
 //
-// An operator meets conflicts, time-outs and outages in every cluster, and in few tests:
+// An operator meets conflicts, time-outs and outages in every cluster, but in few tests:
 //
-//   - Environment.Inject has requests answered with an error, late, or not at all, before or after they were carried
-//     out: a write may be stored whose answer is lost.
-//   - Environment.StopAPIServer and StartAPIServer are an outage: same data, same address.
-//   - Environment.DropWatches ends watches, and Environment.Compact forgets the history that they would go on from, so
-//     that clients get 410 Gone.
-//   - WithPodBehavior has containers start late, fail, and lack their images. WithStorageDelay is a slow etcd.
+//   - Environment.Inject makes requests fail, wait, or lose their answer, before or after they were carried out: a
+//     write may be stored although its answer is lost.
+//   - Environment.StopAPIServer and StartAPIServer simulate an outage: same data, same address.
+//   - Environment.DropWatches ends watches, and Environment.Compact deletes the history that they would resume from,
+//     so that clients get 410 Gone.
+//   - WithPodBehavior makes containers start late, fail, or lack their images. WithStorageDelay simulates a slow etcd.
 //
-// # What it asked
+// # Requests
 //
-// Environment.Calls is a record of the operator's requests. Calls.Useless are writes that changed nothing,
-// Calls.HotLoops one call again and again, Calls.FullLists reads of everything past the cache; Calls.Summary is a
-// table.
+// Environment.Calls returns the operator's requests. Calls.Useless returns the writes without an effect,
+// Calls.HotLoops the repeated calls, and Calls.FullLists the reads of all objects past the cache. Calls.Summary
+// returns a table.
 //
-// # Where to begin, again and again
+// # Snapshots
 //
-// Environment.Snapshot keeps all objects at the cost of a pointer. Environment.Reset brings them back, in milliseconds,
-// and FromSnapshot begins a further environment with them: set up once, and give each test a fork.
+// Environment.Snapshot keeps all objects at the cost of a pointer. Environment.Reset restores them in milliseconds,
+// and FromSnapshot starts further environments with them: set up once, and give each test a fork.
 //
 // # Time
 //
-// WithFakeTime has everything go by a clock that the test moves, and Environment.Settle returns when the control plane
-// has come to rest.
+// WithFakeTime makes all parts use a clock that the test moves, and Environment.Settle returns when the control
+// plane is idle.
 //
-// # From envtest
+// # Moving from envtest
 //
-// Package testenv/envtest has the shape of controller-runtime's: a suite changes an import.
+// Package testenv/envtest has the API of controller-runtime's package: a suite changes an import.
 //
-//	environment.go  Environment: start and stop     (server.go: the API server; parts.go: what stands on it)
-//	options.go      which parts run
+// environment.go  Environment: start and stop     (server.go: the API server; parts.go: its clients)
+// options.go      the parts to run
+//
 //	users.go        users, service accounts, kubeconfigs
 //	crds.go         CustomResourceDefinitions       (package manifests reads them)
 //	webhooks.go     the operator's webhooks
-//	match.go        which requests are meant
-//	faults.go       requests that go wrong          (traffic.go: where that happens)
-//	calls.go        what was asked
+//
+// match.go        Match: which requests an option or a fault is for
+// faults.go       Fault and Inject                (traffic.go: the middleware that applies them)
+// calls.go        the recorded requests
+//
 //	outage.go       outages, dropped watches, lost history
 //	snapshot.go     snapshots, resets, forks
-//	clock.go        time, and rest
-//	pods.go         what containers do
-//	report.go       for the log of a test that failed
+//
+// clock.go        fake time, and Settle
+// pods.go         the behavior of containers
+// report.go       the log of a failed test
+//
 //	external.go     the same tests against another API server
 package testenv

@@ -18,27 +18,27 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
-// Environment is a control plane that runs. Its methods are safe for concurrent use.
+// Environment is a running control plane. Its methods are safe for concurrent use.
 type Environment struct {
 	// Config has an administrator's rights. It must not be changed; rest.CopyConfig makes another.
 	Config *rest.Config
-	// Webhooks is where the operator serves its webhooks, with WithWebhooks; nil without.
+	// Webhooks is the address of the operator's webhooks, with WithWebhooks; nil without.
 	Webhooks *WebhookServer
 
 	options options
 	ctx     context.Context // ends with the environment, and carries client-go's log
 	users   *users
-	server  *server // nil where OrExternal has chosen another
+	server  *server // nil if OrExternal has chosen another one
 	traffic *traffic
 	stop    func() error
 
 	mu     sync.Mutex
-	folder string // of files for tools, made when it is first needed
+	folder string // for the files of tools; made when it is first needed
 }
 
 // StartEnvironment starts a control plane for a test. It returns when the API server serves, the definitions are
-// established and the Nodes are there; controllers and scheduler come up meanwhile. When the test ends, everything is
-// stopped, and its data is gone; if it has failed, its log gets a Report.
+// established and the Nodes exist; controllers and scheduler start meanwhile. When the test ends, everything is
+// stopped and its data is deleted. If the test has failed, a Report is written to its log.
 func StartEnvironment(t testing.TB, opts ...Option) *Environment {
 	t.Helper()
 	e, err := NewEnvironment(opts...)
@@ -56,8 +56,8 @@ func StartEnvironment(t testing.TB, opts ...Option) *Environment {
 	return e
 }
 
-// NewEnvironment is StartEnvironment for where there is no test: a TestMain, the setup of a Ginkgo suite, an example.
-// The caller has to Stop it, and may ask it for a Report when something has failed.
+// NewEnvironment is StartEnvironment without a test: for a TestMain, the setup of a Ginkgo suite, or an example.
+// The caller must Stop the environment, and may request a Report after a failure.
 func NewEnvironment(opts ...Option) (*Environment, error) {
 	o := newOptions(opts)
 	ctx, cancel := context.WithCancel(o.logged())
@@ -97,7 +97,7 @@ func NewEnvironment(opts ...Option) (*Environment, error) {
 	return e, nil
 }
 
-// newOptions are the defaults, changed by opts.
+// newOptions returns the defaults, changed by opts.
 func newOptions(opts []Option) options {
 	o := options{
 		controllers: []string{"*"}, scheduler: true, nodes: 1, log: slog.New(slog.DiscardHandler),
@@ -118,7 +118,8 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// startServer starts the environment's own API server. end is for when nobody needs it any more.
+// startServer starts the environment's own API server. The caller must call end when no part needs the server any
+// more.
 func (e *Environment) startServer() (end func(), err error) {
 	if e.server, err = newServer(e.ctx, e.options, e.traffic); err != nil {
 		return nil, err
@@ -132,12 +133,12 @@ func (e *Environment) startServer() (end func(), err error) {
 		return nil, err
 	}
 	return func() {
-		_ = e.server.stop() // unless it is stopped already
+		_ = e.server.stop() // it may be stopped already
 		e.server.close()
 	}, nil
 }
 
-// install brings in what the options say that there is from the beginning.
+// install creates the objects that the options list: webhooks and definitions.
 func (e *Environment) install() (err error) {
 	if e.options.webhooks {
 		if e.Webhooks, err = e.newWebhookServer(); err != nil {
@@ -150,11 +151,11 @@ func (e *Environment) install() (err error) {
 	return e.installWebhooks()
 }
 
-// Stop ends the environment, and returns when nothing is left of it. It returns why parts ended before, if any did.
-// Further calls return the same.
+// Stop ends the environment, and returns when all its goroutines and files are gone. It returns the errors of parts
+// that ended early. Further calls return the same.
 func (e *Environment) Stop() error { return e.stop() }
 
-// files makes the folder for files that tools need.
+// files returns the folder for files that tools need, and creates it first if necessary.
 func (e *Environment) files() (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,19 +173,19 @@ func (e *Environment) removeFiles() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.folder != "" {
-		_ = os.RemoveAll(e.folder) // it is below the system's folder for what is temporary
+		_ = os.RemoveAll(e.folder) // if this fails, the folder remains in the system's folder for temporary files
 		e.folder = ""
 	}
 }
 
-// Start is StartEnvironment for a test that needs nothing but a configuration with administrator's rights.
+// Start is StartEnvironment for a test that needs only a configuration with administrator's rights.
 func Start(t testing.TB, opts ...Option) *rest.Config {
 	t.Helper()
 	return StartEnvironment(t, opts...).Config
 }
 
-// New is NewEnvironment for a caller that needs nothing but a configuration with administrator's rights, and how to
-// stop.
+// New is NewEnvironment for a caller that needs only a configuration with administrator's rights, and a function
+// that stops the environment.
 func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 	e, err := NewEnvironment(opts...)
 	if err != nil {

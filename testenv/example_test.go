@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// With client-go: a Deployment is created, and its pods really come up.
+// With client-go: a Deployment is created, and its pods start.
 func Example() {
 	config, stop, err := testenv.New()
 	if err != nil {
@@ -112,7 +112,7 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// A write is stored, but its answer is lost: the client cannot know, and has to look.
+// A write is stored, but its answer is lost: the client has to read the object to find out.
 func ExampleEnvironment_Inject() {
 	env, err := testenv.NewEnvironment(testenv.APIServerOnly())
 	if err != nil {
@@ -137,7 +137,7 @@ func ExampleEnvironment_Inject() {
 	// second: configmaps "settings" already exists
 }
 
-// The summary counts a client's requests, and the writes among them that changed nothing.
+// The summary counts a client's requests, and the writes among them that did not change their object.
 func ExampleEnvironment_Calls() {
 	env, err := testenv.NewEnvironment(testenv.APIServerOnly())
 	if err != nil {
@@ -151,7 +151,7 @@ func ExampleEnvironment_Calls() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for range 3 { // nothing is different
+	for range 3 { // without a change
 		if _, err := maps.Update(ctx, settings, metav1.UpdateOptions{}); err != nil {
 			log.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func ExampleEnvironment_Calls() {
 	// kubernetes-admin   create   configmaps   1       0        0           0
 }
 
-// An environment with all that the tests need is set up once, and each test begins with a fork of it.
+// An environment is prepared once for all tests, and each test begins with a fork of it.
 func ExampleFromSnapshot() {
 	ctx := context.Background()
 	base, err := testenv.NewEnvironment(testenv.APIServerOnly())

@@ -28,23 +28,23 @@ import (
 // ExternalVariable is the environment variable that names the kubeconfig of another API server.
 const ExternalVariable = "COXSWAIN_TEST_KUBECONFIG"
 
-// OrExternal has Start use the API server whose kubeconfig ExternalVariable names, a kube-apiserver for example, where
-// the variable is set. The other parts that were asked for run beside it; options of the API server itself are without
-// effect there.
+// OrExternal uses the API server whose kubeconfig ExternalVariable names, a kube-apiserver for example, if the
+// variable is set. The other parts that were requested run beside it. Options of the API server itself have no
+// effect on it.
 //
-// Such a server must be bare, with nothing beside it but etcd, and its user may do everything, for the parts and
-// the test act on all that is in it. It belongs to one test at a time, and each finds it empty: whoever starts
-// a second control plane in one test waits for ever. A server that has Nodes or pods, and that no test has emptied
-// before, is left alone, with an error.
+// Such a server must run alone with etcd, and its user must be allowed to do everything, since the parts and the
+// test change all its objects. It belongs to one test at a time, and each test begins with it empty. A second
+// control plane in one test would therefore wait for ever. A server that has Nodes or pods, and was not emptied by
+// a test before, is not touched: that is an error.
 func OrExternal() Option { return func(o *options) { o.external = os.Getenv(ExternalVariable) } }
 
 // theExternal is held by the test that uses the external server.
 var theExternal sync.Mutex
 
-// marker is the ConfigMap, in kube-system, by which a server is known to be there for tests.
+// marker is the ConfigMap, in kube-system, that marks a server as one for tests.
 const marker = "coxswain-testenv"
 
-// takeExternal is startServer for a server that is there already.
+// takeExternal is startServer for an external server.
 func (e *Environment) takeExternal() (end func(), err error) {
 	theExternal.Lock()
 	defer func() {
@@ -75,7 +75,7 @@ func (e *Environment) takeExternal() (end func(), err error) {
 	running.Go(func() { x.untaint(e.ctx) })
 	return func() {
 		running.Wait()
-		// The next test empties it again: this one only leaves nothing behind for people to find.
+		// The next test empties it again; this run only cleans up for people who look at the server.
 		_ = x.empty(context.Background())
 		utilnet.CloseIdleConnectionsFor(x.transport)
 		theExternal.Unlock()
@@ -85,7 +85,7 @@ func (e *Environment) takeExternal() (end func(), err error) {
 type external struct {
 	client    kubernetes.Interface
 	metadata  metadata.Interface
-	transport http.RoundTripper // below it are the connections of all clients of the server
+	transport http.RoundTripper // the connections of all clients of the server
 }
 
 func newExternal(config *rest.Config) (*external, error) {
@@ -101,7 +101,7 @@ func newExternal(config *rest.Config) (*external, error) {
 	return &external{client, objects, shared.Transport}, err
 }
 
-// claim makes sure that the server is there for tests.
+// claim checks that the server is one for tests, and marks it.
 func (x *external) claim(ctx context.Context) error {
 	maps := x.client.CoreV1().ConfigMaps("kube-system")
 	_, err := maps.Get(ctx, marker, metav1.GetOptions{})
@@ -123,7 +123,7 @@ func (x *external) claim(ctx context.Context) error {
 	return err
 }
 
-// clusterScoped are the kinds without namespace of which nothing is kept but what kept says.
+// clusterScoped are the cluster-scoped kinds that are emptied, except for the objects that isSystem reports.
 var clusterScoped = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "nodes"}, {Version: "v1", Resource: "persistentvolumes"},
 	{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"},
@@ -134,11 +134,11 @@ var clusterScoped = []schema.GroupVersionResource{
 	{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"},
 }
 
-// systemNamespaces stay; of them only default and the Leases of the others are emptied.
+// systemNamespaces remain; only default, and the Leases of the others, are emptied.
 var systemNamespaces = []string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// kept says whether an object is the API server's own, or its like is made with each namespace.
-func kept(gvr schema.GroupVersionResource, name string) bool {
+// kept reports whether an object is the API server's own, or is created in each namespace.
+func isSystem(gvr schema.GroupVersionResource, name string) bool {
 	switch gvr.Resource {
 	case "services", "endpoints", "endpointslices", "servicecidrs":
 		return name == "kubernetes"
@@ -146,13 +146,13 @@ func kept(gvr schema.GroupVersionResource, name string) bool {
 		return name == "default"
 	case "configmaps":
 		return name == "kube-root-ca.crt"
-	case "leases": // by which API servers know of each other
+	case "leases": // the Leases of API servers
 		return strings.HasPrefix(name, "apiserver-")
 	}
 	return false
 }
 
-// empty deletes what tests have made and waits until it is gone.
+// empty deletes the objects of tests and waits until they are gone.
 func (x *external) empty(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -169,7 +169,7 @@ func (x *external) empty(ctx context.Context) error {
 			break
 		}
 	}
-	// Pods are not admitted without it, and nobody may be there to make it.
+	// Pods are not admitted without this account, and its controller may not run.
 	_, err = x.client.CoreV1().ServiceAccounts("default").Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -178,7 +178,7 @@ func (x *external) empty(ctx context.Context) error {
 	return err
 }
 
-// namespaced are the kinds in namespaces that can be listed and deleted.
+// namespaced returns the namespaced kinds that can be listed and deleted.
 func (x *external) namespaced() ([]schema.GroupVersionResource, error) {
 	lists, err := x.client.Discovery().ServerPreferredNamespacedResources()
 	if err != nil {
@@ -198,7 +198,7 @@ func (x *external) namespaced() ([]schema.GroupVersionResource, error) {
 	return all, nil
 }
 
-// sweep deletes once all that is to go, and says how many objects there still were.
+// sweep requests the deletion of all objects that must go, and returns how many still existed.
 func (x *external) sweep(ctx context.Context, namespaced []schema.GroupVersionResource) (left int, err error) {
 	sweep := func(gvr schema.GroupVersionResource, namespace string) error {
 		n, err := x.sweepKind(ctx, gvr, namespace)
@@ -238,7 +238,7 @@ func (x *external) sweep(ctx context.Context, namespaced []schema.GroupVersionRe
 	return left, nil
 }
 
-// finalize ends a namespace: its controller may not run.
+// finalize ends a namespace itself, since the namespace controller may not run.
 func (x *external) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	err := x.client.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{})
 	if err == nil {
@@ -262,7 +262,7 @@ func (x *external) sweepKind(ctx context.Context, gvr schema.GroupVersionResourc
 	}
 	for i := range list.Items {
 		obj := &list.Items[i]
-		if kept(gvr, obj.Name) {
+		if isSystem(gvr, obj.Name) {
 			continue
 		}
 		left++
@@ -282,7 +282,7 @@ func (x *external) sweepKind(ctx context.Context, gvr schema.GroupVersionResourc
 	return left, nil
 }
 
-// unlessOvertaken drops the errors that say that somebody else was there first.
+// unlessOvertaken drops the errors of deletions that another client has done before.
 func unlessOvertaken(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -290,8 +290,8 @@ func unlessOvertaken(err error) error {
 	return err
 }
 
-// untaint takes away from each new Node the taint with which the server admits it, in the place of the controller that
-// may not run: see undone.
+// untaint removes the not-ready taint with which the server admits each new Node. It replaces the controller that
+// does so, which may not run: see undone.
 func (x *external) untaint(ctx context.Context) {
 	for ctx.Err() == nil {
 		w, err := x.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
@@ -304,7 +304,7 @@ func (x *external) untaint(ctx context.Context) {
 		}
 		for e := range w.ResultChan() {
 			if node, ok := e.Object.(*corev1.Node); ok && e.Type == watch.Added {
-				_ = x.untaintNode(ctx, node.Name) // a Node that is gone again, or a test that is over
+				_ = x.untaintNode(ctx, node.Name) // fails if the Node has been deleted, or the test has ended
 			}
 		}
 	}

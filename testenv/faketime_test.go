@@ -23,7 +23,7 @@ import (
 
 var mayDay = time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC)
 
-// startOnMayDay starts a control plane whose time the test moves, and waits until it has come to rest.
+// startOnMayDay starts a control plane with a clock that the test moves, and waits until it is idle.
 func startOnMayDay(t *testing.T, opts ...testenv.Option) (*testenv.Clock, *testenv.Environment, kubernetes.Interface) {
 	t.Helper()
 	clock := testenv.NewClock(mayDay)
@@ -47,7 +47,7 @@ func settle(t *testing.T, env *testenv.Environment) {
 	require.NoError(t, env.Settle(ctx))
 }
 
-// pausing is a pod that lives as its annotations say.
+// pausing returns a pod template that behaves as its annotations specify.
 func pausing(annotations map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: annotations},
@@ -70,7 +70,7 @@ func hourly() *batchv1.CronJob {
 		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}}
 }
 
-// TestSettle_ReturnsWhenADeploymentIsUp looks once, and by the machine's clock.
+// TestSettle_ReturnsWhenADeploymentIsUp checks only once, and uses the machine's clock.
 func TestSettle_ReturnsWhenADeploymentIsUp(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartEnvironment(t)
@@ -102,9 +102,9 @@ func TestFakeTime_FiresACronJobEachHourOfADay(t *testing.T) {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
 	for i, job := range jobs.Items {
-		at := mayDay.Add(time.Duration(i)*time.Hour + 30*time.Minute)
-		require.WithinDuration(t, at, job.CreationTimestamp.Time, time.Second)
-		require.WithinDuration(t, at.Add(5*time.Minute), job.Status.CompletionTime.Time, 2*time.Second)
+		expected := mayDay.Add(time.Duration(i)*time.Hour + 30*time.Minute)
+		require.WithinDuration(t, expected, job.CreationTimestamp.Time, time.Second)
+		require.WithinDuration(t, expected.Add(5*time.Minute), job.Status.CompletionTime.Time, 2*time.Second)
 	}
 	cron, err := client.BatchV1().CronJobs("default").Get(t.Context(), "backup", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestFakeTime_EndsTimesToLiveInTheirOrder(t *testing.T) {
 	there()
 }
 
-// TestFakeTime_EvictsFromASilentNode steps over a day at once, after which pods are on the Node that lives.
+// TestFakeTime_EvictsFromASilentNode advances a day in one step. After it, the pods must run on the live Node.
 func TestFakeTime_EvictsFromASilentNode(t *testing.T) {
 	t.Parallel()
 	clock, env, client := startOnMayDay(t, testenv.WithNodes(2))
@@ -181,7 +181,7 @@ func TestFakeTime_EvictsFromASilentNode(t *testing.T) {
 	require.Equal(t, 4, lively)
 }
 
-// TestFakeTime_IsTheSameEachTime compares the lives of two control planes.
+// TestFakeTime_IsTheSameEachTime compares two runs of a control plane.
 func TestFakeTime_IsTheSameEachTime(t *testing.T) {
 	t.Parallel()
 	life := func() (times []string) {

@@ -8,31 +8,33 @@ import (
 	"time"
 )
 
-// ErrNoAnswer, as Fault.Err, cuts the connection: the client gets no answer, and does not learn whether the request was
-// carried out.
+// ErrNoAnswer, as Fault.Err, cuts the connection: the client gets no answer, and cannot know whether the request
+// was carried out.
 var ErrNoAnswer = errors.New("the connection is cut")
 
-// Fault is something that goes wrong with requests inside the API server.
+// Fault makes requests fail or wait inside the API server.
 type Fault struct {
-	// Match chooses the requests.
+	// Match selects the requests.
 	Match Match
-	// Delay is how long the request waits, by the machine's clock. It gets no answer if the API server stops meanwhile.
+	// Delay is how long a request waits, by the machine's clock. It gets no answer if the API server stops
+	// meanwhile.
 	Delay time.Duration
-	// Err is the answer: an error of k8s.io/apimachinery/pkg/api/errors as it is (errors.NewConflict …), any other as
-	// an internal error, or ErrNoAnswer. With nil the request is answered as usual.
+	// Err is the answer. An error of k8s.io/apimachinery/pkg/api/errors is sent as it is (errors.NewConflict …),
+	// any other one as an internal error. ErrNoAnswer cuts the connection. If Err is nil, the request is answered
+	// as usual.
 	Err error
-	// After has the request carried out first, and then delays or replaces the answer: what was written is stored,
-	// and its writer does not know.
+	// After carries out the request first, and then delays or replaces the answer: the write is stored, and its
+	// client does not know.
 	//
-	// Of watches, these are the ones that are open, too: each of their batches of events is delayed (a delay of more
-	// than a minute ends the watch), and after one batch Err ends the watch, as an ERROR event or by a cut connection.
+	// Such a fault also affects open watches. Each batch of their events is delayed (a delay of more than a minute
+	// ends the watch). With Err, the watch ends after one batch: with an ERROR event, or by a cut connection.
 	After bool
-	// Skip is how many requests are spared first, and Times how many the fault is for then; 0 is all until it is
-	// removed.
+	// Skip is how many matching requests are not affected at first, and Times how many are affected after that. If
+	// Times is 0, all are affected until Remove.
 	Skip, Times int
 }
 
-// Injection is a Fault in force. Its methods are safe for concurrent use.
+// Injection is an active Fault. Its methods are safe for concurrent use.
 type Injection struct {
 	fault  Fault
 	faults *faults
@@ -40,8 +42,8 @@ type Injection struct {
 	seen   int
 }
 
-// Inject puts a fault in force for requests that come from now on. Where several match, the one that was injected first
-// is taken.
+// Inject activates a fault for requests that arrive from now on. If several faults match a request, the first
+// injected one applies.
 //
 //	env.Inject(testenv.Fault{
 //		Match: testenv.Match{Verb: "update", Resource: "sites.example.com/status"},
@@ -50,24 +52,26 @@ type Injection struct {
 //	})
 func (e *Environment) Inject(f Fault) *Injection { return e.traffic.faults.inject(f) }
 
-// Remove ends the fault. Requests that it has delayed go on waiting.
+// Remove ends the fault. Requests that it has delayed continue to wait.
 func (i *Injection) Remove() {
 	i.faults.mu.Lock()
 	defer i.faults.mu.Unlock()
 	i.faults.drop(i)
 }
 
-// Hits is how many requests it was for so far.
+// Hits returns how many requests the fault has affected so far.
 func (i *Injection) Hits() int {
 	i.faults.mu.Lock()
 	defer i.faults.mu.Unlock()
 	return i.hits
 }
 
-// faults are those in force. Its zero value has none, and its methods are safe for concurrent use.
+// faults holds the active faults. Its zero value has none, and its methods are safe for concurrent use. Requests
+// read all without the lock.
 type faults struct {
-	mu sync.Mutex
-	// all is replaced and never changed, so that requests read it without the lock; nil is none.
+	mu sync.Mutex // guards hits and seen of each Injection, and the replacement of all
+	// all points to a slice that is replaced and never changed, so that requests read it without the lock; nil is
+	// none.
 	all atomic.Pointer[[]*Injection]
 }
 
@@ -79,7 +83,7 @@ func (f *faults) inject(fault Fault) *Injection {
 	return i
 }
 
-// drop ends a fault. The lock is held.
+// drop ends a fault. The caller holds the lock.
 func (f *faults) drop(i *Injection) {
 	f.replace(slices.DeleteFunc(slices.Clone(f.inForce()), func(o *Injection) bool { return o == i }))
 }
@@ -99,12 +103,12 @@ func (f *faults) inForce() []*Injection {
 	return nil
 }
 
-// Which faults may be for a request: those before it is carried out, those after, or both.
+// The kinds of faults that take looks for: faults before a request is carried out, after it, or both.
 func early(f *Fault) bool { return !f.After }
 func late(f *Fault) bool  { return f.After }
 func either(*Fault) bool  { return true }
 
-// take returns the fault of a sort that is for a call, and counts it; nil if there is none.
+// take returns the first active fault of a kind that matches a call, and counts the call; nil if there is none.
 func (f *faults) take(c *Call, sort func(*Fault) bool) *Fault {
 	for _, i := range f.inForce() {
 		if sort(&i.fault) && i.fault.Match.matches(c) && f.hit(i) {
@@ -115,7 +119,8 @@ func (f *faults) take(c *Call, sort func(*Fault) bool) *Fault {
 	return nil
 }
 
-// hit counts a call that a fault is for. It reports false where the fault spares it.
+// hit counts a call that matches a fault. It reports whether the fault applies: Skip may exclude the call, or
+// another request may have been the last one.
 func (f *faults) hit(i *Injection) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

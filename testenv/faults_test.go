@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// faulty is an environment with a client of its ConfigMaps, by its name operator.
+// faulty returns an environment and a client of its ConfigMaps with the user agent operator.
 func faulty(t *testing.T) (*testenv.Environment, corev1client.ConfigMapInterface) {
 	t.Helper()
 	env := testenv.StartEnvironment(t, testenv.APIServerOnly())
@@ -168,7 +168,7 @@ func TestFault_CutsAWatch(t *testing.T) {
 	_, err = maps.Create(t.Context(), configMap("a"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, watch.Added, (<-w.ResultChan()).Type)
-	for e := range w.ResultChan() { // client-go may report what it could not read
+	for e := range w.ResultChan() { // client-go may report bytes that it could not decode
 		require.Equal(t, watch.Error, e.Type)
 		require.ErrorContains(t, apierrors.FromObject(e.Object), "unable to decode an event")
 	}

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ExternalKubeconfig is the path that ExternalVariable holds. A test that is about such a server is skipped,
-// and says so, where there is none.
+// ExternalKubeconfig returns the path that ExternalVariable holds. If there is none, it skips the test and logs the
+// reason.
 func ExternalKubeconfig(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv(ExternalVariable)
@@ -26,9 +26,9 @@ func ExternalKubeconfig(t testing.TB) string {
 	return path
 }
 
-// Guest is a client of the server of ExternalKubeconfig, which others may use meanwhile, with a namespace of the test's
-// own in which the account is that pods need. What the test makes without a namespace should bear the namespace's name.
-// Namespace and connections end with the test.
+// Guest returns a client of the server of ExternalKubeconfig, which others may use at the same time, and a new
+// namespace that contains the ServiceAccount that pods need. Cluster-scoped objects of the test should have the
+// namespace's name. Namespace and connections end with the test.
 func Guest(t testing.TB) (config *rest.Config, client kubernetes.Interface, namespace string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", ExternalKubeconfig(t))
@@ -55,7 +55,7 @@ func Guest(t testing.TB) (config *rest.Config, client kubernetes.Interface, name
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account,
 		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err) // its controller may or may not run
+		t.Fatal(err) // the account's controller may or may not run
 	}
 	return config, client, namespace
 }

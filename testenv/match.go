@@ -5,31 +5,33 @@ import (
 	"strings"
 )
 
-// Match chooses requests. An empty field matches everything, so that Match{} is every request of the code under test.
+// Match selects requests. An empty field matches everything, so that Match{} matches every request of the code
+// under test.
 //
 //	testenv.Match{Verb: "update,patch", Resource: "sites.example.com/status", Namespace: "shop"}
 //
-// The requests of the control plane's own parts (controllers, scheduler, nodes) are chosen only by their User.
+// The requests of the control plane's own parts (controllers, scheduler, nodes) match only if User is set.
 type Match struct {
-	// Verb is the API's, or several with commas between them: get, list, watch, create, update, patch, delete,
+	// Verb is the API's verb, or several separated by commas: get, list, watch, create, update, patch, delete,
 	// deletecollection. A request that is not about a resource has the HTTP method in lower case.
 	Verb string
-	// Resource is written as in a role: "pods" is the pods themselves, "pods/status" a subresource, "pods/*" every
-	// one, "*/scale" that of every kind. A group may follow the name, as for kubectl: "sites.example.com/status".
-	// A value that begins with a slash is a path that is not one of resources, "/openapi/v3"; it may end in *.
+	// Resource is written as in a role: "pods" is the pods themselves, "pods/status" a subresource, "pods/*" all of
+	// them, "*/scale" the scale of every kind. A group may follow the name, as for kubectl:
+	// "sites.example.com/status". A value that begins with a slash is another path, such as "/openapi/v3"; it may
+	// end in *.
 	Resource string
-	// Namespace and Name are those in the request's path. A create has no name yet.
+	// Namespace and Name are the ones in the request's path. A create has no name yet.
 	Namespace, Name string
 	// User is the name of the user: "system:serviceaccount:shop:operator".
 	User string
-	// UserAgent is what the client's User-Agent begins with. A controller-runtime manager's is by default its
-	// program's name: "manager/v0.0.0".
+	// UserAgent is a prefix of the client's User-Agent. A controller-runtime manager's is by default its program's
+	// name: "manager/v0.0.0".
 	UserAgent string
-	// Func, if not nil, has to agree as well. It is called for requests at the same time, and must not change them.
+	// Func, if not nil, must match as well. It is called for concurrent requests, and must not change them.
 	Func func(*Call) bool
 }
 
-// matches reports whether all fields agree with a call.
+// matches reports whether all fields match a call.
 func (m *Match) matches(c *Call) bool {
 	switch {
 	case c.UserAgent == ownAgent:
@@ -48,7 +50,8 @@ func (m *Match) matches(c *Call) bool {
 	return m.Func == nil || m.Func(c)
 }
 
-// matchesAny reports whether one of several agrees, or that there are none and the call is not a part's.
+// matchesAny reports whether one of the matches matches a call. Without a match, it reports whether the call is not
+// a part's.
 func matchesAny(all []Match, c *Call) bool {
 	if len(all) == 0 {
 		return !c.part()
@@ -56,7 +59,7 @@ func matchesAny(all []Match, c *Call) bool {
 	return slices.ContainsFunc(all, func(m Match) bool { return m.matches(c) })
 }
 
-// isOn reports whether a call is on a resource in the notation of Match.Resource.
+// isOn reports whether a call is about a resource, in the notation of Match.Resource.
 func (c *Call) isOn(resource string) bool {
 	if strings.HasPrefix(resource, "/") {
 		prefix, wild := strings.CutSuffix(resource, "*")
@@ -71,7 +74,7 @@ func (c *Call) isOn(resource string) bool {
 	return subresource == c.Subresource || subresource == "*" && c.Subresource != ""
 }
 
-// ownAgent is the User-Agent of an environment's own requests, which no Match chooses.
+// ownAgent is the User-Agent of an environment's own requests, which never match.
 const ownAgent = "coxswain-testenv"
 
 // part reports whether a call was made by a part of the control plane.

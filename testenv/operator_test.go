@@ -30,8 +30,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// siteReconciler is an operator as people write them: a ConfigMap describes a site, a
-// Deployment runs it, and a finalizer gives the operator time to clear up.
+// siteReconciler is a typical operator: a ConfigMap describes a site, a Deployment runs it, and a finalizer gives
+// the operator time to clean up.
 type siteReconciler struct{ client.Client }
 
 const (
@@ -73,7 +73,7 @@ func (r siteReconciler) Reconcile(ctx context.Context, q reconcile.Request) (rec
 	return reconcile.Result{}, r.Apply(ctx, ready, client.FieldOwner("sites-status"))
 }
 
-// deployment says nothing of replicas: somebody else may decide about them.
+// deployment does not set replicas: another manager may own them.
 func (r siteReconciler) deployment(site *corev1.ConfigMap) *applyapps.DeploymentApplyConfiguration {
 	labels := map[string]string{siteLabel: site.Name}
 	return applyapps.Deployment(site.Name, site.Namespace).
@@ -86,15 +86,15 @@ func (r siteReconciler) deployment(site *corev1.ConfigMap) *applyapps.Deployment
 					WithContainers(applycore.Container().WithName("web").WithImage(site.Data["image"])))))
 }
 
-// logGoodbye leaves a note that outlives the site.
+// logGoodbye writes a note that outlives the site.
 func (r siteReconciler) logGoodbye(ctx context.Context, site *corev1.ConfigMap) error {
 	note := applycore.ConfigMap("goodbye-"+site.Name, site.Namespace).WithData(
 		map[string]string{"image": site.Data["image"]})
 	return r.Apply(ctx, note, client.FieldOwner("sites"))
 }
 
-// TestControllerRuntime_RunsAnOperator has a manager with a cache, an index and a watch of
-// metadata only reconcile a site from its birth to its end.
+// TestControllerRuntime_RunsAnOperator runs a manager with a cache, an index and a watch of metadata only, which
+// reconciles a site from its creation to its deletion.
 func TestControllerRuntime_RunsAnOperator(t *testing.T) {
 	t.Parallel()
 	mgr, err := ctrl.NewManager(testenv.Start(t), ctrl.Options{
@@ -140,7 +140,7 @@ func TestControllerRuntime_RunsAnOperator(t *testing.T) {
 		require.Equal(t, "1", site.Annotations[siteReady])
 	})
 
-	// Another manager decides about the replicas, and the operator leaves them alone.
+	// Another manager owns the replicas, and the operator must not change them.
 	replicas := applyapps.Deployment(key.Name, key.Namespace).WithSpec(applyapps.DeploymentSpec().WithReplicas(3))
 	require.NoError(t, c.Apply(ctx, replicas, client.FieldOwner("autoscaler"), client.ForceOwnership))
 	err = c.Apply(ctx,
@@ -187,7 +187,7 @@ func TestControllerRuntime_RunsAnOperator(t *testing.T) {
 	})
 }
 
-// soon waits until what is said of the cluster holds.
+// soon waits until a condition holds.
 func soon(t *testing.T, holds func(t *assert.CollectT)) {
 	t.Helper()
 	require.EventuallyWithT(t, holds, time.Minute, 10*time.Millisecond)

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
-// Option changes what StartEnvironment starts.
+// Option configures StartEnvironment.
 type Option func(*options)
 
 type options struct {
@@ -30,10 +30,10 @@ type options struct {
 	audit          audit.Options
 	components     map[string]string
 	authentication authn.Options
-	external       string // a kubeconfig; "" for a server of the test's own
+	external       string // a kubeconfig; "" for the test's own server
 	debug          *controllers.Debug
 	clock          clock.WithTicker
-	manual         *Clock // the same, if it is moved by hand
+	manual         *Clock // the same as clock, if it is moved by hand
 	parts          *quiescence.Group
 	etcd           bool
 	crds           []manifests.Source
@@ -46,39 +46,39 @@ type options struct {
 	fork           *Snapshot
 }
 
-// WithNodes sets how many simulated Nodes there are; the default is 1.
+// WithNodes sets the number of simulated Nodes; the default is 1.
 func WithNodes(n int) Option { return func(o *options) { o.nodes = n } }
 
-// WithControllers chooses controllers as --controllers does: "*", "deployment", "-namespace".
-// Without an argument none runs.
+// WithControllers selects controllers as --controllers does: "*", "deployment", "-namespace". Without an argument
+// none runs.
 func WithControllers(names ...string) Option { return func(o *options) { o.controllers = names } }
 
 // WithoutScheduler leaves pods unscheduled.
 func WithoutScheduler() Option { return func(o *options) { o.scheduler = false } }
 
-// APIServerOnly starts the API server and nothing else.
+// APIServerOnly starts the API server without the other parts.
 func APIServerOnly() Option {
 	return func(o *options) { o.controllers, o.scheduler, o.nodes = nil, false, 0 }
 }
 
-// undone are the admission plugins that only do good beside a controller: pods wait for a
-// ServiceAccount that it makes, Nodes for a taint that it takes away.
+// undone are the admission plugins that need a controller: pods wait for a ServiceAccount that it makes, Nodes for
+// the removal of a taint.
 var undone = map[string]string{
 	"ServiceAccount":        "serviceaccount-controller",
 	"TaintNodesByCondition": "node-lifecycle-controller",
 }
 
-// WithAdmission chooses and configures admission plugins, as --enable-admission-plugins and its
-// family do. The default is kube-apiserver's, without those of undone whose controller does not run.
+// WithAdmission selects and configures admission plugins, as --enable-admission-plugins and related flags do. The
+// default is kube-apiserver's, without the plugins of undone whose controller does not run.
 func WithAdmission(a admission.Options) Option { return func(o *options) { o.admission = a } }
 
-// WithAudit has the API server record requests, as --audit-policy-file and its family do (see audit.Defaults). A fork
-// of a snapshot records nothing.
+// WithAudit makes the API server record requests, as --audit-policy-file and related flags do (see audit.Defaults).
+// A fork of a snapshot records none.
 func WithAudit(a audit.Options) Option { return func(o *options) { o.audit = a } }
 
-// WithComponents is where the API server asks controller-manager and scheduler, by these names, whether they
-// are well (host:port); those that the environment has are in the same process, and the default of others is
-// where they serve unless told otherwise.
+// WithComponents sets the addresses (host:port) where the API server checks the health of the components
+// "controller-manager" and "scheduler". Components of the environment are checked in the same process; the default
+// of others is their usual address.
 func WithComponents(addresses map[string]string) Option {
 	return func(o *options) { o.components = addresses }
 }
@@ -86,7 +86,7 @@ func WithComponents(addresses map[string]string) Option {
 // WithLog sends the control plane's logs to a logger; the default drops them.
 func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
-// logged is a context by which client-go logs to the control plane's logger in place of stderr.
+// logged returns a context that makes client-go log to the control plane's logger instead of stderr.
 func (o *options) logged() context.Context {
 	return klog.NewContext(context.Background(), logr.FromSlogHandler(o.log.Handler()))
 }

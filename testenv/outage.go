@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// StopAPIServer ends the API server as for a restart: watches end, requests under way are answered, and from then on
-// clients are refused. Its data, its address and the other parts stay.
+// StopAPIServer ends the API server as for a restart: watches end, requests under way are answered, and after that
+// clients are refused. Its data, its address and the other parts remain.
 func (e *Environment) StopAPIServer() error {
 	if err := e.own("StopAPIServer"); err != nil {
 		return err
@@ -17,8 +17,8 @@ func (e *Environment) StopAPIServer() error {
 	return nil
 }
 
-// StartAPIServer starts it again after StopAPIServer, with the same data at the same address. It returns when the
-// server answers; clients come back when they try again.
+// StartAPIServer starts the API server again after StopAPIServer, with the same data at the same address. It
+// returns when the server answers; clients come back when they try again.
 func (e *Environment) StartAPIServer() error {
 	if err := e.own("StartAPIServer"); err != nil {
 		return err
@@ -29,14 +29,14 @@ func (e *Environment) StartAPIServer() error {
 	return nil
 }
 
-// DropWatches ends the open watches that one of the matches chooses; without a match all but those of the control
-// plane's own parts. Their clients watch again, from the resourceVersion that they have seen last. It returns how many
-// there were.
+// DropWatches ends the open watches that match one of the matches; without a match, all watches except the ones of
+// the control plane's own parts. Their clients watch again, from the last resourceVersion that they have seen. It
+// returns the number of ended watches.
 func (e *Environment) DropWatches(matches ...Match) int { return e.traffic.drop(matches) }
 
-// Compact forgets the history of all objects, as etcd's compaction does some minutes later, and drops the watches
-// of the code under test. A client that goes on from a resourceVersion that it has seen before gets 410 Gone (reason
-// Expired), has to list anew, and may have missed deletions.
+// Compact deletes the history of all objects, as etcd's compaction does after some minutes, and drops the watches
+// of the code under test. A client that resumes from a resourceVersion which it has seen before gets 410 Gone
+// (reason Expired), has to list again, and may have missed deletions.
 func (e *Environment) Compact(ctx context.Context) error {
 	if err := e.own("Compact"); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (e *Environment) Compact(ctx context.Context) error {
 	return nil
 }
 
-// own is an error for a server that OrExternal has chosen, of which only the API is there.
+// own returns an error if the server is the one of OrExternal: then the environment has only its API.
 func (e *Environment) own(method string) error {
 	if e.server == nil {
 		return fmt.Errorf("testenv: %s: the API server is not this environment's own", method)

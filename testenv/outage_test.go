@@ -40,7 +40,7 @@ func TestStopAPIServer_KeepsDataAndAddress(t *testing.T) {
 	require.Equal(t, created, got)
 	require.Equal(t, "system:serviceaccount:default:operator", whoAmI(t, account).Username, "tokens are valid as before")
 
-	// The other parts come back by themselves.
+	// The other parts reconnect by themselves.
 	_, err = client.AppsV1().Deployments("default").Create(ctx, deployment("web", 2), metav1.CreateOptions{})
 	require.NoError(t, err)
 	awaitReady(t, client, "web", 2)
@@ -53,7 +53,7 @@ func TestStop_MayFollowAnOutage(t *testing.T) {
 	require.NoError(t, env.Stop())
 }
 
-// awaitReady waits until so many pods of a Deployment are ready.
+// awaitReady waits until this many pods of a Deployment are ready.
 func awaitReady(t testing.TB, client kubernetes.Interface, name string, replicas int32) {
 	t.Helper()
 	w, err := client.AppsV1().Deployments("default").Watch(t.Context(),
@@ -68,7 +68,7 @@ func awaitReady(t testing.TB, client kubernetes.Interface, name string, replicas
 	t.Fatalf("the watch of Deployment %s ended", name)
 }
 
-func TestDropWatches_EndsThoseThatMatch(t *testing.T) {
+func TestDropWatches_EndsMatchingWatches(t *testing.T) {
 	t.Parallel()
 	env, ctx := testenv.StartEnvironment(t, testenv.APIServerOnly()), t.Context()
 	client := kubernetes.NewForConfigOrDie(env.Config)

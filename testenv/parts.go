@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler"
 )
 
-// startParts starts what stands on the API server, and waits for the Nodes.
+// startParts starts the clients of the API server that the options request, and waits for the Nodes.
 func startParts(users *users, o options) (stop func() error) {
 	ctx, cancel := context.WithCancel(o.logged())
 	var (
@@ -19,7 +19,7 @@ func startParts(users *users, o options) (stop func() error) {
 		mu       sync.Mutex
 		failures error
 	)
-	// ready is for the part to call when it has begun; until then it has work left.
+	// A part calls ready when it has started; until then it has work left.
 	run := func(name string, f func(ready func()) error) {
 		ready := o.parts.Add(func(int64) string { return name + ": being started" })
 		running.Go(func() {
@@ -64,7 +64,7 @@ func startParts(users *users, o options) (stop func() error) {
 		})
 		select {
 		case <-there:
-		case <-ended: // with an error that stop tells
+		case <-ended: // stop returns the error
 		}
 	}
 	return func() error {

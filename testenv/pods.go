@@ -6,11 +6,13 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// PodScript is what the containers of a simulated pod do: when they start, are ready, end and fail, and what they log.
+// PodScript describes the behavior of a simulated pod's containers: when they start, become ready, end and fail,
+// and the text that they log.
 type PodScript = simulated.Script
 
-// WithPodBehavior has a function decide what the containers of each pod do. The script comes as the pod's annotations
-// have it (docs/node.md); without any, the containers are ready at once and run until they are stopped.
+// WithPodBehavior makes a function decide the behavior of each pod's containers. The script contains the settings
+// of the pod's annotations (docs/node.md). Without any, the containers are ready at once and run until they are
+// stopped.
 //
 //	testenv.WithPodBehavior(func(pod *corev1.Pod, script *testenv.PodScript) {
 //		if pod.Labels["app"] == "migration" {
@@ -18,8 +20,8 @@ type PodScript = simulated.Script
 //		}
 //	})
 //
-// The function is called often, for several pods at once. It always answers alike for the same pod, which it must not
-// change.
+// The function is called often, and concurrently for several pods. It must always return the same for the same pod,
+// and must not change the pod.
 func WithPodBehavior(behavior func(pod *corev1.Pod, script *PodScript)) Option {
 	return func(o *options) { o.pods = behavior }
 }

@@ -17,7 +17,7 @@ import (
 
 type collect = assert.CollectT
 
-// Tests wait for things that take milliseconds; one that fails may take this long.
+// Tests wait for events that take milliseconds; a failing test may take this long.
 const (
 	longEnough = time.Minute
 	tick       = 5 * time.Millisecond
@@ -29,15 +29,15 @@ func podOf(name string, labels map[string]string) *corev1.Pod {
 			RestartPolicy: corev1.RestartPolicyNever}}
 }
 
-// awaitPod waits until a pod of default is as it should be.
-func awaitPod(t *testing.T, client kubernetes.Interface, name string, is func(*corev1.Pod) bool) *corev1.Pod {
+// awaitPod waits until a condition holds for a pod of the namespace default.
+func awaitPod(t *testing.T, client kubernetes.Interface, name string, holds func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	w, err := client.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + name, TimeoutSeconds: new(int64(60))})
 	require.NoError(t, err)
 	defer w.Stop()
 	for e := range w.ResultChan() {
-		if pod, ok := e.Object.(*corev1.Pod); ok && is(pod) {
+		if pod, ok := e.Object.(*corev1.Pod); ok && holds(pod) {
 			return pod
 		}
 	}

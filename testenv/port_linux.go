@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// port is a TCP port of loopback that is ours even while nobody listens on it: a socket that is bound to it and does
-// not listen keeps the kernel from giving it to others, and a client is refused.
+// port is a reserved TCP port of loopback. A socket that is bound to it but does not listen keeps the kernel from
+// giving the port to other processes, and clients are refused until a listener exists.
 type port struct {
 	number int
 	socket int
@@ -28,22 +28,22 @@ func newPort() (*port, error) {
 }
 
 func (p *port) bind() error {
-	// With the option, listeners that have it as well may use the port: those of package net have.
+	// With this option, listeners that have it as well may use the port. Listeners of package net have it.
 	if err := syscall.SetsockoptInt(p.socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
 	if err := syscall.Bind(p.socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return os.NewSyscallError("bind", err)
 	}
-	at, err := syscall.Getsockname(p.socket)
+	address, err := syscall.Getsockname(p.socket)
 	if err != nil {
 		return os.NewSyscallError("getsockname", err)
 	}
-	p.number = at.(*syscall.SockaddrInet4).Port
+	p.number = address.(*syscall.SockaddrInet4).Port
 	return nil
 }
 
-// listen may be called again when the listener has been closed.
+// listen may be called again after the listener has been closed.
 func (p *port) listen() (net.Listener, error) { return net.Listen("tcp", p.address()) }
 
 func (p *port) address() string { return fmt.Sprintf("127.0.0.1:%d", p.number) }

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// port is a TCP port of loopback that was free when it was chosen. While nobody listens on it another process may take
-// it: only on Linux it can be kept.
+// port is a TCP port of loopback that was free when it was chosen. Another process may take it while there is no
+// listener: only Linux can reserve it.
 type port struct{ number int }
 
 func newPort() (*port, error) {
@@ -19,7 +19,7 @@ func newPort() (*port, error) {
 	return &port{ln.Addr().(*net.TCPAddr).Port}, ln.Close()
 }
 
-// listen may be called again when the listener has been closed.
+// listen may be called again after the listener has been closed.
 func (p *port) listen() (net.Listener, error) { return net.Listen("tcp", p.address()) }
 
 func (p *port) address() string { return fmt.Sprintf("127.0.0.1:%d", p.number) }

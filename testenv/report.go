@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
 )
 
-// How long a report may take, and become.
+// Limits of a report's duration and size.
 const (
 	reportTimeout = 10 * time.Second
 	maxFindings   = 20
@@ -29,10 +29,10 @@ const (
 	maxReportLine = 400 // bytes
 )
 
-// Report is for the log of a test that has failed: what in the control plane is not ready, and the likely causes, as
-// kubectl-lite why finds them; the last Events; and the last calls of the code under test, with those that were for
-// nothing. It has some eighty lines at most. Sections that cannot be made, because the API server is stopped for
-// example, say why.
+// Report returns text for the log of a failed test: the objects of the control plane that are not ready with the
+// likely causes, as kubectl-lite why finds them; the last Events; and the last calls of the code under test, with
+// the number of useless ones. It has about eighty lines at most. Sections that cannot be made, for example because
+// the API server is stopped, contain the reason.
 func (e *Environment) Report(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -61,7 +61,7 @@ func (e *Environment) Report(ctx context.Context) string {
 	return b.String()
 }
 
-// short is a text on one line, of bounded length.
+// short returns a text on one line, of limited length.
 func short(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > maxReportLine {
@@ -77,7 +77,7 @@ func lastCalls(calls Calls) (lines []string) {
 	return lines
 }
 
-// diagnosis is the state of the control plane's objects.
+// diagnosis returns the findings about the control plane's objects, and the last Events.
 func (e *Environment) diagnosis(ctx context.Context) (findings, last []string, err error) {
 	client, done, err := e.client()
 	if err != nil {
@@ -129,7 +129,7 @@ func lastEvents(events []corev1.Event) (lines []string) {
 	return lines
 }
 
-// inspect finds out about all objects, each together with those that it owns.
+// inspect returns the findings about all objects, each together with the objects that it owns.
 func inspect(objects []*unstructured.Unstructured, now time.Time) (all []diagnose.Finding) {
 	present := map[types.UID]bool{}
 	for _, o := range objects {
@@ -152,13 +152,13 @@ func inspect(objects []*unstructured.Unstructured, now time.Time) (all []diagnos
 			judge(o)
 		}
 	}
-	for _, o := range objects { // those whose owners go round in circles
+	for _, o := range objects { // objects whose owners form a cycle
 		judge(o)
 	}
 	return all
 }
 
-// listAll lists the objects of all kinds but Events. A kind that cannot be listed is left out.
+// listAll lists the objects of all kinds except Events. A kind that cannot be listed is left out.
 func listAll(ctx context.Context, kinds kubernetes.Interface, client dynamic.Interface) (
 	objects []*unstructured.Unstructured, err error) {
 	lists, err := kinds.Discovery().ServerPreferredResourcesWithContext(ctx)
@@ -166,12 +166,12 @@ func listAll(ctx context.Context, kinds kubernetes.Interface, client dynamic.Int
 		return nil, err
 	}
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists)
-	for _, of := range lists {
-		gv, err := schema.ParseGroupVersion(of.GroupVersion)
+	for _, group := range lists {
+		gv, err := schema.ParseGroupVersion(group.GroupVersion)
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range of.APIResources {
+		for _, r := range group.APIResources {
 			if r.Kind == "Event" {
 				continue
 			}

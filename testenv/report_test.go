@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// failedTest is a test that has failed, in place of one that would fail this one.
+// failedTest is a testing.TB of a failed test.
 type failedTest struct {
 	testing.TB
 	cleanups []func()
@@ -42,7 +42,7 @@ func TestReport_IsLoggedWhenATestFails(t *testing.T) {
 	}, longEnough, tick)
 	_, err = client.CoreV1().ConfigMaps("default").Update(t.Context(), configMap("missing"), metav1.UpdateOptions{})
 	require.Error(t, err)
-	// Faults are for the code under test: the report is made all the same.
+	// Faults apply to the code under test: the report must be made nevertheless.
 	env.Inject(testenv.Fault{Err: errors.New("nothing works")})
 	for _, cleanup := range failed.cleanups {
 		cleanup()
@@ -56,7 +56,7 @@ func TestReport_IsLoggedWhenATestFails(t *testing.T) {
 	require.Less(t, strings.Count(report, "\n"), 90)
 }
 
-func TestReport_GoesByTheClockOfTheEnvironment(t *testing.T) {
+func TestReport_UsesTheEnvironmentsClock(t *testing.T) {
 	t.Parallel()
 	clock := testenv.NewClock(time.Date(2131, 5, 1, 8, 0, 0, 0, time.UTC))
 	env := testenv.StartEnvironment(t, testenv.WithFakeTime(clock), testenv.WithNodes(0))
@@ -67,7 +67,7 @@ func TestReport_GoesByTheClockOfTheEnvironment(t *testing.T) {
 	require.Contains(t, env.Report(t.Context()), "FailedScheduling 60s ago")
 }
 
-func TestReport_DoesWithoutTheAPIServer(t *testing.T) {
+func TestReport_WorksWithoutTheAPIServer(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartEnvironment(t, testenv.APIServerOnly())
 	maps := kubernetes.NewForConfigOrDie(env.Config).CoreV1().ConfigMaps("default")

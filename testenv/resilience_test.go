@@ -22,7 +22,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// siteOperator is the User-Agent of the operator of these tests.
+// siteOperator matches the requests of the operator in these tests.
 var siteOperator = testenv.Match{UserAgent: "site-operator"}
 
 // startSites starts a control plane with the site operator on it, and returns a client without a cache.
@@ -57,7 +57,7 @@ func siteOf(name string) *corev1.ConfigMap {
 		Labels: map[string]string{siteLabel: "yes"}}, Data: map[string]string{"image": "blog:1"}}
 }
 
-// awaitSite waits until the operator reports that so many pods of a site are ready.
+// awaitSite waits until the operator reports that this many pods of a site are ready.
 func awaitSite(t *testing.T, c client.Client, name, ready string) {
 	t.Helper()
 	soon(t, func(t *assert.CollectT) {
@@ -67,8 +67,8 @@ func awaitSite(t *testing.T, c client.Client, name, ready string) {
 	})
 }
 
-// The API server goes away while the operator waits for the answer to a write, and comes back.
-func TestOutage_DuringAReconcileIsSurvived(t *testing.T) {
+// The API server stops while the operator waits for the answer to a write, and starts again.
+func TestOperator_RecoversFromAnOutageDuringAReconcile(t *testing.T) {
 	t.Parallel()
 	env, c := startSites(t)
 	write := siteOperator
@@ -82,8 +82,8 @@ func TestOutage_DuringAReconcileIsSurvived(t *testing.T) {
 	require.Equal(t, 0, env.Calls(write)[0].Code, "the first write had no answer")
 }
 
-// An operator's watches are older than history: it has to list anew, and still sees all that happens.
-func TestCompact_InTheMiddleOfWatchesIsSurvived(t *testing.T) {
+// An operator's watches are older than the history: it has to list again, and must still see all changes.
+func TestOperator_RecoversFromExpiredWatches(t *testing.T) {
 	t.Parallel()
 	env, c := startSites(t)
 	require.NoError(t, c.Create(t.Context(), siteOf("before")))
@@ -103,8 +103,8 @@ func TestCompact_InTheMiddleOfWatchesIsSurvived(t *testing.T) {
 	})
 }
 
-// A write is stored, and the operator never learns: it has to find that out, and must not do the work twice.
-func TestLostAnswer_ToAWriteThatWasStoredIsSurvived(t *testing.T) {
+// A write is stored, but the operator gets no answer: it has to find out, and must not do the work twice.
+func TestOperator_RecoversFromALostAnswer(t *testing.T) {
 	t.Parallel()
 	env, c := startSites(t)
 	writes := siteOperator
@@ -119,8 +119,8 @@ func TestLostAnswer_ToAWriteThatWasStoredIsSurvived(t *testing.T) {
 	require.NotZero(t, env.Calls(writes).Useless().Count(), "what the lost writes had done was found done already")
 }
 
-// An operator that has nothing to do asks for nothing.
-func TestCalls_ShowThatAnOperatorComesToRest(t *testing.T) {
+// An idle operator sends no requests.
+func TestCalls_ShowThatAnOperatorBecomesIdle(t *testing.T) {
 	t.Parallel()
 	env, c := startSites(t)
 	require.NoError(t, c.Create(t.Context(), siteOf("blog")))
@@ -130,7 +130,7 @@ func TestCalls_ShowThatAnOperatorComesToRest(t *testing.T) {
 	require.LessOrEqual(t, env.Calls(siteOperator).Writes().Count(), 20, env.Calls(siteOperator).Summary())
 }
 
-// namespaceGone deletes a namespace with objects in it, and returns when it is gone.
+// namespaceGone deletes a namespace with objects in it, and returns when it no longer exists.
 func namespaceGone(t testing.TB, client kubernetes.Interface, name string) {
 	ctx := context.Background()
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
@@ -154,14 +154,14 @@ func namespaceGone(t testing.TB, client kubernetes.Interface, name string) {
 	require.Fail(t, "the namespace is still there")
 }
 
-func TestNamespace_IsGoneWithAllThatIsInIt(t *testing.T) {
+func TestNamespace_IsDeletedWithItsContent(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartEnvironment(t, testenv.WithNodes(0))
 	client := kubernetes.NewForConfigOrDie(env.Config)
 	namespaceGone(t, client, "shop")
 	_, err := client.CoreV1().Namespaces().Get(t.Context(), "shop", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	namespaceGone(t, client, "shop") // the name is free again, and nothing of the old one is in it
+	namespaceGone(t, client, "shop") // the name is free again, and the new namespace is empty
 }
 
 func TestGarbage_IsCollected(t *testing.T) {
@@ -188,11 +188,12 @@ func TestGarbage_IsCollected(t *testing.T) {
 	require.Fail(t, "the owned object is still there")
 }
 
-// BenchmarkNamespace_Gone is the time from the creation of a namespace with three objects to its end.
+// BenchmarkNamespace_Gone measures the time from the creation of a namespace with three objects until it no longer
+// exists.
 func BenchmarkNamespace_Gone(b *testing.B) {
 	env := testenv.StartEnvironment(b, testenv.WithNodes(0))
 	client := kubernetes.NewForConfigOrDie(env.Config)
-	namespaceGone(b, client, "shop") // the controllers are there
+	namespaceGone(b, client, "shop") // the controllers have started
 	for b.Loop() {
 		namespaceGone(b, client, "shop")
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/inprocess"
 )
 
-// server is an environment's API server, and what outlives it while it is stopped: its data, its address, and what it
-// signs with.
+// server is an environment's API server, with the state that survives StopAPIServer: its data, its address, and its
+// certificates and keys.
 type server struct {
 	options
 	ca             *pki.CA
@@ -40,13 +40,14 @@ type server struct {
 	traffic        *traffic
 	undo           []func()
 
+	// mu is held while the server starts and stops; it guards the fields below.
 	mu    sync.Mutex
 	store *storage.Store    // nil while it is stopped
-	api   *apiserver.Server // with it
+	api   *apiserver.Server // nil while it is stopped
 	halt  func() error
 }
 
-// newServer makes what a server needs, and does not start it.
+// newServer makes the state of a server, and does not start it.
 func newServer(ctx context.Context, o options, t *traffic) (s *server, err error) {
 	s = &server{options: o, traffic: t}
 	s.direct.ConnContext = func(ctx context.Context) context.Context { return authn.WithConnection(ctx, nil) }
@@ -85,20 +86,20 @@ func newServer(ctx context.Context, o options, t *traffic) (s *server, err error
 	return s, nil
 }
 
-// close lets go of all that the server has; it has been stopped.
+// close releases the state of a server that has been stopped.
 func (s *server) close() {
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		s.undo[i]()
 	}
 }
 
-// users makes the server's users.
+// users returns the users of the server.
 func (s *server) users() (*users, error) {
 	settings, err := s.signing(s.ca, s.authentication.ServiceAccounts)
 	return &users{ca: s.ca, host: "https://" + s.port.address(), direct: &s.direct, settings: settings}, err
 }
 
-// shutdownGrace is how long a request of a part may take to be answered when the API server stops.
+// shutdownGrace limits how long a part's request may take to be answered when the API server stops.
 const shutdownGrace = 5 * time.Second
 
 var (
@@ -106,7 +107,7 @@ var (
 	errStopped = errors.New("the API server is stopped")
 )
 
-// start has it serve until stop is called. ctx bounds its life, and carries the log of client-go.
+// start serves until stop is called. ctx limits the server's life, and carries the log of client-go.
 func (s *server) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +169,7 @@ func (s *server) newAPIServer(ctx context.Context, store *storage.Store, auditor
 	})
 }
 
-// stop ends it in an orderly way: open watches end, and requests under way are answered.
+// stop ends the server in an orderly way: open watches end, and requests under way are answered.
 func (s *server) stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,14 +181,14 @@ func (s *server) stop() error {
 	return err
 }
 
-// compact forgets all history up to now.
+// compact deletes all history up to now.
 func (s *server) compact(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.store == nil {
 		return errStopped
 	}
-	// Whatever revision a client has seen must be older than the oldest that is left.
+	// Write once more, so that the latest revision is newer than any that a client can have seen.
 	note, err := s.backend.Note(ctx)
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (s *server) compact(ctx context.Context) error {
 	return s.store.Compact(ctx, now)
 }
 
-// plugins are the admission plugins.
+// plugins returns the options of the admission plugins.
 func (s *server) plugins() admission.Options {
 	a := s.admission
 	for plugin, undoes := range undone {
@@ -213,7 +214,7 @@ func (s *server) plugins() admission.Options {
 	return a
 }
 
-// kubeletClient is whom the nodes take the API server for.
+// kubeletClient returns the client certificate that the API server presents to kubelets.
 func kubeletClient(ca *pki.CA) (tls.Certificate, error) {
 	cert, key, err := ca.Client(authz.KubeletClient)
 	if err != nil {

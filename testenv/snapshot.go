@@ -11,18 +11,18 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
-// Snapshot is all objects of an environment at one moment. It is immutable, and stays when the environment ends; any
-// number of environments may begin with it, at the same time too.
+// Snapshot holds all objects of an environment at one moment. It is immutable, and remains valid when the
+// environment ends. Any number of environments may start from it, also concurrently.
 type Snapshot struct {
 	image *memory.Image
-	// ca and key sign certificates and tokens, so that those that were issued before are valid in a fork.
+	// ca and key sign certificates and tokens, so that the ones that were issued before remain valid in a fork.
 	ca   *pki.CA
 	key  crypto.Signer
 	from options
 }
 
-// Snapshot keeps the present objects. It copies nothing, and may be taken while other parts write: a test that wants
-// them to have come to rest waits for that first.
+// Snapshot keeps the present objects. It makes no copy, and may be taken while other parts write. A test that
+// needs an idle control plane must wait for it first.
 func (e *Environment) Snapshot(ctx context.Context) (*Snapshot, error) {
 	memory, err := e.memory("Snapshot")
 	if err != nil {
@@ -36,14 +36,14 @@ func (e *Environment) Snapshot(ctx context.Context) (*Snapshot, error) {
 		from: e.options}, nil
 }
 
-// presences is where the servers that run are recorded. A snapshot of an environment records its server, which is not
-// that of another environment, and may have ended.
+// presences is the prefix of the records of running servers. A snapshot contains the record of its environment's
+// server, which is not the server of a fork and may have ended.
 const presences = controlplane.Presences + "/"
 
-// Reset brings back the objects of a snapshot of this environment, or of one that it was forked from or with. What
-// differs is written: to all clients it looks as if somebody had undone every change since, in one moment and past all
-// admission and finalizers. Open watches go on, resourceVersions grow as ever, and caches follow when the events have
-// reached them. Reset returns when the API server shows the objects of the snapshot.
+// Reset restores the objects of a snapshot of this environment, or of one that it was forked from or with. It
+// writes the differences: to clients it looks as if one transaction had reverted every change since, past all
+// admission and finalizers. Open watches continue, resourceVersions grow as usual, and caches follow when the
+// events have reached them. Reset returns when the API server shows the objects of the snapshot.
 func (e *Environment) Reset(ctx context.Context, s *Snapshot) error {
 	memory, err := e.memory("Reset")
 	if err != nil {
@@ -61,10 +61,10 @@ func (e *Environment) Reset(ctx context.Context, s *Snapshot) error {
 	return nil
 }
 
-// FromSnapshot begins with the objects of a snapshot: a fork of the environment that it is of, which may have ended.
-// Certificates and tokens that were valid there are valid here, at another address. The same parts run as there;
-// options that follow this one change that. Webhooks have another address as well, and each environment has a clock of
-// its own: a fork that needs webhooks or a clock is given WithWebhooks or WithFakeTime again.
+// FromSnapshot starts with the objects of a snapshot: a fork of its environment, which may have ended. Certificates
+// and tokens that were valid there are valid here, at another address. The same parts run as there, unless options
+// that follow this one change that. Webhooks have another address as well, and each environment has a clock of its
+// own: a fork that needs webhooks or a manual clock needs WithWebhooks or WithFakeTime again.
 func FromSnapshot(s *Snapshot) Option {
 	return func(o *options) {
 		o.controllers, o.scheduler, o.nodes = s.from.controllers, s.from.scheduler, s.from.nodes
@@ -73,7 +73,7 @@ func FromSnapshot(s *Snapshot) Option {
 	}
 }
 
-// memory is where the environment's objects are.
+// memory returns the backend of the environment's objects.
 func (e *Environment) memory(method string) (*memory.Backend, error) {
 	if err := e.own(method); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-func TestReset_UndoesWhatIsDifferent(t *testing.T) {
+func TestReset_RestoresTheObjectsOfASnapshot(t *testing.T) {
 	t.Parallel()
 	env, ctx := testenv.StartEnvironment(t, testenv.APIServerOnly()), t.Context()
 	client := kubernetes.NewForConfigOrDie(env.Config)
@@ -53,7 +53,7 @@ func TestReset_UndoesWhatIsDifferent(t *testing.T) {
 		require.Equal(t, content(before), content(after))
 		_, err = client.CoreV1().Namespaces().Get(ctx, "new", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
-		state := map[string]string{} // of a cache that follows the watch
+		state := map[string]string{} // the content of a cache that follows the watch
 		for len(state) != len(before.Items) || state["changed"] != "before" || state["deleted"] == "" {
 			e := <-w.ResultChan()
 			m := e.Object.(*corev1.ConfigMap)
@@ -67,7 +67,7 @@ func TestReset_UndoesWhatIsDifferent(t *testing.T) {
 	}
 }
 
-// content is what a list of ConfigMaps holds, whatever its revisions.
+// content returns the ConfigMaps of a list, without their revisions.
 func content(list *corev1.ConfigMapList) map[string]corev1.ConfigMap {
 	all := map[string]corev1.ConfigMap{}
 	for _, m := range list.Items {
@@ -77,7 +77,7 @@ func content(list *corev1.ConfigMapList) map[string]corev1.ConfigMap {
 	return all
 }
 
-func TestReset_TakesKindsAwayAndBringsThemBack(t *testing.T) {
+func TestReset_RemovesAndRestoresKinds(t *testing.T) {
 	t.Parallel()
 	env, ctx := testenv.StartEnvironment(t, testenv.APIServerOnly(), testenv.WithCRDsFrom(testdata, "testdata/crds")),
 		t.Context()
@@ -99,7 +99,7 @@ func TestReset_TakesKindsAwayAndBringsThemBack(t *testing.T) {
 	}, longEnough, tick)
 }
 
-func TestFromSnapshot_ForksShareNothingButTheirPast(t *testing.T) {
+func TestFromSnapshot_ForksShareOnlyTheirPast(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	base, err := testenv.NewEnvironment(testenv.WithNodes(2))
@@ -135,8 +135,8 @@ func TestFromSnapshot_ForksShareNothingButTheirPast(t *testing.T) {
 	}
 }
 
-// servesAlone waits until the Service kubernetes leads to the environment's own API server alone. By a clock that is
-// moved by hand, a server that has ended stays present until somebody removes it.
+// servesAlone waits until the Service kubernetes leads to the environment's own API server alone. With a manual
+// clock, a server that has ended stays present until another one removes it.
 func servesAlone(t *testing.T, env *testenv.Environment, clock *testenv.Clock) {
 	t.Helper()
 	_, own, err := net.SplitHostPort(strings.TrimPrefix(env.Config.Host, "https://"))
@@ -155,7 +155,7 @@ func servesAlone(t *testing.T, env *testenv.Environment, clock *testenv.Clock) {
 	require.Equal(t, []string{own}, ports)
 }
 
-func TestSnapshot_LeavesTheServerOut(t *testing.T) {
+func TestSnapshot_ExcludesTheServer(t *testing.T) {
 	t.Parallel()
 	byHand := func(opts ...testenv.Option) (*testenv.Environment, *testenv.Clock) {
 		clock := testenv.NewClock(time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC))
@@ -176,7 +176,7 @@ func TestSnapshot_LeavesTheServerOut(t *testing.T) {
 	servesAlone(t, fork, clock)
 }
 
-func TestSnapshot_IsNotOfEtcd(t *testing.T) {
+func TestSnapshot_FailsOnEtcd(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartEnvironment(t, testenv.APIServerOnly(), testenv.WithEtcd())
 	_, err := env.Snapshot(t.Context())
@@ -188,7 +188,7 @@ func TestSnapshot_IsNotOfEtcd(t *testing.T) {
 	require.EqualError(t, third.Reset(t.Context(), snap), "testenv: Reset: the snapshot is of another environment")
 }
 
-// withObjects is an environment of an API server with so many objects.
+// withObjects returns an environment of an API server with n objects.
 func withObjects(b *testing.B, n int) *testenv.Environment {
 	env := testenv.StartEnvironment(b, testenv.APIServerOnly())
 	maps := kubernetes.NewForConfigOrDie(env.Config).CoreV1().ConfigMaps("default")
@@ -207,7 +207,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkReset takes 1,000 objects away, and brings them back.
+// BenchmarkReset deletes 1,000 objects, and restores them.
 func BenchmarkReset(b *testing.B) {
 	env := testenv.StartEnvironment(b, testenv.APIServerOnly())
 	empty, err := env.Snapshot(b.Context())

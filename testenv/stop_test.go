@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// startWatched starts a control plane with a client that watches, as an operator does that nobody has stopped yet.
+// startWatched starts a control plane with a client that watches, like an operator that is still running.
 func startWatched(t *testing.T, opts ...testenv.Option) (watching watch.Interface, stop func() error) {
 	t.Helper()
 	config, stop, err := testenv.New(opts...)
@@ -33,8 +33,8 @@ func startWatched(t *testing.T, opts ...testenv.Option) (watching watch.Interfac
 	return watching, stop
 }
 
-// TestStop_DoesNotWaitForClients compares servers that clients watch with servers that nothing is connected to:
-// net/http by itself waits a second for the clients' connections.
+// TestStop_DoesNotWaitForClients compares servers with watching clients and servers without connections: net/http
+// by itself waits a second for the clients' connections.
 func TestStop_DoesNotWaitForClients(t *testing.T) {
 	t.Parallel()
 	alone, watched := time.Hour, time.Hour
@@ -62,13 +62,13 @@ func TestStop_DoesNotWaitForClients(t *testing.T) {
 	require.Less(t, watched, alone+500*time.Millisecond)
 }
 
-// No other test runs meanwhile: what is counted is the process's.
-func TestStop_KeepsNothing(t *testing.T) {
+// No other test runs meanwhile: the counts are the process's.
+func TestStop_KeepsNoMemory(t *testing.T) {
 	const (
 		rounds, atOnce = 10, 5
-		// most is what a control plane may leave, twice the client's connection, which net/http has a timer for.
-		// Whole, it is 4 MiB.
-		most = 96 << 10
+		// limit is how many bytes a control plane may leave: twice the size of the client's connection, which net/http
+		// closes by a timer. A whole control plane takes 4 MiB.
+		limit = 96 << 10
 	)
 	round := func() {
 		var ended sync.WaitGroup
@@ -81,7 +81,7 @@ func TestStop_KeepsNothing(t *testing.T) {
 		}
 		ended.Wait()
 	}
-	round() // the process makes all that it makes once
+	round() // a process does some work only once
 	goroutines, before := runtime.NumGoroutine(), liveHeap()
 	for range rounds {
 		round()
@@ -91,16 +91,16 @@ func TestStop_KeepsNothing(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond,
 		"goroutines that %d control planes left", rounds*atOnce)
 	require.Eventually(t, func() bool {
-		return liveHeap() < before+rounds*atOnce*most
+		return liveHeap() < before+rounds*atOnce*limit
 	}, 10*time.Second, 100*time.Millisecond,
-		"live heap before: %d KiB; %d control planes leave more than %d KiB each", before>>10, rounds*atOnce, most>>10)
+		"live heap before: %d KiB; %d control planes leave more than %d KiB each", before>>10, rounds*atOnce, limit>>10)
 }
 
-// An API server alone leaves not even what a connection of its clients does, however many come and go.
-func TestStop_LeavesNothing(t *testing.T) {
+// An API server alone leaves fewer bytes than a connection of its clients, after any number of starts.
+func TestStop_LeavesNoMemory(t *testing.T) {
 	const (
 		cycles = 50
-		most   = 8 << 10 // a hundredth of what one has
+		limit  = 8 << 10 // a hundredth of a server's
 	)
 	cycle := func() {
 		config, stop, err := testenv.New(testenv.APIServerOnly())
@@ -121,7 +121,7 @@ func TestStop_LeavesNothing(t *testing.T) {
 		require.NoError(t, stop())
 	}
 	goroutines := runtime.NumGoroutine()
-	for range 10 { // the process has made all that it makes once, and its pools are full
+	for range 10 { // afterwards the process has made all its singletons, and its pools are full
 		cycle()
 	}
 	before := liveHeap()
@@ -129,8 +129,8 @@ func TestStop_LeavesNothing(t *testing.T) {
 		cycle()
 	}
 	require.Eventually(t, func() bool {
-		return runtime.NumGoroutine() <= goroutines+1 && // one is the condition's own
-			liveHeap() < before+cycles*most
+		return runtime.NumGoroutine() <= goroutines+1 && // the condition runs in one itself
+			liveHeap() < before+cycles*limit
 	}, time.Minute, 10*time.Millisecond)
 }
 
@@ -142,7 +142,7 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// The process's own stderr and default logger are swapped, so that no other test runs meanwhile.
+// The process's own stderr and default logger are replaced, so no other test may run meanwhile.
 func TestStart_IsSilent(t *testing.T) {
 	read, write, err := os.Pipe()
 	require.NoError(t, err)

@@ -21,13 +21,13 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-// Nothing may be left of a control plane: not a goroutine.
+// No goroutine of a control plane may remain.
 func TestMain(m *testing.M) {
 	leak.VerifyTestMain(m,
 		// controller-runtime's logger and klog's flusher live as long as the process.
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-		// controller-runtime's cache filters watches through this, which blocks for good where an
-		// event is on its way when the cache stops.
+		// controller-runtime's cache filters watches with this function, which blocks forever if an event is on its
+		// way when the cache stops.
 		goleak.IgnoreTopFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"),
 	)
 }

@@ -19,27 +19,28 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
-// traffic is every request to an API server: it is recorded, and faults are for it. Its zero value is ready to use, and
+// traffic records every request to an API server, and applies faults to them. Its zero value is ready to use, and
 // its methods are safe for concurrent use.
 type traffic struct {
 	calls  record
 	faults faults
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	watches map[*openWatch]struct{}
-	// serving ends when the API server is to stop, which does not wait for what a fault delays.
+	// serving ends when the API server begins to stop: it does not wait for requests that a fault delays.
 	serving context.Context
 }
 
-// begin is called before the API server serves.
+// begin must be called before the API server serves.
 func (t *traffic) begin(serving context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.serving = serving
 }
 
-// wait waits for a fault's delay. Without it being over the request has no answer: its client has left, or the API
-// server stops.
+// wait waits for a fault's delay. If the client leaves or the API server stops before the end of the delay, the
+// request has no answer.
 func (t *traffic) wait(r *http.Request, f *Fault) {
 	t.mu.Lock()
 	serving := t.serving
@@ -52,7 +53,7 @@ func (t *traffic) wait(r *http.Request, f *Fault) {
 	}
 }
 
-// around is the API server's Middleware.
+// around is the API server's Middleware: it records a request and applies faults to it.
 func (t *traffic) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := newCall(r)
@@ -73,11 +74,11 @@ func (t *traffic) around(next http.Handler) http.Handler {
 			return
 		}
 		if fault.After {
-			held := &heldAnswer{to: a}
-			next.ServeHTTP(held, r)
+			buffer := &heldAnswer{answer: a}
+			next.ServeHTTP(buffer, r)
 			t.wait(r, fault)
 			if fault.Err == nil {
-				held.release()
+				buffer.release()
 			}
 		} else {
 			t.wait(r, fault)
@@ -97,13 +98,13 @@ func fail(w http.ResponseWriter, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	s := statusOf(err)
-	body, _ := json.Marshal(&s) // a Status always can be
+	body, _ := json.Marshal(&s) // a Status can always be encoded
 	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
 	}
 	w.Header().Set("Content-Type", encoding.MediaJSON)
 	w.WriteHeader(int(s.Code))
-	_, _ = w.Write(body) // the client has gone; there is nobody to tell
+	_, _ = w.Write(body) // if this fails, the client has gone
 }
 
 func statusOf(err error) metav1.Status {
@@ -115,7 +116,7 @@ func statusOf(err error) metav1.Status {
 	return s
 }
 
-// answer notes the code of an answer.
+// answer records the code of an answer.
 type answer struct {
 	http.ResponseWriter
 	code int
@@ -140,9 +141,9 @@ func (a *answer) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// heldAnswer keeps an answer until it is released, if it is.
+// heldAnswer buffers an answer until release writes it.
 type heldAnswer struct {
-	to     *answer
+	answer *answer
 	header http.Header
 	code   int
 	body   bytes.Buffer
@@ -167,26 +168,26 @@ func (h *heldAnswer) WriteHeader(code int) {
 func (h *heldAnswer) Write(b []byte) (int, error) { return h.body.Write(b) }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (h *heldAnswer) Unwrap() http.ResponseWriter { return h.to }
+func (h *heldAnswer) Unwrap() http.ResponseWriter { return h.answer }
 
 func (h *heldAnswer) release() {
 	for key, values := range h.header {
-		h.to.Header()[key] = values
+		h.answer.Header()[key] = values
 	}
 	if h.code != 0 {
-		h.to.WriteHeader(h.code)
+		h.answer.WriteHeader(h.code)
 	}
-	_, _ = h.to.Write(h.body.Bytes()) // the client has gone; there is nobody to tell
+	_, _ = h.answer.Write(h.body.Bytes()) // if this fails, the client has gone
 }
 
-// openWatch is a watch that is being served.
+// openWatch is a watch that is being served. Its handler's goroutine uses it, except end, which drop may call.
 type openWatch struct {
 	answer
 	traffic *traffic
 	call    Call
 	request *http.Request
 	end     context.CancelFunc
-	// A fault has ended it: nothing is sent any more, and the connection is cut if cut is set.
+	// A fault has ended the watch: no more is sent, and the connection is cut if cut is set.
 	ended, cut bool
 }
 
@@ -230,7 +231,7 @@ func (t *traffic) closed(o *openWatch) {
 	delete(t.watches, o)
 }
 
-// drop ends the open watches that one of the matches chooses, and returns how many there were.
+// drop ends the open watches that match one of the matches, and returns their number.
 func (t *traffic) drop(matches []Match) (dropped int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -280,7 +281,7 @@ func (o *openWatch) Write(events []byte) (int, error) {
 	return n, err
 }
 
-// errorEvent is an ERROR event in the form of the stream.
+// errorEvent returns an ERROR event in the encoding of the stream.
 func (o *openWatch) errorEvent(err error) []byte {
 	media := encoding.MediaJSON
 	for _, other := range []string{encoding.MediaProtobuf, encoding.MediaCBOR} {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkGet is a GET by one of the control plane's own parts, from the client's request to the last byte: an
-// eighth of it records the call.
+// BenchmarkGet measures a GET by one of the control plane's own parts, from the client's request to the last byte.
+// An eighth of the time is spent on recording the call.
 func BenchmarkGet(b *testing.B) {
 	e, err := NewEnvironment(APIServerOnly())
 	require.NoError(b, err)

@@ -31,9 +31,9 @@ import (
 type users struct {
 	ca   *pki.CA
 	host string
-	// settings are those of the controllers, with what they sign with.
+	// settings are the controllers' settings, including the keys with which they sign.
 	settings controllers.Settings
-	// external is the user of a server that is not the test's own, who makes the others by impersonation.
+	// external is the user of an external server. It makes the other users by impersonation.
 	external *rest.Config
 	// direct carries the requests of the environment's own parts; nil with external.
 	direct *inprocess.Server
@@ -42,27 +42,28 @@ type users struct {
 // administrator is the user of Environment.Config.
 const administrator = "kubernetes-admin"
 
-// authorities are the users of the control planes that run, by their addresses.
+// authorities holds the users of the running control planes, by their addresses.
 var authorities sync.Map
 
-// User is a configuration for another user of the environment. RBAC is on: a user may do what roles grant to it and to
-// its groups, and little besides. Every user is in the group system:authenticated.
+// User returns a configuration for another user of the environment. RBAC is on: a user may do the actions that
+// roles grant to it and to its groups, and little else. Every user is in the group system:authenticated.
 //
 //	viewer := env.User("jane", "team-a")
 func (e *Environment) User(name string, groups ...string) *rest.Config {
 	config, err := e.users.config(name, groups...)
 	if err != nil {
-		panic(err) // a key cannot be made: nothing works on such a machine
+		panic(err) // no key can be made: such a machine cannot run a control plane
 	}
 	return config
 }
 
-// accountToken is how long the tokens of ServiceAccount are valid: longer than any test, even by a clock that is moved
-// by hand.
+// accountToken is how long the tokens of ServiceAccount are valid: longer than any test, even with a clock that is
+// moved by hand.
 const accountToken = 10 * 365 * 24 * 3600 // seconds
 
-// ServiceAccount is a configuration with a token of a ServiceAccount, as its pods get it, and therefore with the rights
-// of the operator in its cluster and not a test's. The account is created if it is missing; its namespace must exist.
+// ServiceAccount returns a configuration with a token of a ServiceAccount, like the token in its pods. It has the
+// rights that the operator has in its cluster, and not a test's. The account is created if it is missing; its
+// namespace must exist.
 func (e *Environment) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	client, done, err := e.client()
 	if err != nil {
@@ -86,8 +87,8 @@ func (e *Environment) ServiceAccount(ctx context.Context, namespace, name string
 	return config, nil
 }
 
-// KubeConfig is a kubeconfig, as tools read it, for a configuration: an environment's Config, or one of User or
-// ServiceAccount.
+// KubeConfig returns a kubeconfig, for tools, with the content of a configuration: an environment's Config, or one
+// of User or ServiceAccount.
 func KubeConfig(config *rest.Config) ([]byte, error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
@@ -105,7 +106,7 @@ func KubeConfig(config *rest.Config) ([]byte, error) {
 		Contexts:  map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}}})
 }
 
-// KubeConfigFile writes KubeConfig to a file that is there until the environment stops, and returns its path.
+// KubeConfigFile writes KubeConfig to a file that exists until the environment stops, and returns its path.
 //
 //	kubectl.Env = append(os.Environ(), "KUBECONFIG="+path)
 func (e *Environment) KubeConfigFile(config *rest.Config) (path string, err error) {
@@ -117,7 +118,7 @@ func (e *Environment) KubeConfigFile(config *rest.Config) (path string, err erro
 	if err != nil {
 		return "", err
 	}
-	file, err := os.CreateTemp(folder, "*.kubeconfig") // which others may not read
+	file, err := os.CreateTemp(folder, "*.kubeconfig") // not readable for others
 	if err != nil {
 		return "", fmt.Errorf("testenv: kubeconfig: %w", err)
 	}
@@ -128,7 +129,7 @@ func (e *Environment) KubeConfigFile(config *rest.Config) (path string, err erro
 	return file.Name(), nil
 }
 
-// client is an administrator's, with connections of its own that done closes.
+// client returns an administrator's client. done closes its connections.
 func (e *Environment) client() (client kubernetes.Interface, done func(), err error) {
 	config, connections, err := e.ownConfig()
 	if err != nil {
@@ -152,7 +153,7 @@ func (e *Environment) dynamicClient() (client dynamic.Interface, done func(), er
 	return client, func() { utilnet.CloseIdleConnectionsFor(connections.Transport) }, nil
 }
 
-// ownConfig is the configuration of the environment's own requests, with connections of their own if it needs any.
+// ownConfig returns the configuration of the environment's own requests, and an HTTP client for them.
 func (e *Environment) ownConfig() (*rest.Config, *http.Client, error) {
 	config, err := e.users.component(administrator, "system:masters")
 	if err != nil {
@@ -163,14 +164,14 @@ func (e *Environment) ownConfig() (*rest.Config, *http.Client, error) {
 	return config, connections, err
 }
 
-// User is Environment.User for the environment that config is of.
+// User is Environment.User for the environment that config leads to.
 func User(t testing.TB, config *rest.Config, name string, groups ...string) *rest.Config {
 	t.Helper()
-	of, ok := authorities.Load(config.Host)
+	owner, ok := authorities.Load(config.Host)
 	if !ok {
 		t.Fatalf("testenv: no control plane of this package runs at %s", config.Host)
 	}
-	user, err := of.(*users).config(name, groups...)
+	user, err := owner.(*users).config(name, groups...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,12 +195,12 @@ func (u *users) config(name string, groups ...string) (*rest.Config, error) {
 		Host:            u.host,
 		TLSClientConfig: rest.TLSClientConfig{CAData: u.ca.PEM(), CertData: cert, KeyData: key},
 		QPS:             -1,
-		// Over loopback compression is only work.
+		// Over loopback, compression costs more than it saves.
 		DisableCompression: true,
 	}, nil
 }
 
-// clientCAs are those by which nodes know who asks.
+// clientCAs returns the CAs that issue the client certificates which nodes accept.
 func (u *users) clientCAs() *x509.CertPool {
 	if u.ca == nil {
 		return nil
@@ -207,7 +208,7 @@ func (u *users) clientCAs() *x509.CertPool {
 	return u.ca.Pool()
 }
 
-// controller is the ServiceAccount of a controller.
+// controller returns the configuration of a controller's ServiceAccount.
 func (u *users) controller(account string) (*rest.Config, error) {
 	return u.component("system:serviceaccount:kube-system:"+account, "system:serviceaccounts",
 		"system:serviceaccounts:kube-system")
@@ -217,8 +218,8 @@ func (u *users) node(name string) (*rest.Config, error) {
 	return u.component("system:node:"+name, "system:nodes")
 }
 
-// component is a user of this package's own, whose requests need no connections where the API server is in the same
-// process. Warnings are dropped: a user that runs a test cannot act on them.
+// component returns the configuration of a part of the control plane. If the API server is in the same process, its
+// requests need no connections. Warnings are dropped: the author of the test cannot act on them.
 func (u *users) component(name string, groups ...string) (*rest.Config, error) {
 	config, err := u.config(name, groups...)
 	if err != nil {

@@ -43,9 +43,9 @@ func TestServiceAccount_HasATokenOfTheAccount(t *testing.T) {
 	env := testenv.StartEnvironment(t, testenv.APIServerOnly())
 	config, err := env.ServiceAccount(t.Context(), "default", "operator")
 	require.NoError(t, err)
-	who := whoAmI(t, config)
-	require.Equal(t, "system:serviceaccount:default:operator", who.Username)
-	require.Contains(t, who.Groups, "system:serviceaccounts:default")
+	user := whoAmI(t, config)
+	require.Equal(t, "system:serviceaccount:default:operator", user.Username)
+	require.Contains(t, user.Groups, "system:serviceaccounts:default")
 
 	operator, admin := kubernetes.NewForConfigOrDie(config), kubernetes.NewForConfigOrDie(env.Config)
 	_, err = operator.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -61,12 +61,12 @@ func TestServiceAccount_HasATokenOfTheAccount(t *testing.T) {
 
 	again, err := env.ServiceAccount(t.Context(), "default", "operator")
 	require.NoError(t, err, "the account is there already")
-	require.Equal(t, who.UID, whoAmI(t, again).UID)
+	require.Equal(t, user.UID, whoAmI(t, again).UID)
 	_, err = env.ServiceAccount(t.Context(), "nowhere", "operator")
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
-func TestKubeConfig_IsForTools(t *testing.T) {
+func TestKubeConfig_WorksWithTools(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartEnvironment(t, testenv.APIServerOnly())
 	account, err := env.ServiceAccount(t.Context(), "default", "operator")
@@ -89,7 +89,7 @@ func TestKubeConfig_IsForTools(t *testing.T) {
 	}
 }
 
-func TestNewEnvironment_IsForSuitesWithoutATest(t *testing.T) {
+func TestNewEnvironment_NeedsNoTest(t *testing.T) {
 	t.Parallel()
 	env, err := testenv.NewEnvironment(testenv.APIServerOnly())
 	require.NoError(t, err)

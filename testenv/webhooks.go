@@ -18,38 +18,39 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
-// WebhookServer is where the operator under test serves its webhooks. The fields are those of controller-runtime's
-// webhook.Options:
+// WebhookServer is the address where the operator under test serves its webhooks. The fields are the same as in
+// controller-runtime's webhook.Options:
 //
 //	hooks := webhook.NewServer(webhook.Options{
 //		Host: env.Webhooks.Host, Port: env.Webhooks.Port, CertDir: env.Webhooks.CertDir,
 //	})
 //
-// The API server calls them when a request needs them: those of kinds with a webhook fail until the operator serves.
+// The API server calls a webhook when a request needs it: requests for kinds with a webhook fail until the operator
+// serves.
 type WebhookServer struct {
-	// Host and Port are the address, on which nobody else listens.
+	// Host and Port are a reserved address: no other process can listen on it.
 	Host string
 	Port int
-	// CertDir has the certificate and its key, tls.crt and tls.key. It is there until the environment stops.
+	// CertDir contains the certificate and its key, tls.crt and tls.key, until the environment stops.
 	CertDir string
-	// CAData is the certificate authority in PEM by which the API server verifies the operator's certificate.
+	// CAData is the certificate authority, in PEM, with which the API server verifies the operator's certificate.
 	CAData []byte
 
 	reserved *port
 }
 
-// URL is where the webhook of a path is called.
+// URL returns the URL of the webhook with a path.
 func (w *WebhookServer) URL(path string) string {
 	return fmt.Sprintf("https://%s:%d/%s", w.Host, w.Port, strings.TrimPrefix(path, "/"))
 }
 
-// Close gives the port back. That of an Environment is closed with it.
+// Close releases the port. An Environment closes its own server.
 func (w *WebhookServer) Close() { w.reserved.close() }
 
-// WithWebhooks has the API server call the webhooks of the operator under test at Environment.Webhooks. The paths are
-// read as by WithCRDs; the MutatingWebhookConfigurations and ValidatingWebhookConfigurations in them are installed, and
-// where they name a Service they lead to the operator in its place, at the same path. So do the conversions of
-// definitions. Without a path the operator has a place, and nothing is installed.
+// WithWebhooks makes the API server call the webhooks of the operator under test at Environment.Webhooks. The paths
+// are read as in WithCRDs. The MutatingWebhookConfigurations and ValidatingWebhookConfigurations in them are
+// installed. Where they name a Service, they lead to the operator instead, with the same path, and so do the
+// conversions of definitions. Without a path the operator gets an address, and no configuration is installed.
 func WithWebhooks(paths ...string) Option { return withWebhooks(manifests.Source{Paths: paths}) }
 
 // WithWebhooksFrom is WithWebhooks for paths of a file system, an embed.FS for example.
@@ -69,8 +70,8 @@ func WithValidatingWebhooks(configurations ...*admissionv1.ValidatingWebhookConf
 		configurations...))
 }
 
-// WithConversion has the versions of these definitions ("sites.example.com") converted by the operator under test, at
-// the path /convert, whatever their manifests say: kustomize often adds the conversion only later.
+// WithConversion makes the operator under test convert the versions of these definitions ("sites.example.com"), at
+// the path /convert. It overrides their manifests: kustomize often adds the conversion only later.
 func WithConversion(definitions ...string) Option {
 	return func(o *options) {
 		o.webhooks = true
@@ -85,7 +86,7 @@ func withWebhooks(m manifests.Source) Option {
 	}
 }
 
-// newWebhookServer finds a place for the operator's server.
+// newWebhookServer reserves an address for the operator's server.
 func (e *Environment) newWebhookServer() (*WebhookServer, error) {
 	folder, err := e.files()
 	if err != nil {
@@ -98,11 +99,12 @@ func (e *Environment) newWebhookServer() (*WebhookServer, error) {
 	return NewWebhookServer(folder)
 }
 
-// NewWebhookServer finds a place for an operator's webhooks without an Environment, for another cluster that can reach
-// this machine. The certificate is written to a folder, and is for the names and addresses besides those of loopback.
-// The caller has to Close it.
+// NewWebhookServer reserves an address for an operator's webhooks without an Environment, for another cluster that
+// can reach this machine. The certificate is written to a folder. It is valid for loopback and for the given names
+// and addresses. The caller must Close the server.
 func NewWebhookServer(certDir string, names ...string) (*WebhookServer, error) {
-	// A CA of its own: both ends verify the certificate by the machine's clock, whatever the environment's is.
+	// Both ends verify the certificate by the machine's clock, which may differ from the environment's. It
+	// therefore has a CA of its own.
 	ca, err := pki.NewNamedCA("testenv-webhooks")
 	if err != nil {
 		return nil, err
@@ -125,15 +127,15 @@ func NewWebhookServer(certDir string, names ...string) (*WebhookServer, error) {
 	return w, nil
 }
 
-// webhookResources are the kinds of configurations.
+// webhookResources are the kinds of webhook configurations.
 var webhookResources = map[string]schema.GroupVersionResource{
 	"MutatingWebhookConfiguration":   admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations"),
 	"ValidatingWebhookConfiguration": admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"),
 }
 
 func isWebhookConfiguration(o *unstructured.Unstructured) bool {
-	_, known := webhookResources[o.GetKind()]
-	return known && o.GroupVersionKind().Group == admissionv1.GroupName
+	_, ok := webhookResources[o.GetKind()]
+	return ok && o.GroupVersionKind().Group == admissionv1.GroupName
 }
 
 // installWebhooks applies the configurations of the options.
@@ -169,7 +171,7 @@ func (e *Environment) installWebhooks() error {
 	return nil
 }
 
-// convertByWebhook has a definition's versions converted by the operator, if they are by a webhook.
+// convertByWebhook makes the operator convert a definition's versions, if the definition has a conversion webhook.
 func (e *Environment) convertByWebhook(crd *unstructured.Unstructured) {
 	if e.Webhooks == nil {
 		return
@@ -184,14 +186,14 @@ func (e *Environment) convertByWebhook(crd *unstructured.Unstructured) {
 		return
 	}
 	e.lead(hook, "/convert")
-	_ = unstructured.SetNestedMap(crd.Object, conversion, "spec", "conversion") // it was read from there
+	// conversion was read from there, so this cannot fail.
+	_ = unstructured.SetNestedMap(crd.Object, conversion, "spec", "conversion")
 }
 
-// lead makes the clientConfig of a webhook lead to the operator, unless it has a URL already. path is for one that
-// names none.
+// lead points the clientConfig of a webhook to the operator, unless it has a URL already. path is the default path.
 func (e *Environment) lead(hook map[string]any, path string) {
 	client, _ := hook["clientConfig"].(map[string]any)
-	if _, elsewhere := client["url"]; elsewhere {
+	if _, hasURL := client["url"]; hasURL {
 		return
 	}
 	if named, ok, _ := unstructured.NestedString(client, "service", "path"); ok {

@@ -25,7 +25,7 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// serveWebhooks runs controller-runtime's webhook server where the environment expects it.
+// serveWebhooks runs controller-runtime's webhook server at the address that the environment has reserved.
 func serveWebhooks(t *testing.T, env *testenv.Environment, hooks map[string]http.Handler) {
 	t.Helper()
 	server := webhook.NewServer(webhook.Options{Host: env.Webhooks.Host, Port: env.Webhooks.Port,
@@ -40,7 +40,7 @@ func serveWebhooks(t *testing.T, env *testenv.Environment, hooks map[string]http
 		stop()
 		assert.NoError(t, <-ended)
 	})
-	for server.StartedChecker()(nil) != nil { // each try is a connection
+	for server.StartedChecker()(nil) != nil { // each try opens a connection
 	}
 }
 
@@ -79,14 +79,14 @@ func TestWithWebhooks_LeadsServicesToTheOperator(t *testing.T) {
 	require.NoDirExists(t, env.Webhooks.CertDir)
 }
 
-func TestWithWebhooks_ReportsWhatIsWrong(t *testing.T) {
+func TestWithWebhooks_ReportsErrors(t *testing.T) {
 	t.Parallel()
 	_, err := testenv.NewEnvironment(testenv.APIServerOnly(), testenv.WithWebhooksFrom(testdata, "testdata/crds"))
 	require.EqualError(t, err, "testenv: testdata/crds has no webhook configuration")
 }
 
-// A definition whose versions differ by more than their schemas is converted by the operator.
-func TestWithConversion_AsksTheOperator(t *testing.T) {
+// The operator must convert a definition whose versions differ by more than their schemas.
+func TestWithConversion_CallsTheOperator(t *testing.T) {
 	t.Parallel()
 	env := testenv.StartEnvironment(t, testenv.APIServerOnly(), testenv.WithCRDsFrom(testdata, "testdata/crds"),
 		testenv.WithConversion("ferries.example.com"))

@@ -17,71 +17,74 @@ import (
 
 // APIServer is the API server. Its methods must not be called while its ControlPlane starts or stops.
 type APIServer struct {
-	// SecureServing is its address, once it runs, and how users are made.
+	// SecureServing is the server's address, once it runs, and makes its users.
 	SecureServing
-	// URL is the address, once it runs: a free port of loopback. One that is chosen before, here or in another field,
-	// makes ControlPlane.Start fail.
+	// URL is the server's address, once it runs: a free port of loopback. If it is set before, here or in another
+	// field, ControlPlane.Start fails.
 	URL *url.URL
 	// SecurePort is the port of the address.
 	//
 	// Deprecated: use SecureServing.
 	SecurePort int
-	// InsecureServing makes ControlPlane.Start fail: as in Kubernetes, nothing is served without TLS.
+	// InsecureServing makes ControlPlane.Start fail: as in Kubernetes, every address has TLS.
 	//
 	// Deprecated: use SecureServing.
 	InsecureServing *ListenAddr
-	// Args are flags, each --name=value. They are templates, rendered with the APIServer, and are added to Configure.
+	// Args are flags, each --name=value. They are templates, rendered with the APIServer, and are added to
+	// Configure.
 	//
 	// Deprecated: use Configure.
 	Args []string
 
-	// Out and Err are where the log goes: to Err, or to Out where Err is nil. Nil: nowhere.
+	// Err receives the log, or Out if Err is nil. If both are nil, there is no log.
 	Out, Err io.Writer
-	// StartTimeout and StopTimeout are how long ControlPlane.Start and Stop may take; 20 s where zero.
+	// StartTimeout and StopTimeout limit the duration of ControlPlane.Start and Stop; 20 s if zero.
 	StartTimeout, StopTimeout time.Duration
-	// CertDir is a folder for an Authn. One that has the API server's certificate is an error: it serves with its own.
+	// CertDir is a folder for an Authn. A folder with the API server's certificate is an error: the server uses its
+	// own.
 	CertDir string
 
-	// Path and EtcdURL have no effect, as nothing is run.
+	// Path and EtcdURL have no effect, as no program is run.
 	Path    string
 	EtcdURL *url.URL
 
 	args    *Arguments
 	env     *testenv.Environment
-	workDir string // of the Authn, if it is ours to remove
-	started Authn  // the suite's, which is to be stopped
+	workDir string // the Authn's, if release must remove it
+	started Authn  // the suite's Authn, if release must stop it
 }
 
-// SecureServing is the API server's address, once it runs, the CA in PEM that its certificate is verified by, and what
-// makes its users.
+// SecureServing is the API server's address, once it runs, the CA in PEM that verifies its certificate, and the
+// Authn that makes its users.
 type SecureServing struct {
 	ListenAddr
 	CA []byte
-	// Authn makes the users. The default, which is there once the API server runs, gives them client certificates.
+	// Authn makes the users. The default, which is set once the API server runs, gives them client certificates.
 	Authn
 }
 
 // ListenAddr is an address.
 type ListenAddr struct{ Address, Port string }
 
-// HostPort is the address with its port.
+// HostPort returns the address with its port.
 func (l *ListenAddr) HostPort() string { return net.JoinHostPort(l.Address, l.Port) }
 
-// URL is a path at the address.
+// URL returns the URL of a path at the address.
 func (l *ListenAddr) URL(scheme, path string) *url.URL {
 	return &url.URL{Scheme: scheme, Host: l.HostPort(), Path: path}
 }
 
-// DefaultKubeAPIServerFlags are flags to which a suite adds its own in APIServer.Args. They say what holds anyway.
+// DefaultKubeAPIServerFlags are flags that a suite may extend with its own in APIServer.Args. They have no effect
+// beyond the defaults.
 //
 // Deprecated: use APIServer.Configure.
 var DefaultKubeAPIServerFlags = []string{"--allow-privileged=true", "--disable-admission-plugins=ServiceAccount"}
 
-// Configure returns the flags of kube-apiserver. These have effect: admission plugins and their configuration
+// Configure returns the flags of kube-apiserver. These have an effect: admission plugins and their configuration
 // (--admission-control-config-file, --default-*-toleration-seconds), --anonymous-auth, --client-ca-file,
-// --token-auth-file, --api-audiences, and the issuer and the keys of service accounts. Those that can be ignored
-// without harm are named in the log: feature gates, --runtime-config, tuning. Those about addresses, files and etcd do
-// nothing. Any other makes ControlPlane.Start fail, and so does one that kube-apiserver does not have.
+// --token-auth-file, --api-audiences, and the issuer and the keys of service accounts. Flags that can be ignored
+// without harm are logged: feature gates, --runtime-config, tuning. Flags about addresses, files and etcd have no
+// effect. Any other flag makes ControlPlane.Start fail, and so does a flag that kube-apiserver does not have.
 func (s *APIServer) Configure() *Arguments {
 	if s.args == nil {
 		s.args = EmptyArguments()
@@ -89,8 +92,8 @@ func (s *APIServer) Configure() *Arguments {
 	return s.args
 }
 
-// Start starts the API server again after Stop, with the same objects at the same address. The first start is that of
-// the ControlPlane.
+// Start starts the API server again after Stop, with the same objects at the same address. ControlPlane.Start
+// starts it for the first time.
 func (s *APIServer) Start() error {
 	if s.env == nil {
 		return errors.New("envtest: the API server is started by ControlPlane.Start")
@@ -98,7 +101,7 @@ func (s *APIServer) Start() error {
 	return s.env.StartAPIServer()
 }
 
-// Stop ends the API server as for a restart: clients are refused until Start. The ControlPlane's Stop ends it for good.
+// Stop ends the API server as for a restart: clients are refused until Start. ControlPlane.Stop ends it for good.
 func (s *APIServer) Stop() error {
 	if s.env == nil {
 		return nil
@@ -106,7 +109,7 @@ func (s *APIServer) Stop() error {
 	return s.env.StopAPIServer()
 }
 
-// check refuses fields that say where and with what to serve.
+// check rejects fields that choose the address or the certificate.
 func (s *APIServer) check() error {
 	var found []error
 	chosen := s.URL != nil || s.SecurePort != 0 || s.SecureServing.Address != "" && s.SecureServing.Port != ""
@@ -127,7 +130,7 @@ func (s *APIServer) check() error {
 	return errors.Join(found...)
 }
 
-// prepare has the suite's Authn configure the server, and returns what its flags stand for.
+// prepare lets the suite's Authn configure the server, and returns the options that its flags mean.
 func (s *APIServer) prepare() ([]testenv.Option, error) {
 	if err := s.startAuthn(); err != nil {
 		return nil, err
@@ -147,7 +150,7 @@ func (s *APIServer) prepare() ([]testenv.Option, error) {
 	return options, nil
 }
 
-// serves fills in where the server is.
+// serves fills in the address of the running server.
 func (s *APIServer) serves(env *testenv.Environment) (err error) {
 	if s.URL, err = url.Parse(env.Config.Host); err != nil {
 		return fmt.Errorf("envtest: %w", err)
@@ -163,7 +166,8 @@ func (s *APIServer) serves(env *testenv.Environment) (err error) {
 	return nil
 }
 
-// release forgets what serves has filled in, so that the server can be started anew, and stops the suite's Authn.
+// release clears the fields that serves has filled in, so that the server can be started again, and stops the
+// suite's Authn.
 func (s *APIServer) release() (err error) {
 	if s.env != nil {
 		s.env, s.URL, s.CA, s.Address, s.Port, s.SecurePort = nil, nil, nil, "", "", 0

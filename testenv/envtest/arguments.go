@@ -20,37 +20,38 @@ func EmptyArguments() *Arguments { return &Arguments{} }
 type Arg interface {
 	// Append returns the flag with further values.
 	Append(values ...string) Arg
-	// Get returns the values, to which the defaults may belong. nil is no flag, and none the name alone.
+	// Get returns the values; the defaults may be among them. nil leaves the flag out, and an empty slice passes
+	// its name alone.
 	Get(defaults []string) []string
 }
 
-// given are values of their own, and added ones besides the defaults.
+// given are the values of a flag without the defaults, and added are values besides the defaults.
 type (
-	given []string
-	added []string
-	none  struct{}
-	bare  struct{}
+	exactly []string
+	added   []string
+	none    struct{}
+	bare    struct{}
 )
 
-func (g given) Append(values ...string) Arg    { return append(slices.Clip(g), values...) }
-func (g given) Get([]string) []string          { return g }
+func (g exactly) Append(values ...string) Arg  { return append(slices.Clip(g), values...) }
+func (g exactly) Get([]string) []string        { return g }
 func (a added) Append(values ...string) Arg    { return append(slices.Clip(a), values...) }
 func (a added) Get(defaults []string) []string { return slices.Concat(defaults, a) }
-func (none) Append(values ...string) Arg       { return given(values) }
+func (none) Append(values ...string) Arg       { return exactly(values) }
 func (none) Get([]string) []string             { return nil }
 func (b bare) Append(...string) Arg            { return b }
 func (bare) Get([]string) []string             { return []string{} }
 
-// DontPass leaves a flag out, and PassAsName passes it without a value.
+// DontPass omits a flag, and PassAsName passes it without a value.
 var (
 	DontPass   Arg = none{}
 	PassAsName Arg = bare{}
 )
 
-// FuncArg is a flag whose values are found out when they are needed.
+// FuncArg is a flag whose values are computed when they are needed.
 type FuncArg func(defaults []string) []string
 
-// Append returns the function: it decides alone.
+// Append returns the function unchanged: it alone decides about the values.
 func (f FuncArg) Append(...string) Arg { return f }
 
 // Get calls the function.
@@ -73,10 +74,12 @@ func (a *Arguments) SetRaw(key string, arg Arg) *Arguments {
 	return a
 }
 
-// Set gives a flag these values and no others.
-func (a *Arguments) Set(key string, values ...string) *Arguments { return a.SetRaw(key, given(values)) }
+// Set gives a flag these values instead of any others.
+func (a *Arguments) Set(key string, values ...string) *Arguments {
+	return a.SetRaw(key, exactly(values))
+}
 
-// Append gives a flag these values besides those that it has, and besides the defaults.
+// Append gives a flag further values, in addition to its present ones and to the defaults.
 func (a *Arguments) Append(key string, values ...string) *Arguments {
 	return a.SetRaw(key, a.Get(key).Append(values...))
 }
@@ -89,12 +92,11 @@ func (a *Arguments) AppendNoDefaults(key string, values ...string) *Arguments {
 	return a.Set(key, values...)
 }
 
-// Enable passes a flag by its name alone, and Disable leaves it out.
+// Enable passes a flag by its name alone, and Disable omits it.
 func (a *Arguments) Enable(key string) *Arguments  { return a.SetRaw(key, PassAsName) }
 func (a *Arguments) Disable(key string) *Arguments { return a.SetRaw(key, DontPass) }
 
-// AsStrings returns the flags as a command line has them, in the order of their names. Those of defaults that were not
-// set are among them.
+// AsStrings returns the flags as on a command line, sorted by name. It includes the defaults that were not changed.
 func (a *Arguments) AsStrings(defaults map[string][]string) []string {
 	names := map[string]bool{}
 	for name := range defaults {
@@ -118,8 +120,8 @@ func (a *Arguments) AsStrings(defaults map[string][]string) []string {
 
 func (a *Arguments) clone() *Arguments { return &Arguments{values: maps.Clone(a.values)} }
 
-// appendRendered adds the flags of templates, each of which is --name=value when it is rendered with data. Empty ones
-// are left out.
+// appendRendered adds the flags of templates. Each template must be --name=value when it is rendered with data.
+// Empty results are omitted.
 func (a *Arguments) appendRendered(templates []string, data any) error {
 	for _, text := range templates {
 		parsed, err := template.New("").Parse(text)

@@ -14,24 +14,24 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// ControlPlane is the API server and where its objects are. It is not safe for concurrent use.
+// ControlPlane is the API server with its store. It is not safe for concurrent use.
 type ControlPlane struct {
 	APIServer *APIServer
-	// Etcd is there so that suites compile: objects are kept in memory.
+	// Etcd exists so that suites compile: objects are kept in memory.
 	Etcd *Etcd
-	// KubectlPath is the kubectl of AuthenticatedUser.Kubectl.
+	// KubectlPath is the path of kubectl for AuthenticatedUser.Kubectl.
 	KubectlPath string
 
 	options []testenv.Option
 	env     *testenv.Environment
-	late    chan struct{} // closed when a start that took too long has been undone; nil without one
+	late    chan struct{} // closed when a start that took too long has been undone; nil if there is none
 	user    *AuthenticatedUser
 }
 
-// defaultTimeout is how long starting and stopping may take where nothing else is said.
+// defaultTimeout limits the start and the stop if no other limit is set.
 const defaultTimeout = 20 * time.Second
 
-// GetAPIServer returns the APIServer, which it makes if there is none.
+// GetAPIServer returns the APIServer, and makes it if there is none.
 func (c *ControlPlane) GetAPIServer() *APIServer {
 	if c.APIServer == nil {
 		c.APIServer = &APIServer{}
@@ -39,8 +39,8 @@ func (c *ControlPlane) GetAPIServer() *APIServer {
 	return c.APIServer
 }
 
-// Start starts the API server. It is an error if something was configured that cannot be had in the test's process, or
-// if the start takes longer than APIServer.StartTimeout; what has begun is ended then.
+// Start starts the API server. It is an error if a setting cannot work in the test's process, or if the start takes
+// longer than APIServer.StartTimeout; then the started parts are stopped.
 func (c *ControlPlane) Start() error {
 	if c.env != nil {
 		return errors.New("envtest: the control plane runs")
@@ -65,8 +65,8 @@ func (c *ControlPlane) Start() error {
 	return nil
 }
 
-// startWithin starts the environment, or returns an error after some time. The environment is stopped as soon as it has
-// started then, and Stop waits for that.
+// startWithin starts the environment, or returns an error when the limit has passed. In that case the environment
+// is stopped as soon as it has started, and Stop waits for that.
 func (c *ControlPlane) startWithin(limit time.Duration, options []testenv.Option) error {
 	type result struct {
 		env *testenv.Environment
@@ -92,15 +92,15 @@ func (c *ControlPlane) startWithin(limit time.Duration, options []testenv.Option
 		go func() {
 			defer close(late)
 			if r := <-started; r.err == nil {
-				_ = r.env.Stop() // nobody has seen it
+				_ = r.env.Stop() // no caller has seen it
 			}
 		}()
 		return fmt.Errorf("envtest: the control plane has not started within %s", limit)
 	}
 }
 
-// Stop ends the API server, if it runs. It is an error if that takes longer than APIServer.StopTimeout; the rest is
-// ended in the background then.
+// Stop ends the API server, if it runs. It is an error if that takes longer than APIServer.StopTimeout; then it is
+// ended in the background.
 func (c *ControlPlane) Stop() error {
 	err := c.stopWithin(orDefault(c.GetAPIServer().StopTimeout))
 	return errors.Join(err, c.APIServer.release())
@@ -137,12 +137,12 @@ func orDefault(limit time.Duration) time.Duration {
 	return limit
 }
 
-// APIURL is the API server's address, nil before Start.
+// APIURL returns the API server's address, nil before Start.
 //
 // Deprecated: use AddUser, or APIServer.SecureServing.URL.
 func (c *ControlPlane) APIURL() *url.URL { return c.GetAPIServer().URL }
 
-// RESTClientConfig is the configuration of an administrator.
+// RESTClientConfig returns the configuration of an administrator.
 //
 // Deprecated: use AddUser.
 func (c *ControlPlane) RESTClientConfig() (*rest.Config, error) {
@@ -156,7 +156,7 @@ func (c *ControlPlane) RESTClientConfig() (*rest.Config, error) {
 	return c.user.Config(), nil
 }
 
-// KubeCtl is an administrator's kubectl, nil while the control plane does not run.
+// KubeCtl returns an administrator's kubectl, nil if the control plane does not run.
 //
 // Deprecated: use AddUser and AuthenticatedUser.Kubectl.
 func (c *ControlPlane) KubeCtl() *KubeCtl {
@@ -170,19 +170,19 @@ func (c *ControlPlane) KubeCtl() *KubeCtl {
 	return kubectl
 }
 
-// Etcd says how etcd is to be run, of which there is none: objects are kept in the test's process. A setting by which a
-// suite would expect to find an etcd makes ControlPlane.Start fail.
+// Etcd has the settings of an etcd server. There is none: objects are kept in the test's process. A setting that
+// expects an etcd server at some place makes ControlPlane.Start fail.
 type Etcd struct {
-	// URL, if it is set before the start, is an error: nothing serves there.
+	// URL must not be set before the start: no server answers there.
 	URL *url.URL
-	// DataDir may be an empty folder. One with data is an error: they are not read.
+	// DataDir may be an empty folder. A folder with data is an error, since they would not be read.
 	DataDir string
 	// Args are flags.
 	//
 	// Deprecated: use Configure.
 	Args []string
 
-	// Path, Out, Err and the time-outs have no effect, as nothing is run.
+	// Path, Out, Err and the time-outs have no effect, as no program is run.
 	Path                      string
 	Out, Err                  io.Writer
 	StartTimeout, StopTimeout time.Duration
@@ -190,8 +190,8 @@ type Etcd struct {
 	args *Arguments
 }
 
-// Configure returns etcd's flags. Those about sizes, logs and the speed of its disk have no effect; any other makes
-// ControlPlane.Start fail.
+// Configure returns etcd's flags. Flags about sizes, logs and the speed of its disk have no effect; any other one
+// makes ControlPlane.Start fail.
 func (e *Etcd) Configure() *Arguments {
 	if e.args == nil {
 		e.args = EmptyArguments()
@@ -204,10 +204,10 @@ func (e *Etcd) Start() error {
 	return errors.New("envtest: there is no etcd to start: objects are kept in the test's process")
 }
 
-// Stop does nothing, as nothing runs.
+// Stop has no effect, as no etcd runs.
 func (e *Etcd) Stop() error { return nil }
 
-// check refuses what a suite must not believe to have.
+// check rejects settings that need an etcd server.
 func (e *Etcd) check() error {
 	if e.URL != nil {
 		return fmt.Errorf("envtest: Etcd.URL %s: objects are kept in the test's process, and no etcd serves there",
@@ -224,7 +224,7 @@ func (e *Etcd) check() error {
 	return checkEtcdFlags(append(e.Configure().AsStrings(nil), flags.AsStrings(nil)...))
 }
 
-// logger writes the control plane's log to where the API server's output goes, and reports whether it goes anywhere.
+// logger returns a logger that writes to the API server's output, and reports whether there is one.
 func (s *APIServer) logger() (*slog.Logger, bool) {
 	out := s.Err
 	if out == nil {
@@ -236,7 +236,7 @@ func (s *APIServer) logger() (*slog.Logger, bool) {
 	return slog.New(slog.NewTextHandler(out, nil)), true
 }
 
-// warn logs which flags have no effect.
+// warn logs the flags that have no effect.
 func warn(log *slog.Logger, ignored []string) {
 	if len(ignored) > 0 {
 		log.Warn("flags of kube-apiserver have no effect here", "flags", strings.Join(ignored, " "))

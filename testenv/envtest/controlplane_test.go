@@ -25,7 +25,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/envtest"
 )
 
-// started starts the environment for the length of a test.
+// started starts the environment and stops it when the test ends.
 func started(t *testing.T, testEnv *envtest.Environment) *kubernetes.Clientset {
 	t.Helper()
 	cfg, err := testEnv.Start()
@@ -34,7 +34,7 @@ func started(t *testing.T, testEnv *envtest.Environment) *kubernetes.Clientset {
 	return kubernetes.NewForConfigOrDie(cfg)
 }
 
-func TestStart_RefusesWhatItCannotHave(t *testing.T) {
+func TestStart_RejectsUnsupportedSettings(t *testing.T) {
 	t.Parallel()
 	withCertificate, withData := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(withCertificate, "apiserver.crt"), nil, 0o600))
@@ -78,7 +78,8 @@ func TestStart_RefusesWhatItCannotHave(t *testing.T) {
 	}
 }
 
-// Flags that are harmless without effect are accepted, and the log names those that a reader may have expected more of.
+// Flags that are harmless without an effect are accepted, and the log names the ones from which a reader might
+// expect one.
 func TestStart_LogsFlagsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -137,7 +138,7 @@ func TestFlags_OfAuthenticationHaveEffect(t *testing.T) {
 	require.NoError(t, err, "its CA is that of --client-ca-file")
 }
 
-// tokens makes users by a file of tokens.
+// tokens is an Authn that makes users with a token file.
 type tokens struct {
 	file    string
 	ended   bool
@@ -204,7 +205,7 @@ func TestTimeouts_EndStartAndStop(t *testing.T) {
 	require.ErrorContains(t, testEnv.Stop(), "has not stopped within 1ns")
 }
 
-// The variables are the process's: this test does not run beside others.
+// The environment variables belong to the process, so this test is not parallel.
 func TestTimeouts_AreReadFromTheEnvironment(t *testing.T) {
 	t.Setenv("KUBEBUILDER_CONTROLPLANE_START_TIMEOUT", "soon")
 	_, err := (&envtest.Environment{}).Start()
@@ -214,7 +215,7 @@ func TestTimeouts_AreReadFromTheEnvironment(t *testing.T) {
 	require.ErrorContains(t, err, "has not started within 1ns")
 }
 
-// A suite ends the API server to see that its operator comes back.
+// A suite may stop the API server to check that its operator recovers.
 func TestAPIServer_StopsAndStartsWithItsObjects(t *testing.T) {
 	t.Parallel()
 	testEnv := &envtest.Environment{}
@@ -236,7 +237,7 @@ func TestAPIServer_StopsAndStartsWithItsObjects(t *testing.T) {
 	require.Error(t, testEnv.ControlPlane.Etcd.Start())
 }
 
-// One Environment may be started again: it is a new control plane, with the same definitions and webhooks.
+// An Environment may be started again: it is a new control plane, with the same definitions and webhooks.
 func TestEnvironment_StartsAgain(t *testing.T) {
 	t.Parallel()
 	testEnv := &envtest.Environment{CRDDirectoryPaths: []string{"testdata/crd"},
@@ -251,7 +252,7 @@ func TestEnvironment_StartsAgain(t *testing.T) {
 	}
 }
 
-func TestKubeCtl_IsAnAdministrators(t *testing.T) {
+func TestKubeCtl_RunsAsAnAdministrator(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	require.NoError(t, os.Symlink("/bin/echo", filepath.Join(folder, "kubectl")))
@@ -260,7 +261,7 @@ func TestKubeCtl_IsAnAdministrators(t *testing.T) {
 	require.Nil(t, plane.KubeCtl())
 	started(t, testEnv)
 	kubectl := plane.KubeCtl()
-	if os.Getenv("TEST_ASSET_KUBECTL")+os.Getenv("KUBEBUILDER_ASSETS") == "" { // which come first
+	if os.Getenv("TEST_ASSET_KUBECTL")+os.Getenv("KUBEBUILDER_ASSETS") == "" { // they take precedence
 		require.Equal(t, filepath.Join(folder, "kubectl"), kubectl.Path)
 	}
 	config, err := plane.RESTClientConfig()
@@ -272,7 +273,7 @@ func TestKubeCtl_IsAnAdministrators(t *testing.T) {
 	require.FileExists(t, path)
 }
 
-func TestArguments_AreWrittenAsACommandLine(t *testing.T) {
+func TestArguments_RenderACommandLine(t *testing.T) {
 	t.Parallel()
 	args := envtest.EmptyArguments().Set("b", "2").Append("a", "3").Enable("c").Disable("d").AppendNoDefaults("e", "5")
 	defaults := map[string][]string{"a": {"1"}, "d": {"4"}, "e": {"0"}, "f": {"6"}}

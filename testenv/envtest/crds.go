@@ -20,27 +20,27 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// How long is waited for definitions and webhooks, and how often they are looked for, unless the options say otherwise.
+// How long InstallCRDs waits for definitions and webhooks, and how often it looks, if the options do not set it.
 const (
 	defaultMaxTime      = 10 * time.Second
 	defaultPollInterval = 10 * time.Millisecond
 )
 
-// CRDInstallOptions say which definitions to install and how.
+// CRDInstallOptions select the definitions to install.
 type CRDInstallOptions struct {
-	// Scheme is that of Environment.
+	// Scheme is Environment's.
 	Scheme *runtime.Scheme
-	// Paths are files and folders, of which files that end in .json, .yaml or .yml are read.
+	// Paths are files and folders. Of a folder, files that end in .json, .yaml or .yml are read.
 	Paths []string
 	// CRDs are definitions made in Go.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
-	// ErrorIfPathMissing makes a path that is not there an error; otherwise it is left out.
+	// ErrorIfPathMissing makes a missing path an error; otherwise it is ignored.
 	ErrorIfPathMissing bool
-	// MaxTime is how long to wait for the kinds, looking each PollInterval; 10 s and 10 ms where zero.
+	// MaxTime limits the wait for the kinds, which are checked every PollInterval; 10 s and 10 ms if zero.
 	MaxTime, PollInterval time.Duration
-	// CleanUpAfterUse has Stop delete the definitions.
+	// CleanUpAfterUse makes Stop delete the definitions.
 	CleanUpAfterUse bool
-	// WebhookOptions say where conversions are called.
+	// WebhookOptions contain the address of the conversion webhook.
 	WebhookOptions WebhookInstallOptions
 }
 
@@ -59,7 +59,8 @@ func InstallCRDs(config *rest.Config, options CRDInstallOptions) (
 	return options.CRDs, WaitForCRDs(config, options.CRDs, options)
 }
 
-// ReadCRDFiles adds the definitions of options.Paths to options.CRDs. Of several with the same name the last remains.
+// ReadCRDFiles adds the definitions of options.Paths to options.CRDs. The last one of several with the same name
+// remains.
 func ReadCRDFiles(options *CRDInstallOptions) error {
 	documents, err := readManifests(options.Paths, !options.ErrorIfPathMissing)
 	if err != nil {
@@ -97,7 +98,7 @@ func CreateCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefin
 	}
 	definitions, ctx := clients.ApiextensionsV1().CustomResourceDefinitions(), context.Background()
 	for _, crd := range crds {
-		crd.ResourceVersion = "" // of another control plane, if it was started before
+		crd.ResourceVersion = "" // it is another control plane's, if the suite started one before
 		created, err := definitions.Create(ctx, crd, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -118,7 +119,7 @@ func CreateCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefin
 	return nil
 }
 
-// WaitForCRDs returns when discovery has the kinds of all definitions.
+// WaitForCRDs returns when discovery lists the kinds of all definitions.
 func WaitForCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition,
 	options CRDInstallOptions) error {
 	waiting := map[schema.GroupVersion][]string{}
@@ -159,8 +160,8 @@ func WaitForCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefi
 	return nil
 }
 
-// poll waits until something is so.
-func poll(interval, patience time.Duration, is func() bool) error {
+// poll waits until a condition holds.
+func poll(interval, patience time.Duration, holds func() bool) error {
 	if interval == 0 {
 		interval = defaultPollInterval
 	}
@@ -168,10 +169,10 @@ func poll(interval, patience time.Duration, is func() bool) error {
 		patience = defaultMaxTime
 	}
 	return wait.PollUntilContextTimeout(context.Background(), interval, patience, true,
-		func(context.Context) (bool, error) { return is(), nil })
+		func(context.Context) (bool, error) { return holds(), nil })
 }
 
-// UninstallCRDs deletes definitions. Those that are not there are no error.
+// UninstallCRDs deletes definitions. Missing ones are no error.
 func UninstallCRDs(config *rest.Config, options CRDInstallOptions) error {
 	if err := ReadCRDFiles(&options); err != nil {
 		return err
@@ -190,8 +191,8 @@ func UninstallCRDs(config *rest.Config, options CRDInstallOptions) error {
 	return nil
 }
 
-// convertByWebhook has the webhook server convert the definitions whose Go types can be, and takes the conversion of
-// others away: the API server would refuse one without an address.
+// convertByWebhook points the conversion of definitions with convertible Go types to the webhook server, and
+// removes the conversion of all others: the API server would reject one without an address.
 func convertByWebhook(crds []*apiextensionsv1.CustomResourceDefinition, types *runtime.Scheme,
 	hooks *WebhookInstallOptions) error {
 	if len(hooks.LocalServingCAData) == 0 {
@@ -222,7 +223,7 @@ func convertByWebhook(crds []*apiextensionsv1.CustomResourceDefinition, types *r
 }
 
 // convertible reports whether one version of a kind is a Hub and all others can be converted to it and from it. The
-// interfaces are controller-runtime's, which are known here by the names of their methods.
+// interfaces are controller-runtime's, recognized by the names of their methods.
 func convertible(types *runtime.Scheme, kind schema.GroupKind) bool {
 	hubs, spokes, others := 0, 0, 0
 	for _, gv := range types.VersionsForGroupKind(kind) {

@@ -1,24 +1,26 @@
-// Package envtest has the shape of controller-runtime's package of the same name, on package testenv: a suite that
-// starts envtest.Environment changes an import, and then needs no programs to download and starts in milliseconds.
+// Package envtest has the API of controller-runtime's package of the same name, on package testenv: a suite that
+// starts envtest.Environment changes an import, and then downloads no programs and starts in milliseconds.
 //
 //	import "github.com/coxswain-dev/coxswain/testenv/envtest" // was sigs.k8s.io/controller-runtime/pkg/envtest
 //
 //	env := &envtest.Environment{CRDDirectoryPaths: []string{"config/crd/bases"}, ErrorIfCRDPathMissing: true}
 //	cfg, err := env.Start()
 //
-// As in envtest there is an API server and nothing else, unless Full is set: then controllers, the scheduler and a Node
-// run as well. Environment.Testenv is the testenv.Environment below it, with snapshots, faults and all the rest.
+// As in envtest there is an API server alone, unless Full is set: then controllers, the scheduler and a Node run as
+// well. Environment.Testenv is the underlying testenv.Environment, with snapshots, faults and all other features.
 //
-// All of envtest's exported names are here. Fields about programs (paths, downloads) are there so that suites compile,
-// and do nothing. A flag of kube-apiserver or etcd that a suite sets acts in the test's process, or is ignored because
-// nothing depends on it there, or makes Start fail; the comments of APIServer.Configure and Etcd.Configure say which.
+// All of envtest's exported names exist. Fields about programs (paths, downloads) exist so that suites compile, and
+// have no effect. A flag of kube-apiserver or etcd acts in the test's process, is ignored because no behavior
+// depends on it there, or makes Start fail; see APIServer.Configure and Etcd.Configure.
 //
 //	environment.go   Environment
 //	controlplane.go  ControlPlane and Etcd
 //	apiserver.go     APIServer
 //	users.go         users and their kubectl
 //	arguments.go     flags, as a suite sets them
-//	flags.go         which of them have effect
+//
+// flags.go         the flags that have an effect
+//
 //	crds.go          CustomResourceDefinitions
 //	webhooks.go      webhooks and conversions
 package envtest
@@ -49,14 +51,14 @@ const (
 // Environment is a control plane for a suite, with definitions and webhooks installed. It is not safe for concurrent
 // use.
 type Environment struct {
-	// ControlPlane has the API server's address and users, and is where its flags are set.
+	// ControlPlane has the API server's address, users and flags.
 	ControlPlane ControlPlane
-	// Scheme says which kinds are converted by a webhook: those of which one version is a Hub and the others are
-	// Convertible, as controller-runtime has it. The default is client-go's.
+	// Scheme selects the kinds that a webhook converts: one version must be a Hub and the others Convertible, as in
+	// controller-runtime. The default is client-go's.
 	Scheme *kruntime.Scheme
 	// Config is an administrator's. With UseExistingCluster it may be set before Start.
 	Config *rest.Config
-	// KubeConfig is a kubeconfig of Config.
+	// KubeConfig is a kubeconfig with the content of Config.
 	KubeConfig []byte
 
 	CRDInstallOptions     CRDInstallOptions
@@ -66,35 +68,36 @@ type Environment struct {
 	CRDs                  []*apiextensionsv1.CustomResourceDefinition
 	CRDDirectoryPaths     []string
 
-	// UseExistingCluster has Start use the cluster of Config or, where it is nil, of the usual kubeconfig. By default
-	// the environment variable USE_EXISTING_CLUSTER decides.
+	// UseExistingCluster makes Start use the cluster of Config or, if that is nil, of the usual kubeconfig. By
+	// default the environment variable USE_EXISTING_CLUSTER decides.
 	UseExistingCluster *bool
 	// AttachControlPlaneOutput writes the control plane's log to standard error. So does the environment variable
 	// KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT.
 	AttachControlPlaneOutput bool
 
-	// Full runs controllers, the scheduler and a simulated Node beside the API server. So does COXSWAIN_ASSETS=full.
+	// Full runs controllers, the scheduler and a simulated Node beside the API server. So does
+	// COXSWAIN_ASSETS=full.
 	Full bool
 	// Options are further options of testenv.
 	Options []testenv.Option
-	// Testenv is the environment that Start has started, nil with UseExistingCluster.
+	// Testenv is the environment that Start has started; nil with UseExistingCluster.
 	Testenv *testenv.Environment
 
-	// ControlPlaneStartTimeout and ControlPlaneStopTimeout are how long the control plane may take to start and stop.
-	// Where they are zero, the environment variables KUBEBUILDER_CONTROLPLANE_START_TIMEOUT and
-	// KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT decide, or it is 20 s.
+	// ControlPlaneStartTimeout and ControlPlaneStopTimeout limit the start and the stop of the control plane. If
+	// they are zero, the environment variables KUBEBUILDER_CONTROLPLANE_START_TIMEOUT and
+	// KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT decide; the default is 20 s.
 	ControlPlaneStartTimeout time.Duration
 	ControlPlaneStopTimeout  time.Duration
-	// BinaryAssetsDirectory is where kubectl is, if it is there. No other program is needed.
+	// BinaryAssetsDirectory is the folder of kubectl, if it contains one. No other program is needed.
 	BinaryAssetsDirectory string
 
-	// Without effect: the control plane is part of the test's program, and there is nothing to download.
+	// No effect: the control plane is part of the test's program, and is not downloaded.
 	DownloadBinaryAssets         bool
 	DownloadBinaryAssetsVersion  string
 	DownloadBinaryAssetsIndexURL string
 }
 
-// DefaultBinaryAssetsIndexURL is where envtest finds programs to download. It is without effect.
+// DefaultBinaryAssetsIndexURL is where envtest finds programs to download. It has no effect.
 var DefaultBinaryAssetsIndexURL = "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/" +
 	"envtest-releases.yaml"
 
@@ -136,7 +139,7 @@ func (te *Environment) Start() (*rest.Config, error) {
 	return te.Config, nil
 }
 
-// Stop ends the control plane. Of an existing cluster it removes the definitions, if CleanUpAfterUse is set.
+// Stop ends the control plane. From an existing cluster it removes the definitions, if CleanUpAfterUse is set.
 func (te *Environment) Stop() error {
 	if te.CRDInstallOptions.CleanUpAfterUse && te.Config != nil {
 		if err := UninstallCRDs(te.Config, te.CRDInstallOptions); err != nil {
@@ -153,8 +156,8 @@ func (te *Environment) Stop() error {
 	return te.ControlPlane.Stop()
 }
 
-// AddUser makes a user of the control plane, in the groups and with all that base says besides credentials and address;
-// it may be nil.
+// AddUser makes a user of the control plane, in its groups. The configuration has the settings of base except
+// credentials and address; base may be nil.
 func (te *Environment) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
 	return te.ControlPlane.AddUser(user, base)
 }
@@ -195,7 +198,7 @@ func (te *Environment) startControlPlane() error {
 		return err
 	}
 	te.Testenv = plane.env
-	// As envtest has it, for those who look.
+	// envtest sets these limits, and suites may read them.
 	admin, err := plane.AddUser(User{Name: "admin", Groups: []string{"system:masters"}},
 		&rest.Config{QPS: 1000, Burst: 2000})
 	if err != nil {
@@ -205,7 +208,7 @@ func (te *Environment) startControlPlane() error {
 	return nil
 }
 
-// configure passes on the time-outs, and where the log goes.
+// configure passes on the time-outs and the destination of the log.
 func (te *Environment) configure(server *APIServer) error {
 	for variable, limit := range map[string]*time.Duration{
 		"KUBEBUILDER_CONTROLPLANE_START_TIMEOUT": &te.ControlPlaneStartTimeout,
@@ -230,7 +233,8 @@ func (te *Environment) configure(server *APIServer) error {
 	return nil
 }
 
-// SetupEnvtestDefaultBinaryAssetsDirectory is where setup-envtest keeps the programs that are not needed here.
+// SetupEnvtestDefaultBinaryAssetsDirectory returns the folder of setup-envtest's programs, which are not needed
+// here.
 func SetupEnvtestDefaultBinaryAssetsDirectory() (string, error) {
 	if data := os.Getenv("XDG_DATA_HOME"); data != "" && runtime.GOOS != "darwin" {
 		return filepath.Join(data, "kubebuilder-envtest"), nil

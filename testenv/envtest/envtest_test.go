@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// Boat is a kind of which v2 is the hub, to which v1 can be converted.
+// Boat is a kind with v2 as the hub; v1 can be converted to it.
 type Boat struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -68,7 +68,7 @@ func (*spoke) ConvertFrom(any) error { return nil }
 // DeepCopyObject implements runtime.Object.
 func (b *spoke) DeepCopyObject() runtime.Object { c := *b; return &c }
 
-// What kubebuilder generates as suite_test.go, with a manager, a webhook and a user, and another import.
+// A suite_test.go as kubebuilder generates it, with a manager, a webhook and a user, and only another import.
 func TestEnvironment_RunsASuiteOfKubebuilder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -166,7 +166,7 @@ func TestAddUser_HasRightsOfItsOwn(t *testing.T) {
 	require.Equal(t, testEnv.ControlPlane.APIServer.SecureServing.URL("https", "").String(), testEnv.Config.Host)
 }
 
-func TestUninstallCRDs_LeavesNothing(t *testing.T) {
+func TestUninstallCRDs_DeletesAllDefinitions(t *testing.T) {
 	t.Parallel()
 	testEnv := &envtest.Environment{}
 	cfg, err := testEnv.Start()

@@ -17,7 +17,7 @@ import (
 )
 
 // elsewhere are flags about places and sizes. The API server in the test's process has its own, on loopback and in
-// memory, and a test cannot tell the difference otherwise than by looking there.
+// memory, which does not change a test's result.
 var elsewhere = []string{
 	"advertise-address", "bind-address", "cert-dir", "enable-priority-and-fairness", "etcd-cafile", "etcd-certfile",
 	"etcd-compaction-interval", "etcd-keyfile", "etcd-prefix", "etcd-servers", "logging-format",
@@ -25,7 +25,7 @@ var elsewhere = []string{
 	"v",
 }
 
-// serverFlags are the flags of kube-apiserver that have effect in the test's process.
+// serverFlags are the flags of kube-apiserver that have an effect in the test's process.
 type serverFlags struct {
 	admission       admission.Options
 	admissionConfig string
@@ -64,8 +64,8 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	}
 }
 
-// parseFlags returns the options of testenv that kube-apiserver's flags stand for, and which flags were ignored because
-// nothing depends on them.
+// parseFlags returns the options of testenv for kube-apiserver's flags, and the flags that were ignored because no
+// behavior depends on them.
 func parseFlags(args []string) (options []testenv.Option, ignored []string, err error) {
 	var f serverFlags
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -107,7 +107,7 @@ func (f *serverFlags) options() (_ []testenv.Option, err error) {
 		testenv.WithAudit(f.audit)}, nil
 }
 
-// credentials are those that the API server accepts besides the environment's own certificates.
+// credentials returns the credentials that the API server accepts besides the environment's own certificates.
 func (f *serverFlags) credentials() (a authn.Options, err error) {
 	a.NoAnonymous, a.TokenFile = !f.anonymous, f.tokenFile
 	if f.clientCAFile != "" {
@@ -118,13 +118,13 @@ func (f *serverFlags) credentials() (a authn.Options, err error) {
 		a.ClientCAs = authn.PublishedCAs(pem)
 	}
 	if len(f.issuers)+len(f.audiences)+len(f.signingKeyFile)+len(f.keyFiles) == 0 {
-		return a, nil // the environment makes an issuer, which goes by its clock
+		return a, nil // the environment makes an issuer, with its own clock
 	}
 	a.ServiceAccounts, err = f.issuer()
 	return a, err
 }
 
-// issuer signs the tokens of service accounts.
+// issuer returns the issuer of service account tokens.
 func (f *serverFlags) issuer() (*authn.Issuer, error) {
 	o := authn.IssuerOptions{Issuers: f.issuers, Audiences: f.audiences}
 	if err := o.ReadKeys(f.signingKeyFile, f.keyFiles); err != nil {
@@ -139,11 +139,11 @@ func (f *serverFlags) issuer() (*authn.Issuer, error) {
 	return authn.NewIssuer(o)
 }
 
-// safeForEtcd are the beginnings of the names of etcd's flags without which objects are stored all the same.
+// safeForEtcd are prefixes of etcd's flags that do not change where objects are stored.
 var safeForEtcd = []string{"auto-compaction-", "backend-", "data-dir", "election-timeout", "experimental-",
 	"heartbeat-interval", "log", "max-", "name", "quota-backend-bytes", "snapshot-count", "unsafe-no-fsync", "wal-dir"}
 
-// checkEtcdFlags refuses flags of etcd by which a suite would expect to find one.
+// checkEtcdFlags rejects flags that need an etcd server.
 func checkEtcdFlags(args []string) error {
 	for _, arg := range args {
 		safe := func(prefix string) bool { return strings.HasPrefix(arg, "--"+prefix) }

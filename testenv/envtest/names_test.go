@@ -16,15 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A suite compiles with an import changed only if every name is there, with the same fields, methods and signatures.
-func TestNames_AreThoseOfControllerRuntimes(t *testing.T) {
+// A suite compiles with a changed import only if every name exists, with the same fields, methods and signatures.
+func TestNames_MatchControllerRuntime(t *testing.T) {
 	t.Parallel()
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
 		"sigs.k8s.io/controller-runtime").Output()
 	require.NoError(t, err)
 	upstream := filepath.Join(strings.TrimSpace(string(module)), "pkg")
 	theirs, ours := readNames(t, filepath.Join(upstream, "envtest")), readNames(t, ".")
-	// Their types are those of internal packages under other names. KubeCtl has no other name, and a method returns it.
+	// Their types are aliases of types in internal packages. KubeCtl has no alias, but a method returns it.
 	hidden := readNames(t, filepath.Join(upstream, "internal", "testing", "controlplane"))
 	for name, shape := range readNames(t, filepath.Join(upstream, "internal", "testing", "process")) {
 		hidden[name] = shape
@@ -50,8 +50,8 @@ func TestNames_AreThoseOfControllerRuntimes(t *testing.T) {
 	require.Greater(t, compared, 100)
 }
 
-// readNames returns what a package exports: functions, types, and their fields and methods as Type.Name, each with its
-// signature or type. A name that stands for one of another package is an alias.
+// readNames returns the exported names of a package: functions, types, and their fields and methods as Type.Name,
+// each with its signature or type. A name that refers to another package's is an alias.
 func readNames(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -79,8 +79,8 @@ func readNames(t *testing.T, folder string) map[string]string {
 	return names
 }
 
-// expandImports has types of other packages bear the import's path, whatever name the file gives it. Those of
-// controller-runtime's own packages bear none, as ours are in one package.
+// expandImports qualifies types of other packages with the import's path, independently of the name in the file.
+// Types of controller-runtime's own packages are not qualified, as ours are in one package.
 func expandImports(file *ast.File) {
 	paths := map[string]string{}
 	for _, spec := range file.Imports {

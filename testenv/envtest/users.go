@@ -15,15 +15,16 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// User is a user of Kubernetes.
+// User names a user of Kubernetes.
 type User struct {
 	Name   string
 	Groups []string
 }
 
-// Authn makes users that the API server knows. Its methods are called in their order here, AddUser any number of times.
+// Authn makes users that the API server accepts. Its methods are called in the order given here, AddUser any number
+// of times.
 type Authn interface {
-	// Configure sets the flags of the API server by which it knows the users. workDir is a folder for their files.
+	// Configure sets the flags that make the API server accept the users. workDir is a folder for their files.
 	Configure(workDir string, args *Arguments) error
 	// Start is called before the API server starts.
 	Start() error
@@ -33,7 +34,7 @@ type Authn interface {
 	Stop() error
 }
 
-// certificates makes users by client certificates of the environment's CA.
+// certificates makes users with client certificates of the environment's CA.
 type certificates struct{ env *testenv.Environment }
 
 func (certificates) Configure(string, *Arguments) error { return nil }
@@ -68,11 +69,11 @@ func (s *APIServer) startAuthn() error {
 	return nil
 }
 
-// AddUser makes a user, in the groups and with all that base says besides credentials and address; it may be nil. The
-// control plane must run.
+// AddUser makes a user, in its groups. The configuration has the settings of base except credentials and address;
+// base may be nil. The control plane must run.
 func (c *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
 	if c.env == nil {
-		return nil, errors.New("envtest: the control plane does not run: there is nobody to know a user")
+		return nil, errors.New("envtest: the control plane does not run: no API server accepts a user")
 	}
 	if base == nil {
 		base = &rest.Config{}
@@ -85,20 +86,20 @@ func (c *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser
 	return &AuthenticatedUser{plane: c, config: config}, nil
 }
 
-// AuthenticatedUser is a user that the API server knows.
+// AuthenticatedUser is a user that the API server accepts.
 type AuthenticatedUser struct {
 	plane   *ControlPlane
 	config  *rest.Config
 	kubectl *KubeCtl
 }
 
-// Config is the user's configuration.
+// Config returns the user's configuration.
 func (u *AuthenticatedUser) Config() *rest.Config { return u.config }
 
-// KubeConfig is the user's kubeconfig.
+// KubeConfig returns the user's kubeconfig.
 func (u AuthenticatedUser) KubeConfig() ([]byte, error) { return testenv.KubeConfig(u.config) }
 
-// Kubectl is kubectl as the user. Its kubeconfig is there until the control plane stops.
+// Kubectl returns a kubectl that runs as the user. Its kubeconfig exists until the control plane stops.
 func (u *AuthenticatedUser) Kubectl() (*KubeCtl, error) {
 	if u.kubectl != nil {
 		return u.kubectl, nil
@@ -116,13 +117,14 @@ func (u *AuthenticatedUser) Kubectl() (*KubeCtl, error) {
 
 // KubeCtl runs kubectl.
 type KubeCtl struct {
-	// Path is the program: by default that of TEST_ASSET_KUBECTL or in KUBEBUILDER_ASSETS, or kubectl of the PATH.
+	// Path is the program: by default the one of TEST_ASSET_KUBECTL or in KUBEBUILDER_ASSETS, or kubectl of the
+	// PATH.
 	Path string
 	// Opts come before all arguments.
 	Opts []string
 }
 
-// Run runs it, and returns what it writes.
+// Run runs kubectl, and returns its output.
 func (k *KubeCtl) Run(args ...string) (stdout, stderr io.Reader, err error) {
 	path := k.Path
 	if path == "" {
@@ -138,7 +140,8 @@ func (k *KubeCtl) Run(args ...string) (stdout, stderr io.Reader, err error) {
 	return &out, &errs, err
 }
 
-// kubectlPath is the kubectl that the environment variables name or, if it is there, that of a folder; "" for none.
+// kubectlPath returns the kubectl that the environment variables name or, if it exists, the one in a folder; "" if
+// there is none.
 func kubectlPath(folder string) string {
 	if path := os.Getenv("TEST_ASSET_KUBECTL"); path != "" {
 		return path
@@ -156,7 +159,7 @@ func kubectlPath(folder string) string {
 	return path
 }
 
-// emptyFolder reports whether nothing is at a path, or a folder without content.
+// emptyFolder reports whether a path does not exist, or is a folder without content.
 func emptyFolder(path string) bool {
 	entries, err := os.ReadDir(path)
 	return len(entries) == 0 && (err == nil || os.IsNotExist(err))

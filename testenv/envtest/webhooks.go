@@ -25,36 +25,37 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// WebhookInstallOptions say which webhooks to install, and where the operator serves them.
+// WebhookInstallOptions select the webhooks to install, and contain the address of the operator.
 type WebhookInstallOptions struct {
 	// Paths are files and folders of configurations.
 	Paths []string
-	// MutatingWebhooks and ValidatingWebhooks are configurations made in Go. Those of Paths are added.
+	// MutatingWebhooks and ValidatingWebhooks are configurations made in Go. The configurations of Paths are added.
 	MutatingWebhooks   []*admissionv1.MutatingWebhookConfiguration
 	ValidatingWebhooks []*admissionv1.ValidatingWebhookConfiguration
-	// IgnoreSchemeConvertible has all definitions converted by the operator, whether or not Environment.Scheme says
-	// that they can be.
+	// IgnoreSchemeConvertible makes the operator convert all definitions, even if Environment.Scheme does not have
+	// convertible types for them.
 	IgnoreSchemeConvertible bool
-	// IgnoreErrorIfPathMissing leaves out paths that are not there.
+	// IgnoreErrorIfPathMissing ignores missing paths.
 	IgnoreErrorIfPathMissing bool
 
-	// Where the operator serves: webhook.Options of controller-runtime take these. A host or a port that is set is
-	// kept, and all else is filled in.
+	// The operator's address, as webhook.Options of controller-runtime takes it. A host or a port that is set is
+	// kept, and the rest is filled in.
 	LocalServingHost    string
 	LocalServingPort    int
 	LocalServingCertDir string
 	LocalServingCAData  []byte
-	// LocalServingHostExternalName is by what name the API server reaches the operator; LocalServingHost where empty.
+	// LocalServingHostExternalName is the operator's name for the API server; LocalServingHost if
+	// empty.
 	LocalServingHostExternalName string
 
-	// MaxTime and PollInterval are without effect: the API server calls a webhook as soon as its configuration is
+	// MaxTime and PollInterval have no effect: the API server calls a webhook as soon as its configuration is
 	// stored.
 	MaxTime, PollInterval time.Duration
 
 	server *testenv.WebhookServer
 }
 
-// address is where the API server reaches the operator.
+// address returns the operator's address for the API server.
 func (o *WebhookInstallOptions) address() string {
 	host := o.LocalServingHostExternalName
 	if host == "" {
@@ -63,8 +64,8 @@ func (o *WebhookInstallOptions) address() string {
 	return net.JoinHostPort(host, strconv.Itoa(o.LocalServingPort))
 }
 
-// PrepWithoutInstalling finds a place for the operator's server, makes its certificate, reads the configurations and
-// has them lead there.
+// PrepWithoutInstalling reserves an address for the operator's server, makes its certificate, reads the
+// configurations and points them to the address.
 func (o *WebhookInstallOptions) PrepWithoutInstalling() error {
 	folder, err := os.MkdirTemp("", "envtest-serving-certs-")
 	if err != nil {
@@ -93,7 +94,7 @@ func (o *WebhookInstallOptions) PrepWithoutInstalling() error {
 	return o.ModifyWebhookDefinitions()
 }
 
-// ModifyWebhookDefinitions has the configurations lead to the operator: those that name a Service do, at its path.
+// ModifyWebhookDefinitions points the configurations that name a Service to the operator, with the Service's path.
 func (o *WebhookInstallOptions) ModifyWebhookDefinitions() error {
 	lead := func(client *admissionv1.WebhookClientConfig) {
 		client.CABundle = o.LocalServingCAData
@@ -144,17 +145,17 @@ func (o *WebhookInstallOptions) Install(config *rest.Config) error {
 	return nil
 }
 
-// configurations is the client of a kind of configurations.
+// configurations is the client of one kind of configurations.
 type configurations[T any] interface {
 	Create(ctx context.Context, c T, o metav1.CreateOptions) (T, error)
 	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
 	Update(ctx context.Context, c T, o metav1.UpdateOptions) (T, error)
 }
 
-// install creates a configuration, or updates the one of its name.
+// install creates a configuration, or updates the existing one.
 func install[T metav1.Object](client configurations[T], c T) (T, error) {
 	ctx := context.Background()
-	c.SetResourceVersion("") // of another control plane, if it was started before
+	c.SetResourceVersion("") // it is another control plane's, if the suite started one before
 	created, err := client.Create(ctx, c, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		return created, err
@@ -167,7 +168,7 @@ func install[T metav1.Object](client configurations[T], c T) (T, error) {
 	return client.Update(ctx, c, metav1.UpdateOptions{})
 }
 
-// WaitForWebhooks returns when the configurations can be read, which is at once.
+// WaitForWebhooks returns when the configurations can be read. That is at once.
 func WaitForWebhooks(config *rest.Config, mutating []*admissionv1.MutatingWebhookConfiguration,
 	validating []*admissionv1.ValidatingWebhookConfiguration, _ WebhookInstallOptions) error {
 	clients, err := kubernetes.NewForConfig(config)
@@ -188,7 +189,7 @@ func WaitForWebhooks(config *rest.Config, mutating []*admissionv1.MutatingWebhoo
 	return nil
 }
 
-// Cleanup removes the certificate, and gives the port back.
+// Cleanup removes the certificate, and releases the port.
 func (o *WebhookInstallOptions) Cleanup() error {
 	if o.server != nil {
 		o.server.Close()
@@ -255,7 +256,7 @@ func readManifests(paths []string, mayBeMissing bool) (documents []*unstructured
 	return documents, nil
 }
 
-// decodeInto makes a document a Go object.
+// decodeInto converts a document to a Go object.
 func decodeInto(document *unstructured.Unstructured, obj any) error {
 	text, err := json.Marshal(document.Object)
 	if err != nil {

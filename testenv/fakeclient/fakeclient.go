@@ -1,4 +1,4 @@
-// Package fakeclient is client-go's fake API for informers that transform what they receive.
+// Package fakeclient provides client-go's fake API for informers that transform the objects they receive.
 package fakeclient
 
 import (
@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/testing"
 )
 
-// New is fake.NewClientset(objects...) whose watches hand out copies. client-go's own hands the
-// objects it keeps to a watch that begins after they were made, and the informer's transform then
-// writes to them while others read.
+// New is fake.NewClientset with watches that deliver copies. client-go's watch delivers the stored objects
+// themselves if it begins after they were made. The informer's transform then writes to them while other goroutines
+// read them.
 func New(objects ...runtime.Object) *fake.Clientset {
 	c := fake.NewClientset(objects...)
 	c.PrependWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
@@ -28,7 +28,7 @@ func New(objects ...runtime.Object) *fake.Clientset {
 	return c
 }
 
-// copies is w with a copy of every object.
+// copies returns a watch that delivers a copy of each object.
 func copies(w watch.Interface) watch.Interface {
 	events := make(chan watch.Event)
 	proxy := watch.NewProxyWatcher(events)

@@ -12,23 +12,25 @@ import (
 	"time"
 )
 
-// maxUnread is how many bytes of an answer may wait for the client; then the handler waits.
+// maxUnread limits the bytes of an answer that wait for the client; beyond it the handler waits.
 const maxUnread = 64 << 10
 
-// answer is both sides of an answer: the handler's http.ResponseWriter, and the client's body.
+// answer is both sides of an answer: the handler's http.ResponseWriter, and the client's body. Handler and client
+// run in different goroutines.
 type answer struct {
 	request *http.Request // the client's
 	cancel  context.CancelFunc
-	header  http.Header // the handler's
-	begun   chan struct{}
+	header  http.Header   // the handler's
+	begun   chan struct{} // closed when the client may have the head of the answer
 
+	// mu guards the fields below. The handler's goroutine alone uses header.
 	mu      sync.Mutex
-	changed sync.Cond // something was written or read, or err has been set
-	sent    http.Header
+	changed sync.Cond   // signals that bytes were written or read, or that err was set
+	sent    http.Header // a copy of header, from WriteHeader
 	code    int
 	unread  []byte
-	err     error // after which nothing more is written: io.EOF in order
-	failed  bool  // with err before there was anything for the client
+	err     error // set when the answer ends, and not changed after that; io.EOF if it is complete
+	failed  bool  // err was set before the client had the head: RoundTrip returns it
 }
 
 func newAnswer(r *http.Request, cancel context.CancelFunc) *answer {
@@ -37,7 +39,7 @@ func newAnswer(r *http.Request, cancel context.CancelFunc) *answer {
 	return a
 }
 
-// serve runs the handler.
+// serve runs the handler, and ends the answer when it returns, panics, or the request's context ends.
 func (a *answer) serve(h http.Handler, r *http.Request) {
 	cut := context.AfterFunc(r.Context(), func() { a.end(io.ErrUnexpectedEOF) })
 	defer func() {
@@ -54,7 +56,8 @@ func (a *answer) serve(h http.Handler, r *http.Request) {
 	h.ServeHTTP(a, r)
 }
 
-// end is called when the handler has returned or either side has left; the first reason counts.
+// end is called when the handler has returned or either side has left; the first reason counts. It wakes both
+// sides.
 func (a *answer) end(reason error) {
 	a.mu.Lock()
 	if a.err == nil {
@@ -68,7 +71,7 @@ func (a *answer) end(reason error) {
 	a.cancel()
 }
 
-// begin lets the client have the head of the answer. The lock is held.
+// begin lets the client have the head of the answer. The caller holds the lock.
 func (a *answer) begin() {
 	select {
 	case <-a.begun:
@@ -78,7 +81,7 @@ func (a *answer) begin() {
 	}
 }
 
-// response waits for the answer to begin.
+// response waits until the answer begins.
 func (a *answer) response() (*http.Response, error) {
 	<-a.begun
 	a.mu.Lock()
@@ -101,7 +104,7 @@ func (a *answer) response() (*http.Response, error) {
 // Header implements http.ResponseWriter.
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader implements http.ResponseWriter. Informational answers are dropped, as most clients do.
+// WriteHeader implements http.ResponseWriter. Informational answers are dropped; most clients ignore them as well.
 func (a *answer) WriteHeader(code int) {
 	if code >= 100 && code < 200 {
 		return
@@ -136,15 +139,16 @@ func (a *answer) Write(b []byte) (n int, err error) {
 		if a.err != nil {
 			return n, a.err
 		}
-		now := b[:min(len(b), maxUnread-len(a.unread))]
-		a.unread = append(a.unread, now...)
-		b, n = b[len(now):], n+len(now)
+		part := b[:min(len(b), maxUnread-len(a.unread))]
+		a.unread = append(a.unread, part...)
+		b, n = b[len(part):], n+len(part)
 		a.changed.Signal()
 	}
 	return n, nil
 }
 
-// FlushError is for http.ResponseController: what has been written is the client's to read.
+// FlushError implements the interface of http.ResponseController: the client can read all bytes that have been
+// written.
 func (a *answer) FlushError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,13 +157,13 @@ func (a *answer) FlushError() error {
 	return a.err
 }
 
-// SetWriteDeadline is for http.ResponseController. A deadline that has passed cuts the answer; none can be set for
-// later.
-func (a *answer) SetWriteDeadline(at time.Time) error {
+// SetWriteDeadline implements the interface of http.ResponseController. A deadline in the past cuts the answer; a
+// future one is not supported.
+func (a *answer) SetWriteDeadline(deadline time.Time) error {
 	switch {
-	case at.IsZero():
+	case deadline.IsZero():
 		return nil
-	case at.After(time.Now()):
+	case deadline.After(time.Now()):
 		return errors.ErrUnsupported
 	}
 	a.end(os.ErrDeadlineExceeded)
@@ -184,7 +188,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n := copy(p, b.unread)
 	if b.unread = b.unread[n:]; len(b.unread) == 0 {
-		b.unread = nil // a client that waits keeps no buffer
+		b.unread = nil // a waiting client keeps no buffer
 	}
 	b.changed.Signal()
 	return n, nil

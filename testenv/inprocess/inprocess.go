@@ -1,9 +1,9 @@
 // Package inprocess carries HTTP requests to a handler of the same process, without connections: no handshakes, no
-// buffers, and one goroutine for a request, which is its handler's.
+// buffers, and one goroutine for a request, the one that runs its handler.
 //
-// Nothing else differs. The handler gets its own copy of what the client sends, with the client's certificate as if TLS
-// had verified that the client has its key; the answer comes as it is written and flushed; each side learns when the
-// other one has left; and while nobody serves, clients are refused.
+// In all else it behaves like a connection. The handler gets its own copy of the client's request, with the
+// client's certificate as if TLS had verified that the client has its key. The answer arrives as it is written and
+// flushed. Each side learns when the other one has left. While no handler serves, clients are refused.
 package inprocess
 
 import (
@@ -19,26 +19,26 @@ import (
 	"time"
 )
 
-// Server passes requests on to a handler while Serve lets it. Its zero value refuses them. Its methods are safe for
-// concurrent use.
+// Server passes requests to a handler between Serve and its end. Its zero value refuses them. Its methods are safe
+// for concurrent use.
 type Server struct {
-	// ConnContext is that of http.Server, without a connection: it gives the context of a client's requests what is to
-	// be remembered of the client. It may be nil.
+	// ConnContext is http.Server's, without a connection: it adds values about the client to the context of the
+	// client's requests. It may be nil.
 	ConnContext func(ctx context.Context) context.Context
 
 	mu   sync.Mutex
-	life *life // nil while nobody serves
+	life *life // nil while no handler serves; guarded by mu
 }
 
 // life is the time from one Serve to its end.
 type life struct {
 	handler http.Handler
-	ctx     context.Context // ends what is still under way when the grace is over
-	running sync.WaitGroup
+	ctx     context.Context // canceled when the grace is over: it ends the remaining requests
+	running sync.WaitGroup  // the requests under way
 }
 
-// Serve has a handler answer. After end has been called, further requests are refused; those under way have a grace to
-// be answered, and are cut then. end returns when there are none.
+// Serve passes requests to a handler until end is called. Requests after that are refused. The ones under way may
+// finish within a grace period, and are cut then. end returns when none is left.
 func (s *Server) Serve(handler http.Handler) (end func(grace time.Duration)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{handler: handler, ctx: ctx}
@@ -57,7 +57,8 @@ func (s *Server) Serve(handler http.Handler) (end func(grace time.Duration)) {
 	}
 }
 
-// begin returns the present life with one more request under way, or nil.
+// begin returns the present life, with one more request under way; nil if no handler serves. The caller must call
+// running.Done when the request is done.
 func (s *Server) begin() *life {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +68,7 @@ func (s *Server) begin() *life {
 	return s.life
 }
 
-// Client returns the transport of a client that has shown these certificates, its own first.
+// Client returns the transport of a client that has presented these certificates, its own first.
 func (s *Server) Client(certificates ...*x509.Certificate) *Client {
 	return &Client{server: s, tls: &tls.ConnectionState{Version: tls.VersionTLS13, HandshakeComplete: true,
 		NegotiatedProtocol: "h2", PeerCertificates: certificates}}
@@ -79,11 +80,11 @@ type Client struct {
 	tls    *tls.ConnectionState
 
 	mu   sync.Mutex
-	of   *life
-	conn context.Context // for that life
+	life *life
+	conn context.Context // the context of requests in that life
 }
 
-// CloseIdleConnections does nothing: there are none.
+// CloseIdleConnections does nothing, since there are no connections.
 func (c *Client) CloseIdleConnections() {}
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
@@ -96,7 +97,7 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	l := c.server.begin()
 	if l == nil {
-		_ = body.Close() // as a RoundTripper must
+		_ = body.Close() // a RoundTripper must close the body
 		return nil, errRefused
 	}
 	ctx, cancel := context.WithCancel(c.context(l))
@@ -111,12 +112,12 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.response()
 }
 
-// context is that of a client's requests in one life of the server.
+// context returns the context of a client's requests in one life of the server, as a connection would have one.
 func (c *Client) context(l *life) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of != l {
-		c.of, c.conn = l, l.ctx
+	if c.life != l {
+		c.life, c.conn = l, l.ctx
 		if c.server.ConnContext != nil {
 			c.conn = c.server.ConnContext(l.ctx)
 		}
@@ -124,7 +125,7 @@ func (c *Client) context(l *life) context.Context {
 	return c.conn
 }
 
-// received is a request as a server sees it.
+// received returns a request as a server receives it.
 func (c *Client) received(r *http.Request, body io.ReadCloser) *http.Request {
 	in := &http.Request{
 		Method: r.Method, Proto: "HTTP/2.0", ProtoMajor: 2, Header: r.Header.Clone(), Host: r.Host,
@@ -144,7 +145,7 @@ func (c *Client) received(r *http.Request, body io.ReadCloser) *http.Request {
 	if body == http.NoBody {
 		in.ContentLength = 0
 	} else if in.ContentLength == 0 {
-		in.ContentLength = -1 // unknown: 0 with a body means that to a client
+		in.ContentLength = -1 // unknown: a client means that by 0 with a body
 	}
 	return in
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/inprocess"
 )
 
-// direct is a transport to a handler, and where it is.
+// direct returns a transport to a handler in this process, and its URL.
 func direct(t *testing.T, h http.Handler) (http.RoundTripper, string) {
 	var server inprocess.Server
 	end := server.Serve(h)
@@ -28,7 +28,7 @@ func direct(t *testing.T, h http.Handler) (http.RoundTripper, string) {
 	return server.Client(), "https://direct"
 }
 
-// network is the same over net/http's HTTP/2 and TLS.
+// network is direct over net/http's HTTP/2 and TLS.
 func network(t *testing.T, h http.Handler) (http.RoundTripper, string) {
 	server := httptest.NewUnstartedServer(h)
 	server.EnableHTTP2 = true
@@ -37,7 +37,7 @@ func network(t *testing.T, h http.Handler) (http.RoundTripper, string) {
 	return server.Client().Transport, server.URL
 }
 
-// both runs a test with a connection and without one: they must not differ.
+// both runs a test with a connection and without one: the results must not differ.
 func both(t *testing.T, h http.HandlerFunc, test func(t *testing.T, client http.RoundTripper, url string)) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T, http.Handler) (http.RoundTripper, string){
@@ -59,7 +59,7 @@ func request(t *testing.T, ctx context.Context, method, url string, body io.Read
 	return r
 }
 
-// do asks, and reads the whole answer.
+// do sends a request, and reads the whole answer.
 func do(t *testing.T, client http.RoundTripper, r *http.Request) (*http.Response, string) {
 	t.Helper()
 	res, err := client.RoundTrip(r)
@@ -125,11 +125,11 @@ func TestRoundTrip_AnswersWithoutABody(t *testing.T) {
 	})
 }
 
-func TestRoundTrip_StreamsWhatIsFlushed(t *testing.T) {
+func TestRoundTrip_StreamsFlushedBytes(t *testing.T) {
 	both(t, func(w http.ResponseWriter, r *http.Request) {
 		control, turn := http.NewResponseController(w), make([]byte, 1)
 		for i := byte('a'); i < 'd'; i++ {
-			if err := control.Flush(); err != nil { // the first time the head alone
+			if err := control.Flush(); err != nil { // the first flush sends the head alone
 				t.Error(err)
 			}
 			if _, err := io.ReadFull(r.Body, turn); err != nil {
@@ -156,7 +156,7 @@ func TestRoundTrip_StreamsWhatIsFlushed(t *testing.T) {
 	})
 }
 
-// An answer is as long as the handler likes; what the client has not read yet is bounded.
+// An answer may have any length, but the bytes that the client has not read yet are limited.
 func TestRoundTrip_HandlerWaitsForTheClient(t *testing.T) {
 	const size = 8 << 20
 	content := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -175,7 +175,7 @@ func TestRoundTrip_HandlerWaitsForTheClient(t *testing.T) {
 }
 
 func TestRoundTrip_EndsWithItsClient(t *testing.T) {
-	var silent sync.Map // by the server's address: how its client leaves
+	var silent sync.Map // by the server's address: the function with which its client leaves
 	ended := make(chan struct{}, 8)
 	both(t, func(w http.ResponseWriter, r *http.Request) {
 		if leave, ok := silent.Load("https://" + r.Host); ok && r.URL.Path == "/silent" {
@@ -263,7 +263,7 @@ func TestServe_RefusesBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// closedBody tells that it was closed.
+// closedBody reports on a channel that it was closed.
 type closedBody struct {
 	io.Reader
 	closed chan struct{}
@@ -310,7 +310,7 @@ func TestServe_GivesAGrace(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-func TestClient_IsWhoItsCertificateSays(t *testing.T) {
+func TestClient_HasTheUserOfItsCertificate(t *testing.T) {
 	t.Parallel()
 	type remembered struct{}
 	var connections int
@@ -358,7 +358,7 @@ func TestSetWriteDeadline_CutsAClientThatDoesNotRead(t *testing.T) {
 	require.NoError(t, res.Body.Close())
 }
 
-// BenchmarkRoundTrip is what a request costs both sides, without a connection and with one.
+// BenchmarkRoundTrip measures the cost of a request for both sides, without a connection and with one.
 func BenchmarkRoundTrip(b *testing.B) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1000)) })
 	var server inprocess.Server

@@ -1,5 +1,5 @@
 // Package kmstest is a KMS v2 plugin for tests, on the module k8s.io/kms. Its state is a folder, so that a test can
-// change its keys, make it ill, and kill and restart it as a process of its own.
+// change its keys, make it unhealthy, and kill and restart it as a process of its own.
 package kmstest
 
 import (
@@ -25,8 +25,8 @@ import (
 const (
 	Socket  = "kms.sock"
 	KeyID   = "keyid"   // the key that encrypts
-	Lost    = "lost"    // the ID of a key that is gone
-	Healthz = "healthz" // what Status answers, in place of ok
+	Lost    = "lost"    // the ID of a lost key
+	Healthz = "healthz" // the status that Status returns instead of ok
 )
 
 // Serve serves the plugin of a folder until it is killed.
@@ -82,7 +82,7 @@ type plugin struct{ dir string }
 
 var _ service.Service = plugin{}
 
-// annotation is one that must come back with what was encrypted.
+// annotation is the annotation that every ciphertext has, and that Decrypt requires.
 const annotation = "plugin.kmstest.coxswain.dev"
 
 func (p plugin) file(name, otherwise string) string {
@@ -97,7 +97,7 @@ func (p plugin) aead(keyID string) (cipher.AEAD, error) {
 	if keyID == p.file(Lost, "") {
 		return nil, fmt.Errorf("the key %s is lost", keyID)
 	}
-	key := sha256.Sum256([]byte("kmstest " + keyID)) // no secret: it outlives the process
+	key := sha256.Sum256([]byte("kmstest " + keyID)) // it needs no secrecy, and must outlive the process
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package leak is go.uber.org/goleak for tests of servers on slow machines.
+// Package leak wraps go.uber.org/goleak for tests of servers on slow machines.
 package leak
 
 import (
@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// VerifyTestMain is goleak's, which gives the goroutines of closed connections half a second to end, but with
-// a minute: on a busy machine under the race detector they take longer.
+// VerifyTestMain is goleak's function with more patience. goleak gives the goroutines of closed connections half a
+// second to end; here they have a minute, since on a busy machine under the race detector they take longer.
 func VerifyTestMain(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(patient{m, options}, options...)
 }
@@ -18,7 +18,7 @@ type patient struct {
 	options []goleak.Option
 }
 
-// Run runs the tests, and where they pass waits for their goroutines.
+// Run runs the tests, and waits for their goroutines if they pass.
 func (p patient) Run() int {
 	code := p.TestingM.Run()
 	for end := time.Now().Add(time.Minute); code == 0 && goleak.Find(p.options...) != nil && time.Now().Before(end); {

@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// filled is a server on a backend in memory with 1,000 ConfigMaps.
+// filled returns a server on a backend in memory with 1,000 ConfigMaps.
 func filled(b *testing.B) (*memory.Backend, *storage.Store, *servertest.Server) {
 	b.Helper()
 	backend := servertest.Backend(b).(*memory.Backend)
@@ -36,7 +36,7 @@ func filled(b *testing.B) (*memory.Backend, *storage.Store, *servertest.Server) 
 	return backend, store, server
 }
 
-// BenchmarkReset brings 1,000 objects back, of which half have changed, until the server serves them.
+// BenchmarkReset restores 1,000 objects, half of them changed, until the server serves them.
 func BenchmarkReset(b *testing.B) {
 	backend, store, server := filled(b)
 	image, err := backend.Save(b.Context())
@@ -59,7 +59,7 @@ func BenchmarkReset(b *testing.B) {
 	}
 }
 
-// BenchmarkFork is from a state of 1,000 objects to another server that serves it.
+// BenchmarkFork starts another server from a state of 1,000 objects, until it serves them.
 func BenchmarkFork(b *testing.B) {
 	backend, _, _ := filled(b)
 	image, err := backend.Save(b.Context())
@@ -73,14 +73,14 @@ func BenchmarkFork(b *testing.B) {
 	}
 }
 
-// A watch is net/http's goroutine for the stream, and no other.
+// A watch must cost net/http's goroutine for the stream, and no other.
 func TestStart_AnIdleServerHasFewGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	server := servertest.Start(t, apiserver.Options{})
 	idle := func() int { return steady(t) - before }
-	const most = 40
+	const limit = 40
 	alone := idle()
-	require.LessOrEqual(t, alone, most)
+	require.LessOrEqual(t, alone, limit)
 
 	credentials, err := rest.TLSConfigFor(server.Config)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestStart_AnIdleServerHasFewGoroutines(t *testing.T) {
 	require.LessOrEqual(t, idle(), alone+2*watches+10)
 }
 
-// steady is the number of goroutines when it does not fall any more.
+// steady returns the number of goroutines when it no longer decreases.
 func steady(t *testing.T) int {
 	t.Helper()
 	now, looks := runtime.NumGoroutine(), 0

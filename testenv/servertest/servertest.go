@@ -1,5 +1,6 @@
-// Package servertest starts API servers alone, for tests of apiserver and of the packages below it: with options of
-// their own, several on one store, or on a backend that fails. Package testenv starts whole control planes.
+// Package servertest starts API servers alone, for tests of apiserver and of the packages that it uses: with
+// options of their own, several on one store, or on a backend that fails. Package testenv starts whole control
+// planes.
 package servertest
 
 import (
@@ -23,21 +24,22 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
-// Server is a server that serves until its test ends.
+// Server is an API server that serves until its test ends.
 type Server struct {
 	*apiserver.Server
-	// CA has signed the server's certificate, and signs those of clients.
+	// CA has signed the server's certificate, and signs client certificates.
 	CA *pki.CA
 	// Config is an administrator's.
 	Config *rest.Config
-	// Stop tells the server to stop, before its test ends, and does not wait; Ended is closed when it has.
+	// Stop makes the server stop before its test ends, and does not wait. Ended is closed when the server has
+	// stopped.
 	Stop  context.CancelFunc
 	Ended <-chan struct{}
 }
 
-// Start starts a server. Without a Store it has one of its own, and without a Registry all built-in kinds. It counts
-// the memory of requests, as one on a machine with little does. When Start returns, the server has written what every
-// cluster has.
+// Start starts a server. Without a Store it has one of its own, and without a Registry it has all built-in kinds.
+// It limits the memory of requests, like a server on a machine with little memory. When Start returns, the server
+// has written the objects that every cluster has.
 func Start(t testing.TB, o apiserver.Options) *Server {
 	t.Helper()
 	if o.Clock == nil {
@@ -96,7 +98,7 @@ func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
 	return client
 }
 
-// Backend is a backend in memory of the test's own.
+// Backend returns a backend in memory for one test.
 func Backend(t testing.TB) storage.Backend {
 	t.Helper()
 	return backend(t, nil)
@@ -109,7 +111,7 @@ func backend(t testing.TB, c clock.WithTicker) storage.Backend {
 	return b
 }
 
-// Store opens a store on a backend, of which there may be several. It is synchronous.
+// Store opens a store on a backend. Several stores may share one. The store is synchronous.
 func Store(t testing.TB, backend storage.Backend, o storage.Options) *storage.Store {
 	t.Helper()
 	o.Synchronous = true
