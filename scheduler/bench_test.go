@@ -10,8 +10,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// BenchmarkCycle is one scheduling cycle in a cluster of 5,000 nodes in 3 zones with 2,000 pods of the same kind that
-// fills up as it runs. The cases are named after those of Kubernetes' scheduler_perf.
+// BenchmarkCycle_5000Nodes measures one scheduling cycle in a cluster of 5,000 nodes in 3 zones with 2,000 pods of
+// the same kind, which fills up during the benchmark. The cases have the names of Kubernetes' scheduler_perf.
 func BenchmarkCycle_5000Nodes(b *testing.B) {
 	terms := func(key string) []corev1.PodAffinityTerm {
 		return []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: kind}, TopologyKey: key}}
@@ -46,8 +46,8 @@ func BenchmarkCycle_5000Nodes(b *testing.B) {
 	}
 }
 
-// BenchmarkCycle_1000Nodes50000Pods is a cycle for a pod that is spread softly over nodes and zones, as
-// every Deployment's pods are by default, among nodes with tens of pods.
+// BenchmarkCycle_1000Nodes50000Pods measures a cycle for a pod with soft spread constraints over nodes and zones,
+// the default of every Deployment, among nodes with tens of pods.
 func BenchmarkCycle_1000Nodes50000Pods(b *testing.B) {
 	benchmarkCycle(b, 1000, 50_000, func(s *corev1.PodSpec) {
 		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 3, TopologyKey: corev1.LabelHostname,

@@ -9,33 +9,32 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// cache is the cluster as the scheduler believes it to be. Informer events change it, a node or a pod
-// at a time, and record which nodes have changed; a scheduling cycle begins by copying those into its
-// snapshot (snapshot.go).
+// cache is the scheduler's view of the cluster. Informer events change one node or pod at a time, and record the
+// changed nodes; a scheduling cycle begins by copying these nodes into its snapshot (snapshot.go).
 //
-// A pod for which a node was just chosen is assumed: it counts on that node at once. It stays until
-// the informer shows the pod bound (it is then confirmed), deleted, or until the binding
-// failed and the pod is forgotten. Without this, pods of one burst would all see the same room.
+// When a node has been chosen for a pod, the pod is assumed: it counts on that node at once. It stays until the
+// informer shows the pod bound (it is then confirmed) or deleted, or until the binding failed and the pod is
+// forgotten. Otherwise all pods of a burst would see the same free room.
 //
 // All methods expect mu to be held.
 type cache struct {
 	mu     sync.Mutex
 	nodes  map[string]*cachedNode
-	order  []*cachedNode // those with a Node, for walking
+	order  []*cachedNode // entries with a Node, in a slice for iteration
 	pods   map[types.UID]*cachedPod
-	images map[string]int // the number of nodes that have each
+	images map[string]int // the number of nodes that have each image
 
-	// changed holds the nodes that have changed since the last snapshot. It is a slice, because a map
-	// that once held all nodes takes long to iterate over even when it is empty.
+	// changed contains the nodes that have changed since the last snapshot. It is a slice, because a map that once
+	// contained all nodes takes long to iterate over even when it is empty.
 	changed       []*cachedNode
 	imagesChanged bool
 }
 
 type cachedNode struct {
-	name  string
-	info  *framework.NodeInfo
-	at    int  // position in order; -1 while the Node object is not there
-	dirty bool // it is in changed
+	name     string
+	info     *framework.NodeInfo
+	position int  // position in order; -1 if there is no Node object
+	dirty    bool // it is in changed
 }
 
 type cachedPod struct {
@@ -56,24 +55,24 @@ func (c *cache) setNode(node *corev1.Node) {
 	c.countImages(n.info, -1)
 	n.info.SetNode(node)
 	c.countImages(n.info, 1)
-	if n.at < 0 {
-		n.at = len(c.order)
+	if n.position < 0 {
+		n.position = len(c.order)
 		c.order = append(c.order, n)
 	}
 }
 
 // removeNode removes a Node. Pods that are still bound to it are kept in case it returns.
 func (c *cache) removeNode(name string) {
-	if n := c.nodes[name]; n == nil || n.at < 0 {
+	if n := c.nodes[name]; n == nil || n.position < 0 {
 		return
 	}
 	n, last := c.change(name), len(c.order)-1
-	c.order[n.at], c.order[last] = c.order[last], nil
-	if n.at < last {
-		c.order[n.at].at = n.at
+	c.order[n.position], c.order[last] = c.order[last], nil
+	if n.position < last {
+		c.order[n.position].position = n.position
 	}
 	c.order = c.order[:last]
-	n.at = -1
+	n.position = -1
 	c.countImages(n.info, -1)
 	n.info.SetNode(nil)
 	c.drop(n)
@@ -96,7 +95,7 @@ func (c *cache) setPod(info *framework.PodInfo) {
 	c.change(node).info.AddPod(info)
 }
 
-// assume counts a pod on a node before the API server knows.
+// assume counts a pod on a node before the API server knows about the binding.
 func (c *cache) assume(info *framework.PodInfo, node string) {
 	c.pods[info.Pod.UID] = &cachedPod{info: info, node: node, assumed: true}
 	c.change(node).info.AddPod(info)
@@ -110,7 +109,7 @@ func (c *cache) forget(uid types.UID) bool {
 	return c.removePod(uid) != nil
 }
 
-// removePod removes a pod, assumed or not, and returns it; nil if it was not there.
+// removePod removes a pod, assumed or not, and returns it; nil if there was none.
 func (c *cache) removePod(uid types.UID) *framework.PodInfo {
 	p := c.pods[uid]
 	if p == nil {
@@ -126,7 +125,7 @@ func (c *cache) removePod(uid types.UID) *framework.PodInfo {
 // has reports whether a pod is bound or assumed.
 func (c *cache) has(uid types.UID) bool { return c.pods[uid] != nil }
 
-// sizes are how many nodes, pods and, of these, assumed pods there are.
+// sizes returns the numbers of nodes, pods and assumed pods.
 func (c *cache) sizes() (nodes, pods, assumed int) {
 	for _, p := range c.pods {
 		if p.assumed {
@@ -140,7 +139,7 @@ func (c *cache) sizes() (nodes, pods, assumed int) {
 func (c *cache) change(name string) *cachedNode {
 	n := c.nodes[name]
 	if n == nil {
-		n = &cachedNode{name: name, info: framework.NewNodeInfo(nil), at: -1}
+		n = &cachedNode{name: name, info: framework.NewNodeInfo(nil), position: -1}
 		c.nodes[name] = n
 	}
 	if !n.dirty {
@@ -152,7 +151,7 @@ func (c *cache) change(name string) *cachedNode {
 
 // drop removes an entry that has neither a Node nor pods.
 func (c *cache) drop(n *cachedNode) {
-	if n.at < 0 && len(n.info.Pods) == 0 {
+	if n.position < 0 && len(n.info.Pods) == 0 {
 		delete(c.nodes, n.name)
 	}
 }

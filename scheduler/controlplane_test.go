@@ -144,9 +144,9 @@ func TestRun_SeveralSchedulersBindEveryPodOnce(t *testing.T) {
 	require.Contains(t, []string{"s0", "s1"}, *lease.Spec.HolderIdentity)
 }
 
-// Pods are scheduled one after the other. One that would take seconds to compare with all others is not scheduled, and
-// its author is told why.
-func TestRun_RefusesAPodThatSaysTooMuchAboutItsPlace(t *testing.T) {
+// Pods are scheduled one after the other. A pod that would take seconds to compare with all others is not
+// scheduled, and its author gets the reason.
+func TestRun_RejectsAPodWithTooManyConstraints(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.WithNodes(0), testenv.WithControllers()))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -174,7 +174,7 @@ func TestRun_RefusesAPodThatSaysTooMuchAboutItsPlace(t *testing.T) {
 	awaitBound(ctx, t, client, 1)
 }
 
-func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {
+func TestRun_ReportsWhyAPodWaits(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.WithNodes(0), testenv.WithControllers()))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -20,18 +20,18 @@ import (
 type placement struct {
 	state *framework.CycleState
 	node  string
-	// preBind are the plugins that have something to do before the pod is bound.
+	// preBind lists the plugins that have work to do before the pod is bound.
 	preBind []framework.PreBindPlugin
 }
 
-// scheduleOne makes one attempt at a pod. The scheduling cycle happens here, one pod at a time. The
-// binding cycle, or the report of a failure, happens in the background.
+// scheduleOne makes one attempt at a pod. The scheduling cycle runs here, one pod at a time. The binding cycle, or
+// the report of a failure, runs in the background.
 func (s *scheduler) scheduleOne(ctx context.Context, a *attempt) {
 	p := s.profileOf(a.info)
 	where, err := s.schedulingCycle(ctx, p, a.info)
 	s.metrics.algorithm.Observe(s.options.Clock.Since(a.began).Seconds())
 	if err == nil && (len(p.permit) > 0 || len(where.preBind) > 0) {
-		// It may wait for a long time. The workers are for steps that only take a request.
+		// The binding cycle may wait for a long time. The workers are for work that takes only a request.
 		s.binding.Go(func() { s.bindingCycle(ctx, p, where, a) })
 		return
 	}
@@ -61,7 +61,7 @@ func (s *scheduler) schedulingCycle(ctx context.Context, p *profile, pod *framew
 	if where.node, err = p.place(ctx, where.state, pod, s.snapshot); err != nil {
 		var u *unplaceable
 		if errors.As(err, &u) && u.post != nil {
-			// Immediately, so that the next pod does not take the room that is being made.
+			// At once, so that the next pod does not take the room that is being made.
 			s.nominator.set(pod, u.post.NominatedNodeName)
 		}
 		return nil, err
@@ -82,7 +82,7 @@ func (s *scheduler) schedulingCycle(ctx context.Context, p *profile, pod *framew
 	return nil, rejection(status, len(s.snapshot.order))
 }
 
-// giveBack removes an assumed pod from the cache. The room that it leaves may let other pods in.
+// giveBack removes an assumed pod from the cache. The released room may let other pods in.
 func (s *scheduler) giveBack(pod *framework.PodInfo) {
 	s.cache.mu.Lock()
 	forgotten := s.cache.forget(pod.Pod.UID)
@@ -92,7 +92,7 @@ func (s *scheduler) giveBack(pod *framework.PodInfo) {
 	}
 }
 
-// runPreBindPreFlight returns the PreBind plugins that have something to do for the pod.
+// runPreBindPreFlight returns the PreBind plugins that have work to do for the pod.
 func (p *profile) runPreBindPreFlight(state *framework.CycleState, pod *framework.PodInfo,
 	node string) ([]framework.PreBindPlugin, *framework.Status) {
 	var busy []framework.PreBindPlugin
@@ -107,7 +107,7 @@ func (p *profile) runPreBindPreFlight(state *framework.CycleState, pod *framewor
 	return busy, nil
 }
 
-// rejection is the error for a pod that was rejected for a reason other than its nodes.
+// rejection returns the error for a pod that was rejected for a reason other than its nodes.
 func rejection(status *framework.Status, nodes int) error {
 	if !status.Rejected() {
 		return status.Err()
@@ -176,9 +176,8 @@ func (s *scheduler) nodeCount() int {
 	return len(s.cache.order)
 }
 
-// fail reports why a pod has no node, carries out the decision of a PostFilter plugin, and returns the
-// pod to the queue. In this order the condition cannot overtake the next attempt, which may well
-// succeed.
+// fail reports why a pod has no node, carries out the decision of a PostFilter plugin, and returns the pod to the
+// queue. In this order the condition cannot overtake the next attempt, which may succeed.
 func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error) {
 	pod := a.info.Pod
 	if ctx.Err() != nil || errors.Is(err, errAlreadyBound) {
@@ -194,7 +193,7 @@ func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error)
 		if u.diagnosis.Total == 0 { // no plugin was called; a node may help any of them
 			refusedBy = p.names()
 		}
-		if u.post == nil { // no plugin decided anything
+		if u.post == nil { // no plugin has made a decision
 			nominated = s.nominator.of(pod.UID)
 		} else {
 			nominated = u.post.NominatedNodeName
@@ -221,8 +220,7 @@ func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error)
 	s.queue.failed(a, refusedBy)
 }
 
-// setUnscheduled writes the condition PodScheduled=False and the nomination unless they are set
-// already.
+// setUnscheduled writes the condition PodScheduled=False and the nomination, unless the pod has them already.
 func (s *scheduler) setUnscheduled(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
 	condition := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
@@ -256,8 +254,8 @@ func (s *scheduler) setUnscheduled(ctx context.Context, pod *corev1.Pod, reason,
 	}
 }
 
-// event records an action of the scheduler of that name on a pod. It does not block and is safe for
-// concurrent use.
+// event records an action of the scheduler with that name on a pod. It does not block and is safe for concurrent
+// use.
 func (s *scheduler) event(pod *corev1.Pod, component, kind, reason, action, message string) {
 	s.recorder.Record(events.Event{About: events.Pod(pod), Component: component, Type: kind, Reason: reason,
 		Action: action, Message: message})

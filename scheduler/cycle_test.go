@@ -20,27 +20,27 @@ func (s *scheduler) cycle(t *testing.T, pod *corev1.Pod) (*placement, error) {
 	return s.schedulingCycle(t.Context(), s.profiles["default-scheduler"], framework.NewPodInfo(pod))
 }
 
-// boundTo is a pod as the informer shows it once it is bound.
+// boundTo returns a pod as the informer shows it once it is bound.
 func boundTo(pod *corev1.Pod, node string) *framework.PodInfo {
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName = node
 	return framework.NewPodInfo(bound)
 }
 
-func TestCycle_LeavesABoundPodAlone(t *testing.T) {
+func TestCycle_DoesNotScheduleABoundPod(t *testing.T) {
 	t.Parallel()
 	s := testScheduler(t, nil)
 	s.cache.setNode(testNode("a", "4", "110"))
 	s.cache.setNode(testNode("b", "4", "110"))
 	pod := testPod("p", "1")
-	s.cache.setPod(boundTo(pod, "a")) // by another scheduler, while the pod waited in this one's queue
+	s.cache.setPod(boundTo(pod, "a")) // bound by another scheduler, while the pod waited in this one's queue
 	_, err := s.cycle(t, pod)
 	require.ErrorIs(t, err, errAlreadyBound)
 	require.Equal(t, "a", s.cache.pods[pod.UID].node)
 	require.Len(t, s.cache.nodes["b"].info.Pods, 0)
 }
 
-func TestCycle_GivesTheRoomOfAnAssumedPodToNoOther(t *testing.T) {
+func TestCycle_CountsAssumedPods(t *testing.T) {
 	t.Parallel()
 	s := testScheduler(t, nil)
 	s.cache.setNode(testNode("only", "1", "110"))
@@ -55,7 +55,7 @@ func TestCycle_GivesTheRoomOfAnAssumedPodToNoOther(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestBindingCycle_GivesTheRoomBackWhenItFails(t *testing.T) {
+func TestBindingCycle_ReleasesTheRoomWhenItFails(t *testing.T) {
 	t.Parallel()
 	s := testScheduler(t, nil)
 	s.cache.setNode(testNode("only", "1", "110"))
@@ -75,8 +75,8 @@ func TestBindingCycle_GivesTheRoomBackWhenItFails(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A binding that looks failed, since its answer was lost, may have been carried out.
-func TestGiveBack_KeepsThePodThatTheInformerHasShownBound(t *testing.T) {
+// A binding that seems to have failed, because its answer was lost, may have been carried out.
+func TestGiveBack_KeepsAPodThatTheInformerShowsBound(t *testing.T) {
 	t.Parallel()
 	s := testScheduler(t, nil)
 	s.cache.setNode(testNode("only", "1", "110"))
@@ -89,8 +89,8 @@ func TestGiveBack_KeepsThePodThatTheInformerHasShownBound(t *testing.T) {
 	require.ErrorContains(t, err, "Insufficient cpu")
 }
 
-// By the time that a pod turns out to have no place, another may have its name, or a scheduler may have bound it.
-func TestFail_WritesToThePodThatWasTried(t *testing.T) {
+// When an attempt fails, another pod may have the name already, or another scheduler may have bound the pod.
+func TestFail_WritesOnlyToTheAttemptedPod(t *testing.T) {
 	t.Parallel()
 	pod := testPod("p", "1")
 	another := pod.DeepCopy()

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler"
 )
 
-// A scheduler that takes turns with others, until interrupted.
+// A scheduler with leader election, until interrupted.
 func ExampleRun() {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestRun_AgainstAnAPIServerOfOthers shows what the scheduler does against any Kubernetes API server:
-// pods are spread, get the reason why they wait, and make room for pods of higher priority. It has a
-// name of its own, and Nodes with a taint that only its pods tolerate.
-func TestRun_AgainstAnAPIServerOfOthers(t *testing.T) {
+// TestRun_AgainstAnExternalAPIServer runs the scheduler against any Kubernetes API server: pods are spread, get the
+// reason why they wait, and make room for pods of higher priority. The scheduler has a unique name, and its Nodes
+// have a taint that only its pods tolerate.
+func TestRun_AgainstAnExternalAPIServer(t *testing.T) {
 	t.Parallel()
 	server, client, id := testenv.Guest(t)
 	ctx := t.Context()

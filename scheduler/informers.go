@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// newInformers makes the informers that the scheduler and its plugins share.
+// newInformers returns the informers that the scheduler and its plugins share.
 func newInformers(client kubernetes.Interface, log *slog.Logger) *informer.Factory {
 	factory := informer.NewFactory(client, informer.Options{Transform: dropManagedFields, Log: log})
 	// Pods that have terminated take no room and need no node.
@@ -31,7 +31,7 @@ func newInformers(client kubernetes.Interface, log *slog.Logger) *informer.Facto
 	return factory
 }
 
-// startInformers feeds the queue and the cache until ctx ends; stop then waits for the informers.
+// startInformers feeds the queue and the cache until ctx ends. After that, stop waits for the informers.
 func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error) {
 	core, storage := s.informers.Core().V1(), s.informers.Storage().V1()
 	s.pods = core.Pods().Lister()
@@ -56,10 +56,9 @@ func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error)
 	return s.informers.Shutdown, nil
 }
 
-// handleEvents calls set with an object's old state, or nil, and its new one, and gone with its last
-// one.
+// handleEvents calls set with an object's old state, or nil, and its new one, and removed with its last state.
 func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, set func(old, now *T),
-	gone func(*T)) error {
+	removed func(*T)) error {
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { set(nil, any(o).(*T)) },
 		UpdateFunc: func(old, o any) {
@@ -67,7 +66,7 @@ func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, 
 		},
 		DeleteFunc: func(o any) {
 			if object, ok := deleted(o).(*T); ok {
-				gone(object)
+				removed(object)
 			}
 		},
 	})
@@ -77,7 +76,7 @@ func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, 
 	return err
 }
 
-// wakeOn passes every change of a resource on to the queue.
+// wakeOn passes every change of a resource to the queue.
 func wakeOn[T any](s *scheduler, resource framework.EventResource, informer toolscache.SharedIndexInformer) error {
 	return handleEvents(s, informer, func(old, now *T) {
 		if old == nil {
@@ -88,13 +87,13 @@ func wakeOn[T any](s *scheduler, resource framework.EventResource, informer tool
 	}, func(old *T) { s.happened(resource, framework.Delete, old, nil) })
 }
 
-// happened passes a change on to the queue.
+// happened passes a change to the queue.
 func (s *scheduler) happened(resource framework.EventResource, action framework.ActionType, old, now any) {
 	s.queue.happened(&framework.Change{ClusterEvent: framework.ClusterEvent{Resource: resource, Action: action},
 		Old: old, New: now})
 }
 
-// dropManagedFields halves the memory of a pod; nothing here reads them.
+// dropManagedFields halves the memory of a pod. The scheduler does not read the fields.
 func dropManagedFields(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
@@ -104,14 +103,14 @@ func dropManagedFields(o any) (any, error) {
 
 // deleted returns the object of a delete event, which may be a tombstone.
 func deleted(o any) any {
-	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-		return gone.Obj
+	if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		return tombstone.Obj
 	}
 	return o
 }
 
 func (s *scheduler) podSet(old, pod *corev1.Pod) {
-	if old != nil && old.UID != pod.UID { // deleted and created again while the watch was down
+	if old != nil && old.UID != pod.UID { // deleted and created again while the watch was interrupted
 		s.podGone(old)
 		old = nil
 	}
@@ -155,7 +154,7 @@ func (s *scheduler) podBound(old, pod *corev1.Pod) {
 		before, action = o, podChange(o, info)
 		if action == 0 && (old.DeletionTimestamp == nil) == (pod.DeletionTimestamp == nil) &&
 			old.Status.StartTime.Equal(pod.Status.StartTime) {
-			return // nothing that plugins read
+			return // plugins do not read the changed fields
 		}
 	}
 	s.cache.mu.Lock()
@@ -180,10 +179,10 @@ func (s *scheduler) podGone(pod *corev1.Pod) {
 	s.queue.remove(pod.UID)
 	s.nominator.forget(pod.UID)
 	s.cache.mu.Lock()
-	gone := s.cache.removePod(pod.UID)
+	removed := s.cache.removePod(pod.UID)
 	s.cache.mu.Unlock()
-	if gone != nil {
-		s.happened(framework.AssignedPod, framework.Delete, gone, nil)
+	if removed != nil {
+		s.happened(framework.AssignedPod, framework.Delete, removed, nil)
 	}
 }
 
@@ -209,7 +208,7 @@ func (s *scheduler) nodeGone(node *corev1.Node) {
 	s.happened(framework.Node, framework.Delete, framework.NewNodeInfo(node), nil)
 }
 
-// podChange returns which of the parts that plugins read have changed; zero if none.
+// podChange returns the changed parts that plugins read; zero if there is none.
 func podChange(old, pod *framework.PodInfo) (action framework.ActionType) {
 	add := func(changed bool, bit framework.ActionType) {
 		if changed {
@@ -230,8 +229,7 @@ func podChange(old, pod *framework.PodInfo) (action framework.ActionType) {
 	return action
 }
 
-// nodeChange returns which of the parts that plugins read have changed; zero if none, as with
-// heartbeats.
+// nodeChange returns the changed parts that plugins read; zero if there is none, as with heartbeats.
 func nodeChange(old, node *corev1.Node) (action framework.ActionType) {
 	add := func(changed bool, bit framework.ActionType) {
 		if changed {

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// metrics bear the names that Kubernetes dashboards query.
+// metrics have the names that Kubernetes dashboards query.
 type metrics struct {
 	clock     clock.PassiveClock
 	duration  *prometheus.HistogramVec
@@ -90,7 +90,7 @@ func (m *metrics) all() []prometheus.Collector {
 		m.preempted, m.preempts, m.state}
 }
 
-// extensionPoint starts to measure an extension point; the function it returns ends that.
+// extensionPoint starts to measure an extension point. The returned function ends the measurement.
 func (m *metrics) extensionPoint(point, profile string) func() {
 	began := m.clock.Now()
 	return func() { m.points.WithLabelValues(point, profile).Observe(m.clock.Since(began).Seconds()) }
@@ -115,7 +115,7 @@ func attemptsLabel(attempts int) string {
 	return [...]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"}[attempts]
 }
 
-// stateCollector counts queue and cache on each collection, and costs nothing otherwise.
+// stateCollector counts queue and cache at each collection, and has no cost otherwise.
 type stateCollector struct {
 	pending, refused, cache, changes *prometheus.Desc
 	scheduler                        *scheduler
@@ -136,8 +136,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	s := c.scheduler
 	counts := s.queue.counts()
-	for _, at := range []place{active, backoff, unschedulable, gated} {
-		gauge(c.pending, counts[at], string(at))
+	for _, where := range []place{active, backoff, unschedulable, gated} {
+		gauge(c.pending, counts[where], string(where))
 	}
 	refused := map[[2]string]int{}
 	s.queue.refusals(func(pod *framework.PodInfo, plugin string) {

@@ -17,9 +17,9 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// model states what users are promised in the plainest way: may the pod be on that node, beside those
-// that are placed? Every pod is of a group ("g"), and may want to be apart from its group or near it in
-// a topology, or spread.
+// model states the promises to users in the simplest form: may the pod be on that node, beside the placed pods?
+// Every pod belongs to a group ("g"). It may have anti-affinity or affinity to its group in a topology, or be
+// spread.
 type model struct {
 	nodes  map[string]*corev1.Node
 	placed map[string]*corev1.Pod
@@ -55,7 +55,7 @@ func (m *model) allowed(node *corev1.Node, pod *corev1.Pod) error {
 	return errors.Join(m.apart(node, pod), m.near(node, pod), m.spread(node, pod))
 }
 
-// apart: no pod of the group is in the same place, for either's sake.
+// apart checks that no pod of the group is in the same domain, if one of the two has anti-affinity.
 func (m *model) apart(node *corev1.Node, pod *corev1.Pod) error {
 	for _, p := range m.placed {
 		other := m.nodes[p.Spec.NodeName]
@@ -78,7 +78,7 @@ func antiAffinityKey(pod *corev1.Pod) string {
 	return ""
 }
 
-// near: a pod of the group is in the same zone, or there is none anywhere.
+// near checks that a pod of the group is in the same zone, or that there is none anywhere.
 func (m *model) near(node *corev1.Node, pod *corev1.Pod) error {
 	if a := pod.Spec.Affinity; a == nil || a.PodAffinity == nil {
 		return nil
@@ -98,7 +98,7 @@ func (m *model) near(node *corev1.Node, pod *corev1.Pod) error {
 	return nil
 }
 
-// spread: no zone that the pod could be in by its selector has so many of the group more than another.
+// spread checks that no zone that the pod's selector allows has fewer pods of the group than maxSkew permits.
 func (m *model) spread(node *corev1.Node, pod *corev1.Pod) error {
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
 		return nil
@@ -173,8 +173,8 @@ func randomPod(r *rand.Rand, i int) *corev1.Pod {
 	return pod
 }
 
-// However pods and nodes come and go, no placement may break the model, and a pod is rejected only if
-// the model has no node for it.
+// In any sequence of changes to pods and nodes, no placement may violate the model, and a pod may be rejected only
+// if the model has no node for it.
 func TestModel_NoPlacementViolatesAHardConstraint(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
@@ -227,9 +227,9 @@ func (m *model) try(t *testing.T, s *scheduler, pod *corev1.Pod, confirm bool) {
 	}
 }
 
-// The same with everything in motion: pods and nodes come and pods go while the scheduler runs, with bindings that
-// fail now and then. The API checks each binding against what it has. Only constraints that no deletion can
-// turn against a decision already made are in play: none that wants others to be there.
+// The same with concurrent changes: pods and nodes are added and pods deleted while the scheduler runs, and some
+// bindings fail. The API checks each binding against its objects. The pods have only constraints that a deletion
+// cannot violate after the decision: none requires the presence of other pods.
 func TestModel_NoBindingViolatesAHardConstraintInRaces(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{})

@@ -9,8 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// nominator records which pods wait for preemption to make room for them on a node
-// (status.nominatedNodeName), so that no pod of lower priority takes it.
+// nominator records the pods that wait for preemption to make room for them on a node (status.nominatedNodeName),
+// so that no pod of lower priority takes the room.
 type nominator struct {
 	mu     sync.RWMutex
 	byNode map[string][]*framework.PodInfo
@@ -21,7 +21,7 @@ func newNominator() *nominator {
 	return &nominator{byNode: map[string][]*framework.PodInfo{}, node: map[types.UID]string{}}
 }
 
-// set nominates a pod for a node, and for no other; with "" it removes the nomination.
+// set nominates a pod for one node; with "" it removes the nomination.
 func (n *nominator) set(pod *framework.PodInfo, node string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -32,7 +32,7 @@ func (n *nominator) set(pod *framework.PodInfo, node string) {
 	}
 }
 
-// seen updates a pod to its state in an informer. A nomination that is not written yet stays.
+// seen updates a pod to its state in an informer. A nomination that is not written yet is kept.
 func (n *nominator) seen(old, pod *framework.PodInfo) {
 	node := pod.Pod.Status.NominatedNodeName
 	if node == "" && (old == nil || old.Pod.Status.NominatedNodeName == "") {
@@ -63,14 +63,14 @@ func (n *nominator) remove(uid types.UID) {
 		return
 	}
 	delete(n.node, uid)
-	// A new slice: on has handed out the old one.
-	var left []*framework.PodInfo
+	// In a new slice: on has returned the old one.
+	var remaining []*framework.PodInfo
 	for _, p := range n.byNode[node] {
 		if p.Pod.UID != uid {
-			left = append(left, p)
+			remaining = append(remaining, p)
 		}
 	}
-	if n.byNode[node] = left; left == nil {
+	if n.byNode[node] = remaining; remaining == nil {
 		delete(n.byNode, node)
 	}
 }
@@ -82,7 +82,7 @@ func (n *nominator) on(node string) []*framework.PodInfo {
 	return slices.Clip(n.byNode[node])
 }
 
-// none reports that there are no nominations at all.
+// none reports whether there are no nominations.
 func (n *nominator) none() bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -13,10 +13,10 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// search holds the buffers of a search for a node, which the next one reuses.
+// search holds the buffers of a search for a node. The next search reuses them.
 type search struct {
-	start    int                 // where the walk over the nodes begins, so that sampling reaches all of them
-	statuses []*framework.Status // of the nodes that were filtered; the rest is left from an earlier search
+	start    int                 // the first node of the walk, so that sampling reaches all nodes
+	statuses []*framework.Status // the statuses of the filtered nodes; the rest is left from earlier searches
 	feasible []*framework.NodeInfo
 	active   []step[framework.FilterPlugin]
 	raw      []int64
@@ -41,7 +41,7 @@ func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *f
 	if diagnosis.Total == 0 {
 		return "", &unplaceable{diagnosis: diagnosis}
 	}
-	if pod.Constraints > framework.MaxConstraints { // no event can help it: it will not have less to say
+	if pod.Constraints > framework.MaxConstraints { // no event can help: the constraints will not become fewer
 		diagnosis.PreFilterMessage = fmt.Sprintf("the pod's affinity, spread constraints, tolerations and ports weigh "+
 			"%d; at most %d are considered", pod.Constraints, framework.MaxConstraints)
 		diagnosis.Plugins["Constraints"] = struct{}{}
@@ -66,8 +66,7 @@ func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *f
 	return p.feasible[best(p.total)].Node.Name, nil
 }
 
-// find collects nodes that can take the pod in p.feasible, and the reasons why others cannot in the
-// diagnosis.
+// find collects nodes that can take the pod in p.feasible, and the reasons why others cannot in the diagnosis.
 func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot,
 	diagnosis *framework.Diagnosis) error {
 	defer p.metrics.extensionPoint("Filter", p.name)()
@@ -76,7 +75,7 @@ func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, node
 	if err != nil || diagnosis.PreFilterMessage != "" {
 		return err
 	}
-	// If preemption made room on a node, the pod is placed there without looking further.
+	// If preemption made room on a node, the pod is placed there without a search.
 	if nominated := nodes.Node(p.nominator.of(pod.Pod.UID)); nominated != nil {
 		if _, out := names[nominated.Node.Name]; names == nil || out {
 			if p.filterWithNominated(state, pod, nominated).OK() {
@@ -97,8 +96,8 @@ func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, node
 	return p.runFilter(state, pod, candidates, diagnosis)
 }
 
-// runPreFilter returns the names of the nodes to filter, nil for all, and leaves the filters that were
-// not skipped in p.active. If it rejects the pod for all nodes, the diagnosis holds the reason.
+// runPreFilter returns the names of the nodes to filter, nil for all, and puts the filters that were not skipped
+// into p.active. If it rejects the pod for all nodes, the diagnosis contains the reason.
 func (p *profile) runPreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot,
 	diagnosis *framework.Diagnosis) (map[string]struct{}, error) {
 	var skipped uint64
@@ -165,10 +164,9 @@ const (
 	filterChunk = 64
 )
 
-// runFilter filters the candidates. In a large cluster it stops when there are enough to choose from;
-// the search for the next pod continues where this one stopped. The first few nodes are filtered
-// sequentially: in most clusters these are all, or enough. Only beyond them is the work shared between
-// goroutines.
+// runFilter filters the candidates. In a large cluster it stops when there are enough feasible nodes; the search
+// for the next pod continues from there. The first few nodes are filtered sequentially: in most clusters these are
+// all, or enough. Only beyond them is the work shared between goroutines.
 func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo, candidates []*framework.NodeInfo,
 	diagnosis *framework.Diagnosis) error {
 	n := len(candidates)
@@ -180,22 +178,22 @@ func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo,
 		p.statuses = make([]*framework.Status, n)
 	}
 	node := func(i int) *framework.NodeInfo { return candidates[(p.start+i)%n] }
-	asked := 0
-	for ; asked < min(n, filterAlone) && len(p.feasible) < enough; asked++ {
-		if p.statuses[asked] = p.filterWithNominated(state, pod, node(asked)); p.statuses[asked].OK() {
-			p.feasible = append(p.feasible, node(asked))
+	filtered := 0
+	for ; filtered < min(n, filterAlone) && len(p.feasible) < enough; filtered++ {
+		if p.statuses[filtered] = p.filterWithNominated(state, pod, node(filtered)); p.statuses[filtered].OK() {
+			p.feasible = append(p.feasible, node(filtered))
 		}
 	}
-	if asked < n && len(p.feasible) < enough {
-		from := asked
-		asked = p.filterTogether(state, pod, node, from, n, enough-len(p.feasible))
-		for i := from; i < asked && len(p.feasible) < enough; i++ {
+	if filtered < n && len(p.feasible) < enough {
+		from := filtered
+		filtered = p.filterTogether(state, pod, node, from, n, enough-len(p.feasible))
+		for i := from; i < filtered && len(p.feasible) < enough; i++ {
 			if p.statuses[i].OK() {
 				p.feasible = append(p.feasible, node(i))
 			}
 		}
 	}
-	for i, status := range p.statuses[:asked] {
+	for i, status := range p.statuses[:filtered] {
 		switch {
 		case status.OK():
 		case !status.Rejected():
@@ -205,12 +203,12 @@ func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo,
 			diagnosis.Plugins[status.Plugin()] = struct{}{}
 		}
 	}
-	p.start = (p.start + asked) % n
+	p.start = (p.start + filtered) % n
 	return nil
 }
 
-// filterTogether filters the nodes from one on, in chunks that several goroutines take in turn, until
-// at least enough have passed. It returns the index up to which all have been filtered.
+// filterTogether filters the nodes from an index on, in chunks that several goroutines take in turn, until at least
+// enough have passed. It returns the index before which all nodes have been filtered.
 func (p *profile) filterTogether(state *framework.CycleState, pod *framework.PodInfo,
 	node func(int) *framework.NodeInfo, from, n, enough int) int {
 	var next, passed atomic.Int64
@@ -219,11 +217,11 @@ func (p *profile) filterTogether(state *framework.CycleState, pod *framework.Pod
 	for range min(p.parallel, (n-from+filterChunk-1)/filterChunk) {
 		workers.Go(func() {
 			for passed.Load() < int64(enough) {
-				to := int(next.Add(filterChunk))
-				if to-filterChunk >= n {
+				end := int(next.Add(filterChunk))
+				if end-filterChunk >= n {
 					return
 				}
-				for i := to - filterChunk; i < min(to, n); i++ {
+				for i := end - filterChunk; i < min(end, n); i++ {
 					if p.statuses[i] = p.filterWithNominated(state, pod, node(i)); p.statuses[i].OK() {
 						passed.Add(1)
 					}
@@ -235,9 +233,8 @@ func (p *profile) filterTogether(state *framework.CycleState, pod *framework.Pod
 	return min(n, int(next.Load()))
 }
 
-// filterWithNominated filters a node as if the pods of equal or higher priority that are nominated to
-// it were there and, if there are any, also without them: they may satisfy an affinity, and may never
-// arrive.
+// filterWithNominated filters a node as if the pods of equal or higher priority that are nominated to it were there
+// and, if there are any, also without them: they may satisfy an affinity, but may never arrive.
 func (p *profile) filterWithNominated(state *framework.CycleState, pod *framework.PodInfo,
 	node *framework.NodeInfo) *framework.Status {
 	if p.nominator.none() {
@@ -299,9 +296,8 @@ func (p *profile) filterNode(state *framework.CycleState, pod *framework.PodInfo
 	return nil
 }
 
-// nodesToFind returns the number of feasible nodes after which the search ends. Without a percentage,
-// that is all of a hundred, half of a few hundred, falling to one in twenty of many thousands. The
-// figures are Kubernetes'.
+// nodesToFind returns the number of feasible nodes that end the search. Without a percentage, that is all of a
+// hundred, half of a few hundred, falling to one in twenty of many thousands. The figures are Kubernetes'.
 func nodesToFind(nodes, percent int) int {
 	const least = 100
 	if nodes <= least {
@@ -313,8 +309,7 @@ func nodesToFind(nodes, percent int) int {
 	return max(least, nodes*percent/100)
 }
 
-// runPostFilter calls the plugins in turn until one has made room. The messages of the others are
-// joined.
+// runPostFilter calls the plugins in turn until one has made room. The messages of the others are joined.
 func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo,
 	nodes framework.Snapshot, diagnosis *framework.Diagnosis) (*framework.PostFilterResult, error) {
 	if len(p.postFilter) == 0 {
@@ -344,7 +339,7 @@ func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState
 	return result, nil
 }
 
-// runScore computes the weighted sum of the scores of each of p.feasible in p.total.
+// runScore computes in p.total the weighted sum of the scores of each node in p.feasible.
 func (p *profile) runScore(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) error {
 	defer p.metrics.extensionPoint("Score", p.name)()
 	var skipped uint64
@@ -379,21 +374,21 @@ func (p *profile) runScore(state *framework.CycleState, pod *framework.PodInfo, 
 	return nil
 }
 
-// best is the index of a highest score, each of several equal ones with the same chance.
+// best returns the index of a highest score. Equal scores have equal chances.
 func best(scores []int64) int {
-	at, ties := 0, 1
+	index, ties := 0, 1
 	for i := 1; i < len(scores); i++ {
 		switch {
-		case scores[i] > scores[at]:
-			at, ties = i, 1
-		case scores[i] == scores[at]:
+		case scores[i] > scores[index]:
+			index, ties = i, 1
+		case scores[i] == scores[index]:
 			if ties++; rand.IntN(ties) == 0 {
-				at = i
+				index = i
 			}
 		}
 	}
-	return at
+	return index
 }
 
-// errAlreadyBound: the informer was faster than the queue. There is nothing to report.
+// errAlreadyBound means that the informer was faster than the queue. It is not reported.
 var errAlreadyBound = errors.New("already bound")

@@ -12,12 +12,12 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// profile is a set of plugins sorted by the steps they take part in. Its scheduling cycles
-// (place.go) and their buffers belong to the scheduling loop.
+// profile is a set of plugins, grouped by the steps they take part in. The scheduling loop owns its scheduling
+// cycles (place.go) and their buffers.
 type profile struct {
 	name       string
 	percentage int // of the nodes to find; 0 for a share that falls with the size of the cluster
-	parallel   int // the greatest number of goroutines that filter
+	parallel   int // the maximal number of goroutines that filter
 
 	queueSort  framework.QueueSortPlugin
 	preEnqueue []framework.PreEnqueuePlugin
@@ -39,14 +39,14 @@ type profile struct {
 	search
 }
 
-// step is a plugin at one of its steps, with its place in the profile to remember Skip by.
+// step is a plugin at one of its steps. index is its bit in the set of skipped plugins.
 type step[P framework.Plugin] struct {
 	index  int
 	weight int64
 	plugin P
 }
 
-// newProfile makes the plugins of a profile and sorts them by their steps.
+// newProfile makes the plugins of a profile and groups them by their steps.
 func newProfile(c *config.Profile, path *field.Path, registry framework.Registry, h *handle) (*profile, error) {
 	p := &profile{name: *c.SchedulerName, hints: map[string][]framework.EventHint{},
 		extensions: map[string]framework.PreFilterExtensions{}}
@@ -99,7 +99,7 @@ func newProfile(c *config.Profile, path *field.Path, registry framework.Registry
 	return p, nil
 }
 
-// newPlugins makes every plugin that is enabled at any point, once.
+// newPlugins makes each plugin that is enabled at any point, once.
 func newPlugins(c *config.Profile, path *field.Path, registry framework.Registry,
 	h framework.Handle) (map[string]framework.Plugin, error) {
 	args := map[string]framework.Args{}
@@ -145,10 +145,9 @@ type assembly struct {
 	err        error
 }
 
-// at lists the plugins of one step: those that are named both for it and under multiPoint, then the
-// others of multiPoint that implement it, then the others that are named for it. Plugins that are
-// disabled for the step are left out, and can be enabled again in another position or with another
-// weight.
+// at returns the plugins of one step: first the plugins that are enabled both for the step and under multiPoint,
+// then the others of multiPoint that implement it, then the others that are enabled for it. Plugins that are
+// disabled for the step are left out, but can be enabled again in another position or with another weight.
 func at[P framework.Plugin](a *assembly, point string, set configv1.PluginSet) []step[P] {
 	var steps []step[P]
 	add := func(p configv1.Plugin) {
@@ -208,7 +207,7 @@ var allEvents = func() (hints []framework.EventHint) {
 	return hints
 }()
 
-// runReserve calls the Reserve plugins; on failure, everything is unreserved.
+// runReserve calls the Reserve plugins. If one fails, all are unreserved.
 func (p *profile) runReserve(state *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
 	for _, plugin := range p.reserve {
 		if status := plugin.Reserve(state, pod, node); !status.OK() {

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// testScheduler is a scheduler that does not run, for tests that call its steps themselves.
+// testScheduler returns a scheduler that does not run, for tests that call its steps themselves.
 func testScheduler(t testing.TB, c *config.Config) *scheduler {
 	o := Options{Config: c}
 	o.complete()
@@ -27,7 +27,7 @@ func (s *scheduler) place(pod *framework.PodInfo) (string, error) {
 	return s.profiles["default-scheduler"].place(context.Background(), &framework.CycleState{}, pod, s.snapshot)
 }
 
-func TestProfile_SaysWhichPluginNarrowedTheNodes(t *testing.T) {
+func TestProfile_ReportsThePluginThatNarrowedTheNodes(t *testing.T) {
 	t.Parallel()
 	s := testScheduler(t, nil)
 	c := s.cache

@@ -16,46 +16,48 @@ import (
 )
 
 const (
-	// A pod that no event has woken for this long is retried all the same: a hint may be wrong.
+	// A pod that no event has woken for this long is retried nevertheless, because a hint may be wrong.
 	maxUnschedulable   = 5 * time.Minute
 	staleCheckInterval = 30 * time.Second
 )
 
-// place is the part of the queue that a pod is in. The names are the values of the queue label of
+// place is the part of the queue that a pod is in. The names are values of the queue label of
 // scheduler_pending_pods.
 type place string
 
 const (
-	active        place = "active"        // will be tried as soon as its turn comes
-	backoff       place = "backoff"       // will be tried when its back-off is over, or nothing else is to be tried
+	active        place = "active"        // waits for its turn
+	backoff       place = "backoff"       // tried when its back-off is over, or when active is empty
 	unschedulable place = "unschedulable" // sleeps until an event may help it
-	gated         place = "gated"         // refused by a PreEnqueue plugin
+	gated         place = "gated"         // rejected by a PreEnqueue plugin
 	inFlight      place = "in-flight"     // being tried or bound
 )
 
 // queue holds the pods that have no node, in the order of the QueueSort plugin.
 //
-// The queue records which plugins rejected a pod that could not be placed. The pod sleeps until a
-// change happens that one of them has registered for and does not know to be useless. It is then
-// retried when its back-off, which starts at the failed attempt and doubles from 1 s to 10 s, is over, or before
-// that when no other pod waits for its turn (KEP-5142). A pod whose attempt ended with an error waits in any case.
-// Changes that happen while a pod is in flight are not lost: they are kept as long as any attempt that
-// began before them is running, and a failed pod is checked against those since its attempt began.
+// If a pod could not be placed, the queue records the plugins that rejected it. The pod sleeps until a change that
+// one of them has registered for, unless the plugin's hint excludes it. The pod is then retried when its back-off
+// is over, which starts at the failed attempt and doubles from 1 s to 10 s, or earlier if no other pod waits for
+// its turn (KEP-5142). A pod whose attempt ended with an error always waits for its back-off.
+//
+// Changes that happen while a pod is in flight are not lost: they are kept as long as an attempt that began before
+// them is running, and a failed pod is checked against the changes since its attempt began.
 type queue struct {
 	queueOptions
 
+	// mu guards the fields below and all fields of queuedPod.
 	mu        sync.Mutex
-	notEmpty  sync.Cond
+	notEmpty  sync.Cond // wakes pop when active or backoff has a pod
 	pods      map[types.UID]*queuedPod
 	active    podHeap
 	backoff   podHeap
-	errors    podHeap                  // those in back-off after an error
+	errors    podHeap                  // pods in back-off after an error
 	asleep    map[types.UID]*queuedPod // unschedulable and gated
-	inFlight  list.List                // of *attempt and, after those that began before, *framework.Change
+	inFlight  list.List                // *attempt and *framework.Change, in the order of their beginning
 	nextStale time.Time
 	leading   bool // run has been called
 	closed    bool
-	rearm     chan struct{} // the earliest back-off may have changed
+	rearm     chan struct{} // wakes await when the earliest back-off may have changed; holds one token at most
 }
 
 type queueOptions struct {
@@ -77,12 +79,12 @@ type queuedPod struct {
 	index        int // in its heap
 }
 
-// attempt is one try at placing a pod.
+// attempt is one attempt to place a pod.
 type attempt struct {
-	info     *framework.PodInfo // as it was when the attempt began
+	info     *framework.PodInfo // its state when the attempt began
 	queued   *queuedPod
 	began    time.Time
-	first    time.Time // when the pod first came to the queue
+	first    time.Time // when the pod first entered the queue
 	attempts int
 	element  *list.Element
 }
@@ -105,7 +107,7 @@ func newQueue(o queueOptions) *queue {
 	return q
 }
 
-// backingOff are the pods that are in back-off as a pod is.
+// backingOff returns the heap of pods whose back-off has the same kind as the pod's.
 func (q *queue) backingOff(p *queuedPod) *podHeap {
 	if len(p.refusedBy) == 0 {
 		return &q.errors
@@ -113,8 +115,8 @@ func (q *queue) backingOff(p *queuedPod) *podHeap {
 	return &q.backoff
 }
 
-// set adds a pod or updates its state. A change means that something that plugins read is different,
-// and not only the status.
+// set adds a pod or updates its state. A change is not nil if a part that plugins read has changed, and not only
+// the status.
 func (q *queue) set(info *framework.PodInfo, change *framework.Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,7 +145,7 @@ func (q *queue) set(info *framework.PodInfo, change *framework.Change) {
 	}
 }
 
-// remove removes a pod, wherever it is.
+// remove removes a pod from its place.
 func (q *queue) remove(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -197,8 +199,8 @@ func (q *queue) bound(a *attempt) {
 	q.ended(a)
 }
 
-// failed ends an attempt that failed. With refusedBy, the pod sleeps until a change may make one of
-// these plugins accept it; without, there was an error, and the pod is retried after its back-off.
+// failed ends an attempt that failed. With refusedBy, the pod sleeps until a change may make one of these plugins
+// accept it. Without, there was an error, and the pod is retried after its back-off.
 func (q *queue) failed(a *attempt, refusedBy map[string]struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -224,7 +226,7 @@ func (q *queue) failed(a *attempt, refusedBy map[string]struct{}) {
 	q.put(p, unschedulable)
 }
 
-// run moves pods whose back-off is over, until ctx ends; then it closes the queue.
+// run moves the pods whose back-off is over, until ctx ends. Then it closes the queue.
 func (q *queue) run(ctx context.Context) {
 	defer q.close()
 	q.mu.Lock()
@@ -235,7 +237,7 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// await moves the pods that are due, and waits until others may be.
+// await moves the pods that are due, and waits until more may be due.
 func (q *queue) await(ctx context.Context) {
 	due, stale := q.flush()
 	ring, late := q.alarm(q.clock, due)
@@ -250,13 +252,13 @@ func (q *queue) await(ctx context.Context) {
 	}
 }
 
-// alarm is a channel that gets a time, if that is not zero.
-func (q *queue) alarm(by clock.WithTicker, at time.Time) (c <-chan time.Time, stop func()) {
-	if at.IsZero() {
+// alarm returns a channel that receives when a time has come; nil for the zero time.
+func (q *queue) alarm(c clock.WithTicker, due time.Time) (<-chan time.Time, func()) {
+	if due.IsZero() {
 		return nil, func() {}
 	}
-	timer := by.NewTimer(at.Sub(q.clock.Now()))
-	if !q.clock.Now().Before(at) { // a test's clock may have jumped before there was a timer
+	timer := c.NewTimer(due.Sub(q.clock.Now()))
+	if !q.clock.Now().Before(due) { // the clock may have jumped before the timer existed
 		q.signal()
 	}
 	return timer.C(), func() { timer.Stop() }
@@ -269,8 +271,8 @@ func (q *queue) close() {
 	q.notEmpty.Broadcast()
 }
 
-// flush moves the pods that are due, and returns when the next back-off is over and when to look for pods that no event
-// has woken; zero where no pod waits for it.
+// flush moves the pods that are due. It returns the next end of a back-off, and the next check for pods that no
+// event has woken; zero if no pod waits for it.
 func (q *queue) flush() (due, stale time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -298,8 +300,8 @@ func (q *queue) flush() (due, stale time.Time) {
 	return due, stale
 }
 
-// busy describes a pod that is tried, or will be without any further change. Those that wait in their binding cycle are
-// none, and by a clock that is moved by hand neither are those that are in back-off after an error.
+// busy describes a pod that is being tried, or will be tried without any further change. Pods that wait in their
+// binding cycle do not count. With a manual clock, pods in back-off after an error do not count either.
 func (q *queue) busy(waits func(types.UID) bool) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -341,7 +343,7 @@ func (q *queue) counts() map[place]int {
 	return n
 }
 
-// refusals counts the pods that sleep by the plugins that refused them.
+// refusals calls count for each sleeping pod and each plugin that rejected it.
 func (q *queue) refusals(count func(pod *framework.PodInfo, plugin string)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -352,7 +354,7 @@ func (q *queue) refusals(count func(pod *framework.PodInfo, plugin string)) {
 	}
 }
 
-// changesKept is how many changes are kept for attempts in flight.
+// changesKept returns the number of changes that are kept for attempts in flight.
 func (q *queue) changesKept() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -368,10 +370,11 @@ func (q *queue) changesKept() int {
 // The methods below expect mu to be held.
 
 func (q *queue) current(a *attempt) bool {
+	// current reports whether an attempt is the pod's present one: the pod was not removed or added again since.
 	return q.pods[a.info.Pod.UID] == a.queued && a.queued.place == inFlight
 }
 
-// ended drops the changes that no attempt in flight needs any longer.
+// ended removes an attempt, and drops the changes that no other attempt in flight needs.
 func (q *queue) ended(a *attempt) {
 	q.inFlight.Remove(a.element)
 	for e := q.inFlight.Front(); e != nil; e = q.inFlight.Front() {
@@ -382,7 +385,7 @@ func (q *queue) ended(a *attempt) {
 	}
 }
 
-// admit lets in a pod that is new or was gated.
+// admit puts a new or gated pod into active, if the PreEnqueue plugins accept it.
 func (q *queue) admit(p *queuedPod, event string) {
 	if status := q.preEnqueue(p.PodInfo); !status.OK() {
 		p.refusedBy = map[string]struct{}{status.Plugin(): {}}
@@ -408,32 +411,33 @@ func (q *queue) notify(p *queuedPod, change *framework.Change) {
 	}
 }
 
-// wake gives a pod another try, now or when its back-off is over.
+// wake retries a pod: now, or when its back-off is over.
 func (q *queue) wake(p *queuedPod, event string) {
 	if status := q.preEnqueue(p.PodInfo); !status.OK() {
 		p.refusedBy = map[string]struct{}{status.Plugin(): {}}
 		q.put(p, gated)
 		return
 	}
-	at := active
+	target := active
 	if q.clock.Now().Before(p.backoffUntil) {
-		at = backoff
+		target = backoff
 	}
-	q.incoming(at, event)
-	q.put(p, at)
+	q.incoming(target, event)
+	q.put(p, target)
 }
 
-func (q *queue) put(p *queuedPod, at place) {
-	if at == active && p.place != active {
+// put moves a pod to a place. The caller has removed it from its heap.
+func (q *queue) put(p *queuedPod, target place) {
+	if target == active && p.place != active {
 		p.Added = q.clock.Now()
 	}
-	if at == unschedulable || at == gated {
+	if target == unschedulable || target == gated {
 		q.asleep[p.Pod.UID] = p
 	} else {
 		delete(q.asleep, p.Pod.UID)
 	}
-	p.place = at
-	switch at {
+	p.place = target
+	switch target {
 	case active:
 		heap.Push(&q.active, p)
 		q.notEmpty.Signal()
@@ -446,6 +450,7 @@ func (q *queue) put(p *queuedPod, at place) {
 	}
 }
 
+// take removes a pod from its place.
 func (q *queue) take(p *queuedPod) {
 	switch p.place {
 	case active:
@@ -457,6 +462,7 @@ func (q *queue) take(p *queuedPod) {
 	}
 }
 
+// signal wakes await.
 func (q *queue) signal() {
 	select {
 	case q.rearm <- struct{}{}:
@@ -464,9 +470,9 @@ func (q *queue) signal() {
 	}
 }
 
-// mayHelp asks the plugins that rejected a pod whether a change may make them accept it.
+// mayHelp reports whether a change may make one of the plugins that rejected a pod accept it.
 func (q *queue) mayHelp(p *queuedPod, change *framework.Change) bool {
-	// A change of a waiting pod concerns only that pod.
+	// A change of a waiting pod affects that pod alone.
 	if info, ok := change.New.(*framework.PodInfo); ok && change.Resource == framework.UnscheduledPod &&
 		info.Pod.UID != p.Pod.UID {
 		return false
@@ -481,7 +487,7 @@ func (q *queue) mayHelp(p *queuedPod, change *framework.Change) bool {
 	return false
 }
 
-// podHeap is a container/heap of pods that knows where each one is.
+// podHeap is a container/heap of pods that records the index of each.
 type podHeap struct {
 	pods []*queuedPod
 	less func(a, b *queuedPod) bool

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"
 )
 
-// testQueue has one plugin, "rooms", that waits for pods to leave.
+// testQueue returns a queue with one plugin, "rooms", that waits for pods to leave.
 func testQueue() (*queue, *clocktesting.FakeClock) {
 	c := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	return newQueue(queueOptions{
@@ -91,7 +91,7 @@ func TestQueue_BacksOffFromOneToTenSeconds(t *testing.T) {
 	}
 }
 
-func TestQueue_TriesRefusedPodsBeforeTheirBackoffIsOverWhenNothingElseIsThere(t *testing.T) {
+func TestQueue_TriesRejectedPodsBeforeTheirBackoffIsOverIfItIsEmpty(t *testing.T) {
 	t.Parallel()
 	q, c := testQueue()
 	high := int32(10)
@@ -145,8 +145,8 @@ func TestQueue_MissesNoEventWhileAPodIsInFlight(t *testing.T) {
 	require.Zero(t, q.changesKept())
 }
 
-// What changes of the pod itself while it is tried counts as well: it may be what the plugin has waited for.
-func TestQueue_MissesNoChangeOfThePodItselfWhileItIsInFlight(t *testing.T) {
+// A change of the pod itself while it is tried counts as well: the plugin may have waited for it.
+func TestQueue_MissesNoChangeOfAPodInFlight(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change *framework.Change
@@ -169,7 +169,7 @@ func TestQueue_MissesNoChangeOfThePodItselfWhileItIsInFlight(t *testing.T) {
 	}
 }
 
-func TestQueue_KeepsChangesOnlyForTheAttemptsThatBeganBefore(t *testing.T) {
+func TestQueue_KeepsChangesOnlyForEarlierAttempts(t *testing.T) {
 	t.Parallel()
 	q, c := testQueue()
 	q.set(framework.NewPodInfo(testPod("a", "1")), nil)
@@ -190,7 +190,7 @@ func TestQueue_KeepsChangesOnlyForTheAttemptsThatBeganBefore(t *testing.T) {
 	require.Zero(t, q.changesKept())
 }
 
-func TestQueue_LetsAGatedPodInWhenItsGatesAreGone(t *testing.T) {
+func TestQueue_AdmitsAGatedPodWhenItsGatesAreRemoved(t *testing.T) {
 	t.Parallel()
 	q, _ := testQueue()
 	pod := testPod("p", "1")
@@ -215,14 +215,14 @@ func TestQueue_TriesAForgottenPodAfterFiveMinutes(t *testing.T) {
 	require.Equal(t, 1, q.counts()[active])
 }
 
-func TestQueue_ForgetsPodsThatWentWhileInFlight(t *testing.T) {
+func TestQueue_ForgetsPodsThatWereDeletedInFlight(t *testing.T) {
 	t.Parallel()
 	q, _ := testQueue()
 	pod := framework.NewPodInfo(testPod("p", "1"))
 	q.set(pod, nil)
 	a := q.pop()
 	q.remove(pod.Pod.UID)
-	q.set(pod, nil) // and came again, as another entry
+	q.set(pod, nil) // added again, as another entry
 	q.failed(a, byRooms)
 	require.Equal(t, map[place]int{active: 1, backoff: 0, unschedulable: 0, gated: 0}, q.counts())
 }
@@ -262,7 +262,7 @@ func TestQueue_IsBusyUntilItsPodsOnlyWait(t *testing.T) {
 	<-ended
 }
 
-func TestQueue_LetsAClockThatIsMovedByHandEndABackoff(t *testing.T) {
+func TestQueue_EndsABackoffOnAManualClock(t *testing.T) {
 	t.Parallel()
 	q, _ := testQueue()
 	c := virtualtime.New(time.Unix(1_800_000_000, 0))

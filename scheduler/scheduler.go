@@ -1,24 +1,23 @@
 // Package scheduler assigns pods to nodes, as kube-scheduler does.
 //
-// What comes in: pods and nodes, and the objects that pods refer to, from informers. What goes out:
-// bindings, FailedScheduling and Scheduled events, the PodScheduled condition, nominations and
-// deletions of preempted pods. In between, following one pod:
+// The input is pods and nodes, and the objects that pods refer to, from informers. The output is bindings,
+// FailedScheduling and Scheduled events, the PodScheduled condition, nominations and deletions of preempted pods.
+// The files in the order of a pod's way:
 //
 //	informers.go   puts the pod into the queue, and nodes and bound pods into the cache
 //	queue.go       the next pod; sleeping pods, and the events that wake them
 //	cycle.go       one attempt: find a node, assume the pod there, bind it in the background
 //	place.go       the scheduling cycle on a profile's plugins: filter, score, choose
-//	profile.go     which plugins these are, and in which order they are called
-//	cache.go       the nodes and what is on them, assumed pods included
-//	snapshot.go    the copy of it that one cycle sees
+//	profile.go     a profile's plugins, and the order in which they are called
+//	cache.go       the nodes with their pods, including assumed ones
+//	snapshot.go    the copy of the cache that one cycle sees
 //	nominator.go   the pods that wait for room that preemption makes
-//	metrics.go     what dashboards ask for
+//	metrics.go     the metrics that dashboards query
 //
-// The words that plugins and scheduler share are in framework, the plugins in plugins, the configuration file
-// in config. Adding a plugin means writing a type and giving its factory to Options.Registry; see the
-// example.
+// The types that plugins and scheduler share are in framework, the plugins in plugins, the configuration file in
+// config. To add a plugin, write a type and pass its factory in Options.Registry; see the example.
 //
-// The scheduler reaches the API server through client-go only and keeps nothing that a restart would lose.
+// The scheduler reaches the API server through client-go alone, and has no state that a restart would lose.
 package scheduler
 
 import (
@@ -58,12 +57,12 @@ import (
 // Options configure a scheduler. The zero value runs without leader election and schedules the pods of
 // default-scheduler.
 type Options struct {
-	// LeaderElect makes schedulers take turns through the Lease kube-system/kube-scheduler.
+	// LeaderElect lets only one of several schedulers work, by the Lease kube-system/kube-scheduler.
 	LeaderElect bool
 	// LeaseDuration, RenewDeadline and RetryPeriod have kube-scheduler's meaning; 15 s, 10 s and 2 s
 	// where zero.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Identity is the holder's name in the Lease; the host name and a UUID where empty.
+	// Identity is the holder's name in the Lease; the host name and a UUID if empty.
 	Identity string
 	// Clock is the scheduler's time: back-offs and time stamps. (Leader election, which has to agree
 	// with other processes, keeps to the wall clock.) The real one where nil.
@@ -73,20 +72,19 @@ type Options struct {
 	// Config has the profiles, which are the schedulers that pods can name in spec.schedulerName, and
 	// all other settings. config.Default where nil.
 	Config *config.Config
-	// Registry has plugins that profiles can name besides those in tree.
+	// Registry contains plugins that profiles can name in addition to the in-tree ones.
 	Registry framework.Registry
 	// Ready, if not nil, is called once the caches are filled and the scheduler schedules.
 	Ready func()
 	// Metrics is where the scheduler registers its metrics; nowhere if nil.
 	Metrics prometheus.Registerer
-	// Quiescence, if not nil, gets what the scheduler has to do.
+	// Quiescence, if not nil, receives a probe of the scheduler's remaining work.
 	Quiescence *quiescence.Group
-	// BindWorkers bounds the bindings and status writes under way at one time; 64 where zero.
+	// BindWorkers limits the concurrent bindings and status writes; 64 if zero.
 	BindWorkers int
 }
 
-// ErrLeadershipLost is returned by Run when another scheduler took the Lease. The process can call Run
-// again.
+// ErrLeadershipLost is returned by Run when another scheduler has taken the Lease. The process can call Run again.
 var ErrLeadershipLost = errors.New("leadership lost")
 
 func (o *Options) complete() {
@@ -117,12 +115,12 @@ func (o *Options) complete() {
 	}
 }
 
-// Run schedules pods until ctx ends, then returns nil when all its goroutines have. It returns early if
-// the options are wrong, or with ErrLeadershipLost if another scheduler took the lead.
+// Run schedules pods until ctx ends, then returns nil when all its goroutines have ended. It returns early if the
+// options are invalid, or with ErrLeadershipLost if another scheduler has taken the Lease.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 && config.RateLimiter == nil {
-		config.QPS = -1 // the number of binding workers bounds the load, and flow control is the server's
+		config.QPS = -1 // the number of binding workers limits the load, and flow control is the server's
 	}
 	if config.UserAgent == "" {
 		config.UserAgent = "coxswain-scheduler"
@@ -154,7 +152,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// A scheduler that does not lead keeps its caches warm, so that it can take over at once.
+	// A scheduler that does not lead keeps its caches up to date, so that it can take over at once.
 	stopInformers, err := s.startInformers(ctx)
 	if err != nil {
 		return fmt.Errorf("scheduler: informers: %w", err)
@@ -176,7 +174,7 @@ type scheduler struct {
 	informers *informer.Factory
 	profiles  map[string]*profile
 	cache     *cache
-	snapshot  *snapshot // of the scheduling loop
+	snapshot  *snapshot // owned by the scheduling loop
 	nominator *nominator
 	queue     *queue
 	pods      corelisters.PodLister
@@ -184,7 +182,7 @@ type scheduler struct {
 	recorder  *events.Recorder
 	metrics   *metrics
 
-	workers chan struct{} // as many as BindWorkers
+	workers chan struct{} // a semaphore of BindWorkers
 	binding sync.WaitGroup
 	waiting sync.Map // types.UID to context.CancelCauseFunc: pods in Permit or PreBind
 }
@@ -240,13 +238,13 @@ func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 	return s, nil
 }
 
-// busy describes work that the scheduler has left. Pods that wait for a change or for a plugin's leave are none.
+// busy describes the scheduler's remaining work. Pods that wait for a change or in a Permit plugin do not count.
 func (s *scheduler) busy(revision int64) string {
 	waits := func(uid types.UID) bool {
 		_, waits := s.waiting.Load(uid)
 		return waits
 	}
-	// In the order in which work goes on, so that none is missed on its way.
+	// In the order of the pod's way, so that no work is missed while it moves on.
 	work := cmp.Or(s.informers.Busy(revision), s.queue.busy(waits), s.recorder.Busy())
 	if work != "" {
 		work = "scheduler: " + work
@@ -277,7 +275,7 @@ func (s *scheduler) preEnqueue(pod *framework.PodInfo) *framework.Status {
 
 // lead schedules until ctx ends and the last binding is done.
 func (s *scheduler) lead(ctx context.Context) {
-	// The handlers, not only the stores: a node that has not reached the cache yet cannot be chosen.
+	// Wait for the handlers, not only for the stores: a node that has not reached the cache cannot be chosen.
 	s.informers.WaitForCacheSyncWithContext(ctx)
 	if !toolscache.WaitFor(ctx, "", s.synced...) {
 		return
@@ -319,8 +317,8 @@ func (s *scheduler) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scheduler: leader election: %w", err)
 	}
-	// The elector does not wait for its callback, so the callback only sends a signal, and the
-	// scheduler leads here, where it is waited for.
+	// The elector does not wait for its callback. The callback therefore only sends a signal, and the scheduler
+	// leads here, where run waits for it.
 	var election sync.WaitGroup
 	ended := make(chan struct{})
 	election.Go(func() {

@@ -31,7 +31,7 @@ type cluster struct {
 	clock   *clocktesting.FakeClock
 	metrics *prometheus.Registry
 	mu      sync.Mutex
-	refuse  int // how many bindings to refuse
+	refuse  int // how many bindings to reject
 	check   func(pod *corev1.Pod, node string) error
 }
 
@@ -160,7 +160,7 @@ func TestScheduler_SpreadsPodsOverNodesByFreeResources(t *testing.T) {
 	})
 }
 
-func TestScheduler_SaysWhyAPodHasNoNodeAndWakesItWhenOneComes(t *testing.T) {
+func TestScheduler_ReportsWhyAPodHasNoNodeAndWakesItWhenOneIsAdded(t *testing.T) {
 	tainted := testNode("tainted", "64", "110")
 	tainted.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
 	c := startCluster(t, Options{}, testNode("small", "1", "110"), tainted)
@@ -193,7 +193,7 @@ func TestScheduler_WakesPodsWhenAnotherLeaves(t *testing.T) {
 	c.eventually("the second is bound", func() bool { return c.get("second").Spec.NodeName == "only" })
 }
 
-func TestScheduler_TriesAgainAfterAFailedBinding(t *testing.T) {
+func TestScheduler_RetriesAfterAFailedBinding(t *testing.T) {
 	c := startCluster(t, Options{})
 	c.mu.Lock()
 	c.refuse = 1
@@ -201,8 +201,8 @@ func TestScheduler_TriesAgainAfterAFailedBinding(t *testing.T) {
 	_, err := c.CoreV1().Nodes().Create(context.Background(), testNode("only", "1", "110"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.create(testPod("p", "1"))
-	// Whether the node or the pod was seen first, the pod fails, backs off and is bound in the end: its
-	// assumed room was released.
+	// Whichever of node and pod was seen first, the pod fails, backs off and is bound eventually: its assumed room
+	// was released.
 	c.eventually("it is bound", func() bool {
 		c.clock.Step(time.Second)
 		return c.get("p").Spec.NodeName == "only"
@@ -222,7 +222,7 @@ func TestScheduler_HoldsGatedPodsBack(t *testing.T) {
 	c.eventually("it is bound", func() bool { return c.get("p").Spec.NodeName == "only" })
 }
 
-func TestScheduler_LeavesThePodsOfOthersAlone(t *testing.T) {
+func TestScheduler_IgnoresPodsOfOtherSchedulers(t *testing.T) {
 	c := startCluster(t, Options{}, testNode("only", "1", "110"))
 	pod := testPod("theirs", "1")
 	pod.Spec.SchedulerName = "another"

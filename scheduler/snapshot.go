@@ -37,15 +37,16 @@ func (s *snapshot) NodesWithRequiredAntiAffinity() []*framework.NodeInfo { retur
 // ImageNodes implements framework.Snapshot.
 func (s *snapshot) ImageNodes(name string) int { return s.images[name] }
 
-// update makes the snapshot equal to the cache, whose lock is held.
+// update makes the snapshot equal to the cache. The caller holds the cache's lock.
 func (s *snapshot) update(c *cache) {
 	var reorder, relist bool
 	s.copied = len(c.changed)
 	for _, n := range c.changed {
 		n.dirty = false
 		old := s.nodes[n.name]
-		if n.at < 0 {
-			if c.nodes[n.name] == nil || c.nodes[n.name].at < 0 { // otherwise one of the same name came after it
+		if n.position < 0 {
+			// Otherwise a node of the same name was added after it.
+			if c.nodes[n.name] == nil || c.nodes[n.name].position < 0 {
 				reorder = reorder || old != nil
 				delete(s.nodes, n.name)
 			}
@@ -75,8 +76,8 @@ func (s *snapshot) update(c *cache) {
 	}
 }
 
-// arrange orders the nodes so that those of one zone are not neighbours: a search that ends early has then
-// seen nodes of all zones.
+// arrange orders the nodes so that neighbours are in different zones: a search that ends early has then seen nodes
+// of all zones.
 func (s *snapshot) arrange(c *cache) {
 	var zones [][2]string
 	byZone := map[[2]string][]*framework.NodeInfo{}
@@ -109,7 +110,7 @@ func (s *snapshot) listAffinity() {
 	}
 }
 
-// zone is the region and zone of a node.
+// zone returns the region and zone of a node.
 func zone(node *corev1.Node) [2]string {
 	return [2]string{node.Labels[corev1.LabelTopologyRegion], node.Labels[corev1.LabelTopologyZone]}
 }

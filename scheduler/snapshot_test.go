@@ -42,7 +42,7 @@ func TestSnapshot_CopiesOnlyWhatHasChanged(t *testing.T) {
 	require.Len(t, s.Nodes(), 99)
 }
 
-func TestSnapshot_NodeGoesAndComesBetweenTwoCycles(t *testing.T) {
+func TestSnapshot_NodeIsReplacedBetweenTwoCycles(t *testing.T) {
 	t.Parallel()
 	c, s := newCache(), newSnapshot()
 	c.setNode(testNode("n", "4", "110"))
@@ -120,7 +120,7 @@ func TestNominatedPods_KeepTheirRoom(t *testing.T) {
 	require.True(t, s.nominator.none())
 }
 
-// narrow is a plugin that narrows the nodes, and filters none.
+// narrow is a plugin that narrows the nodes to a list.
 type narrow []string
 
 func (narrow) Name() string { return "Narrow" }
@@ -134,8 +134,8 @@ func (n narrow) PreFilter(*framework.CycleState, *framework.PodInfo, framework.S
 	return &framework.PreFilterResult{NodeNames: names}, nil
 }
 
-// A nomination is a hint: it is not followed to a node that a plugin has excluded, or that has no room any more.
-func TestNominatedPods_GoWhereTheyAreAllowed(t *testing.T) {
+// A nomination is a hint: the pod must not go to a node that a plugin has excluded, or that has no room any more.
+func TestNominatedPods_RespectThePlugins(t *testing.T) {
 	t.Parallel()
 	s := testScheduler(t, nil)
 	for _, name := range []string{"a", "b", "c"} {

@@ -15,9 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// BenchmarkSchedulingBasic_5000Nodes_10000Pods is the case of that name of Kubernetes' scheduler_perf: so
-// many pods wait when the scheduler starts, and it ends with the last binding. The API server runs in the
-// same process and is part of the CPU.
+// BenchmarkSchedulingBasic_5000Nodes_10000Pods runs the case of that name in Kubernetes' scheduler_perf: this many
+// pods wait when the scheduler starts, and it ends with the last binding. The API server runs in the same process
+// and is part of the CPU time.
 func BenchmarkSchedulingBasic_5000Nodes_10000Pods(b *testing.B) {
 	const nodes, pods = 5000, 10000
 	for b.Loop() {

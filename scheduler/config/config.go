@@ -1,7 +1,7 @@
-// Package config is the scheduler's configuration: the KubeSchedulerConfiguration of
-// kubescheduler.config.k8s.io/v1 that --config names, decoded strictly, checked, and with Kubernetes'
-// defaults filled in. Errors name the path of the field. The arguments of plugins stay JSON, which the
-// plugins decode (framework.Args).
+// Package config reads the scheduler's configuration: the KubeSchedulerConfiguration of
+// kubescheduler.config.k8s.io/v1 that --config names, decoded strictly, validated, and with Kubernetes' defaults
+// filled in. Errors contain the path of the field. The arguments of plugins stay JSON, which the plugins decode
+// (framework.Args).
 package config
 
 import (
@@ -20,15 +20,13 @@ import (
 // Config is a complete configuration: no field that has a default is empty.
 type Config = configv1.KubeSchedulerConfiguration
 
-// Profile is one of its profiles; Plugins.MultiPoint lists the enabled plugins, the default ones
-// included.
+// Profile is one of its profiles. Plugins.MultiPoint lists the enabled plugins, including the default ones.
 type Profile = configv1.KubeSchedulerProfile
 
 // Kind is the kind of the document.
 const Kind = "KubeSchedulerConfiguration"
 
-// The plugins that are enabled by default, in the order in which they are called, with their scores'
-// weights.
+// defaultPlugins are enabled by default. They are called in this order, and their scores have these weights.
 var defaultPlugins = []configv1.Plugin{
 	{Name: "SchedulingGates"},
 	{Name: "PrioritySort"},
@@ -50,8 +48,7 @@ var defaultPlugins = []configv1.Plugin{
 	{Name: "DefaultBinder"},
 }
 
-// Default returns the configuration that an empty document means: one profile, default-scheduler, with
-// the default plugins.
+// Default returns the configuration of an empty document: one profile, default-scheduler, with the default plugins.
 func Default() *Config {
 	c := &Config{}
 	complete(c)
@@ -73,7 +70,7 @@ func Load(document []byte) (*Config, error) {
 		return nil, fmt.Errorf("read %s: want apiVersion %s and kind %s, got %q and %q", Kind, want, Kind,
 			c.APIVersion, c.Kind)
 	}
-	if len(strict) > 0 { // these name the field by its path
+	if len(strict) > 0 { // each error contains the field's path
 		return nil, fmt.Errorf("read %s: %w", Kind, errors.Join(strict...))
 	}
 	complete(c)
@@ -90,12 +87,12 @@ func complete(c *Config) {
 	def(&c.PodInitialBackoffSeconds, 1)
 	def(&c.PodMaxBackoffSeconds, 10)
 	l := &c.LeaderElection
-	for at, value := range map[*string]string{
+	for field, value := range map[*string]string{
 		&l.ResourceLock: "leases", &l.ResourceName: configv1.SchedulerDefaultLockObjectName,
 		&l.ResourceNamespace: configv1.SchedulerDefaultLockObjectNamespace,
 	} {
-		if *at == "" {
-			*at = value
+		if *field == "" {
+			*field = value
 		}
 	}
 	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(l)
@@ -114,14 +111,14 @@ func complete(c *Config) {
 	}
 }
 
-func def[T any](at **T, value T) {
-	if *at == nil {
-		*at = &value
+func def[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
 	}
 }
 
-// merge returns the default plugins without the disabled ones, those that are named again in their old
-// place, and then the others.
+// merge returns the default plugins without the disabled ones, followed by the other enabled plugins. A default
+// plugin that is also in set keeps its place, with the settings of set.
 func merge(defaults []configv1.Plugin, set configv1.PluginSet) []configv1.Plugin {
 	var merged []configv1.Plugin
 	named := func(name string) func(configv1.Plugin) bool {

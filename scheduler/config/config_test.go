@@ -49,7 +49,7 @@ profiles:
 	require.Equal(t, []string{"PrioritySort", "DefaultBinder"}, names(&c.Profiles[1]))
 }
 
-func TestLoad_NamesTheFieldThatIsWrong(t *testing.T) {
+func TestLoad_ReportsThePathOfAnInvalidField(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ document, want string }{
 		{"kind: Pod",

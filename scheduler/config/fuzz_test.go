@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// FuzzLoad: what an accepted document means is complete: written out, it means the same.
+// FuzzLoad checks that an accepted configuration is complete: encoded and loaded again, it is the same.
 func FuzzLoad(f *testing.F) {
 	const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 	for _, text := range []string{

@@ -105,7 +105,7 @@ func profile(p *Profile, path *field.Path) (all field.ErrorList) {
 	return all
 }
 
-// Points are the sets of plugins by the JSON names of the extension points.
+// Points returns the sets of plugins by the JSON names of the extension points.
 func Points(p *configv1.Plugins) map[string]*configv1.PluginSet {
 	return map[string]*configv1.PluginSet{
 		"multiPoint": &p.MultiPoint, "preEnqueue": &p.PreEnqueue, "queueSort": &p.QueueSort, "preFilter": &p.PreFilter,

@@ -18,7 +18,7 @@ type AffinityTerm struct {
 	TopologyKey       string
 }
 
-// WeightedAffinityTerm is a term that is preferred.
+// WeightedAffinityTerm is a preferred term.
 type WeightedAffinityTerm struct {
 	AffinityTerm
 	Weight int32 // 1 to 100
@@ -46,7 +46,7 @@ func newWeightedTerms(pod *corev1.Pod, terms []corev1.WeightedPodAffinityTerm) [
 	return out
 }
 
-// newTerm takes the pod's own namespace where the term names none and selects none.
+// newTerm uses the pod's own namespace if the term neither lists nor selects namespaces.
 func newTerm(pod *corev1.Pod, term *corev1.PodAffinityTerm) AffinityTerm {
 	t := AffinityTerm{
 		Namespaces:        sets.New(term.Namespaces...),
@@ -61,7 +61,7 @@ func newTerm(pod *corev1.Pod, term *corev1.PodAffinityTerm) AffinityTerm {
 	return t
 }
 
-// selector converts a metav1.LabelSelector; nil and malformed ones match nothing.
+// selector converts a metav1.LabelSelector. A nil or malformed one matches no pods.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	out, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -70,9 +70,9 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return out
 }
 
-// WithLabelKeys narrows a selector to the pods whose values of the labels match are the pod's own, and
-// those of mismatch are not. The API server writes the same into the selector when a pod is created;
-// requirements that exist already are not added again.
+// WithLabelKeys narrows a selector: the labels match must have the pod's own values, and the labels mismatch must
+// not. The API server adds the same requirements to the selector when a pod is created; existing ones are not added
+// again.
 func WithLabelKeys(s labels.Selector, pod *corev1.Pod, match, mismatch []string) labels.Selector {
 	s = withKeys(s, pod, match, selection.In)
 	return withKeys(s, pod, mismatch, selection.NotIn)
@@ -88,8 +88,8 @@ func withKeys(s labels.Selector, pod *corev1.Pod, keys []string, operator select
 		if err != nil {
 			return labels.Nothing()
 		}
-		there, selectable := s.Requirements()
-		if selectable && !slices.ContainsFunc(there, func(o labels.Requirement) bool { return o.Equal(*r) }) {
+		existing, selectable := s.Requirements()
+		if selectable && !slices.ContainsFunc(existing, func(o labels.Requirement) bool { return o.Equal(*r) }) {
 			s = s.Add(*r)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 // Args are the arguments of a plugin in a profile's pluginConfig.
 type Args struct {
-	// Raw is the JSON of the arguments; empty where the configuration has none.
+	// Raw is the JSON of the arguments; empty if the configuration has none.
 	Raw []byte
-	// Path is their place in the configuration, for error messages.
+	// Path is the field path of the arguments, for error messages.
 	Path *field.Path
 }
 

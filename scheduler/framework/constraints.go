@@ -5,19 +5,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxConstraints is the largest PodInfo.Constraints with which a pod is scheduled: nearly a hundred terms about other
-// pods, or a thousand expressions about nodes. The API has no such limit, and pods are scheduled one after the other:
-// without it, whoever may create pods could keep the scheduler from the pods of all others.
+// MaxConstraints limits the PodInfo.Constraints of a pod that is scheduled: nearly a hundred terms about other
+// pods, or a thousand expressions about nodes. The API has no such limit, and pods are scheduled one after the
+// other: without it, a user with the right to create pods could keep the scheduler from the pods of all others.
 const MaxConstraints = 10_000
 
-// The weights of what a pod says about where it may run. Each is about how long it takes to compare with all there is.
+// The weights of a pod's constraints. Each is proportional to the time of a comparison with all pods or nodes.
 const (
 	weightOfPods  = 50 // a term about other pods, or an expression in it: compared with each pod
-	weightOfNodes = 10 // what is compared with each node
+	weightOfNodes = 10 // an expression that is compared with each node
 	weightOfValue = 1  // one of the values of an expression
 )
 
-// constraintsOf is the weight of all that a pod, which takes so many ports of its node, says about where it may run.
+// constraintsOf returns the weight of all constraints of a pod on its node. ports is the number of its host ports.
 func constraintsOf(spec *corev1.PodSpec, ports int) int {
 	n := weightOfNodes * (ports + len(spec.Tolerations) + len(spec.NodeSelector) + len(spec.Volumes))
 	for i := range spec.TopologySpreadConstraints {

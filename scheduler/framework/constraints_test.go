@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Each list that a cycle compares with pods or nodes counts, so that none can be as long as its author likes.
+// Each list that a cycle compares with pods or nodes must count, so that its author cannot make it arbitrarily
+// long.
 func TestNewPodInfo_WeighsConstraints(t *testing.T) {
 	t.Parallel()
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"},
@@ -54,7 +55,7 @@ func TestNewPodInfo_WeighsConstraints(t *testing.T) {
 	}
 }
 
-func TestNewPodInfo_HasNoTermsOfAPodWithTooMany(t *testing.T) {
+func TestNewPodInfo_DropsTheTermsOfAPodAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	with := func(n int) *PodInfo {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}}}
@@ -66,8 +67,8 @@ func TestNewPodInfo_HasNoTermsOfAPodWithTooMany(t *testing.T) {
 		}
 		return NewPodInfo(p)
 	}
-	most := with(MaxConstraints / 100)
-	require.Len(t, most.RequiredAntiAffinity, MaxConstraints/100)
-	require.True(t, most.HasAffinity())
+	largest := with(MaxConstraints / 100)
+	require.Len(t, largest.RequiredAntiAffinity, MaxConstraints/100)
+	require.True(t, largest.HasAffinity())
 	require.False(t, with(MaxConstraints/100+1).HasAffinity())
 }

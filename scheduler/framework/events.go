@@ -2,10 +2,10 @@ package framework
 
 import "strings"
 
-// EventResource is a sort of object whose changes can make a pod schedulable.
+// EventResource is a kind of object whose changes can make a pod schedulable.
 type EventResource string
 
-// The resources, in the words that the metric scheduler_queue_incoming_pods_total uses.
+// The resources, with the names that the metric scheduler_queue_incoming_pods_total uses.
 const (
 	// Node: Change.Old and New are *NodeInfo without pods.
 	Node EventResource = "Node"
@@ -50,13 +50,13 @@ var actionNames = []string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNode
 	"UpdateNodeAnnotation", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodToleration",
 	"UpdatePodSchedulingGatesEliminated", "Update"}
 
-// ClusterEvent is a kind of change in the cluster that could make a pod schedulable.
+// ClusterEvent is a kind of change in the cluster that can make a pod schedulable.
 type ClusterEvent struct {
 	Resource EventResource
 	Action   ActionType
 }
 
-// String words the event for metrics: AssignedPodDelete, NodeUpdateNodeTaint|UpdateNodeLabel.
+// String returns the event as metrics name it: AssignedPodDelete, NodeUpdateNodeTaint|UpdateNodeLabel.
 func (e ClusterEvent) String() string {
 	if e.Action == Update {
 		return string(e.Resource) + "Update"
@@ -70,34 +70,34 @@ func (e ClusterEvent) String() string {
 	return string(e.Resource) + strings.Join(names, "|")
 }
 
-// Change is something that happened in the cluster.
+// Change is one change in the cluster.
 type Change struct {
 	ClusterEvent
-	// Old is the object before, nil where it was added; New the object now, nil where it is gone.
+	// Old is the object before the change, nil if it was added; New the object after it, nil if it was deleted.
 	Old, New any
 }
 
-// EnqueueExtensions names what could turn the plugin's refusal of a pod around. A pod that was refused
-// sleeps until such a change; without this interface every change wakes it.
+// EnqueueExtensions lists the events that can reverse the plugin's rejection of a pod. A rejected pod sleeps until
+// such an event; without this interface every event wakes it.
 type EnqueueExtensions interface {
 	Plugin
 	EventsToRegister() []EventHint
 }
 
-// EventHint says that an event may help, and when it is sure not to.
+// EventHint names an event that may help a pod, and the cases in which it certainly does not.
 type EventHint struct {
 	Event ClusterEvent
-	// Helps, where given, is asked whether this very change may help this pod. When in doubt: true.
-	// It may be called at any time, from any goroutine.
+	// Helps, if not nil, reports whether this change may help this pod. If in doubt, it must return true. It may be
+	// called at any time, from any goroutine.
 	Helps func(pod *PodInfo, change *Change) bool
 }
 
-// Matches reports whether the hint is about a change of this sort.
+// Matches reports whether the hint applies to a kind of change.
 func (h EventHint) Matches(e ClusterEvent) bool {
 	return h.Event.Resource == e.Resource && h.Event.Action&e.Action != 0
 }
 
-// NodeHint makes a Helps of a question about the changed node.
+// NodeHint makes a Helps function from a predicate on the changed node.
 func NodeHint(suits func(pod *PodInfo, node *NodeInfo) bool) func(*PodInfo, *Change) bool {
 	return func(pod *PodInfo, change *Change) bool {
 		node, ok := change.New.(*NodeInfo)

@@ -1,8 +1,8 @@
-// Package framework is the vocabulary that the scheduler and its plugins share. It knows nothing of
-// queues or HTTP: a plugin sees a pod, a node, and the pods that are already on it.
+// Package framework defines the types that the scheduler and its plugins share. It does not know queues or HTTP: a
+// plugin sees a pod, a node, and the pods that are already on it.
 //
-// A scheduling plugin is one small type with a Name. It takes part in each step of scheduling whose
-// interface it implements. The names of the steps are Kubernetes' own:
+// A scheduling plugin is one small type with a Name. It takes part in each step of scheduling whose interface it
+// implements. The names of the steps are Kubernetes' own:
 //
 //	QueueSort    which of two waiting pods is tried first?
 //	PreEnqueue   may the pod enter the queue at all?
@@ -11,10 +11,10 @@
 //	PostFilter   no node was found: can room be made?
 //	PreScore     look once at the pod and the nodes that passed
 //	Score        how well does this node suit, 0 to MaxNodeScore? (then NormalizeScore)
-//	Reserve      the node is chosen: claim what goes with it, or give it back
-//	Permit       last word before the binding; may wait, may refuse
-//	PreBind      make true what the pod needs before it is bound, as volumes
-//	Bind         tell the API server
+//	Reserve      the node is chosen: reserve the resources that belong to it, or release them
+//	Permit       the last check before the binding; may wait or reject
+//	PreBind      do the work that the pod needs before it is bound, such as binding volumes
+//	Bind         write the binding to the API server
 //	PostBind     the pod is bound
 //
 // PreFilter to Reserve run in the scheduling cycle, one pod at a time, on a snapshot that does not
@@ -38,7 +38,7 @@ type Plugin interface {
 	Name() string
 }
 
-// QueueSortPlugin orders the pods that wait for their turn. All profiles must use the same one.
+// QueueSortPlugin orders the waiting pods. All profiles must use the same one.
 type QueueSortPlugin interface {
 	Plugin
 	Less(a, b *QueuedPod) bool
@@ -51,15 +51,15 @@ type PreEnqueuePlugin interface {
 	PreEnqueue(pod *corev1.Pod) *Status
 }
 
-// PreFilterPlugin looks at a pod once before the nodes are filtered. It returns a status with
-// code Skip where its Filter would pass every node; the Filter is then not called for this pod.
+// PreFilterPlugin examines a pod once before the nodes are filtered. It returns a status with code Skip if its
+// Filter would pass every node; the Filter is then not called for this pod.
 type PreFilterPlugin interface {
 	Plugin
 	PreFilter(state *CycleState, pod *PodInfo, nodes Snapshot) (*PreFilterResult, *Status)
 }
 
-// PreFilterExtensions is for plugins whose PreFilter records something about other pods: they update it
-// for a simulation in which a pod is added to a node, or removed from it.
+// PreFilterExtensions is for plugins whose PreFilter records data about other pods. They update the data for a
+// simulation that adds a pod to a node, or removes one from it.
 type PreFilterExtensions interface {
 	AddPod(state *CycleState, pod, added *PodInfo, node *NodeInfo) *Status
 	RemovePod(state *CycleState, pod, removed *PodInfo, node *NodeInfo) *Status
@@ -77,8 +77,8 @@ type FilterPlugin interface {
 	Filter(state *CycleState, pod *PodInfo, node *NodeInfo) *Status
 }
 
-// PostFilterPlugin runs where no node passed the filters. With code Success it has made, or will
-// make, room; otherwise the reasons join the pod's FailedScheduling message.
+// PostFilterPlugin runs if no node passed the filters. With code Success it has made room, or will make it;
+// otherwise the reasons are added to the pod's FailedScheduling message.
 type PostFilterPlugin interface {
 	Plugin
 	PostFilter(ctx context.Context, state *CycleState, pod *PodInfo, nodes Snapshot, diagnosis *Diagnosis) (
@@ -87,11 +87,11 @@ type PostFilterPlugin interface {
 
 // PostFilterResult is the change to a pod's status.nominatedNodeName. A nil result leaves it as it is.
 type PostFilterResult struct {
-	// NominatedNodeName is the node on which the pod is to run soon; "" removes a nomination.
+	// NominatedNodeName is the node that the pod is expected to run on soon; "" removes a nomination.
 	NominatedNodeName string
 	// Victims is the number of pods that are preempted for it, for metrics.
 	Victims int
-	// Then, unless nil, is called after the scheduling cycle to make the room. The pod waits for it.
+	// Then, if not nil, is called after the scheduling cycle to make the room. The pod waits for it.
 	Then func(ctx context.Context) error
 }
 
@@ -108,35 +108,35 @@ type ScorePlugin interface {
 	Score(state *CycleState, pod *PodInfo, node *NodeInfo) int64
 }
 
-// ScoreNormalizer brings the raw scores of a ScorePlugin for all nodes into 0 to MaxNodeScore, in place.
-// Without it the raw scores have to be in that range.
+// ScoreNormalizer scales the raw scores of a ScorePlugin for all nodes to 0 to MaxNodeScore, in place. Without it
+// the raw scores must be in that range.
 type ScoreNormalizer interface {
 	NormalizeScore(state *CycleState, pod *PodInfo, nodes []*NodeInfo, scores []int64)
 }
 
-// ReservePlugin reserves the resources that go with a node once it is chosen. Unreserve must undo the
-// effects of Reserve, also where Reserve failed or was never called.
+// ReservePlugin reserves the resources that belong to a node once it is chosen. Unreserve must undo the effects of
+// Reserve, even if Reserve failed or was never called.
 type ReservePlugin interface {
 	Plugin
 	Reserve(state *CycleState, pod *PodInfo, node string) *Status
 	Unreserve(state *CycleState, pod *PodInfo, node string)
 }
 
-// PermitPlugin has the last word before a pod is bound. It may block until ctx ends: its pod waits, and no other.
+// PermitPlugin makes the last check before a pod is bound. It may block until ctx ends: only its own pod waits.
 type PermitPlugin interface {
 	Plugin
 	Permit(ctx context.Context, state *CycleState, pod *PodInfo, node string) *Status
 }
 
-// PreBindPlugin does the work that must be done before the pod is bound. PreBindPreFlight, in the
-// scheduling cycle, reports whether there is any; with code Skip, PreBind is not called.
+// PreBindPlugin does the work that must be done before the pod is bound. PreBindPreFlight, in the scheduling cycle,
+// reports whether there is any; with code Skip, PreBind is not called.
 type PreBindPlugin interface {
 	Plugin
 	PreBindPreFlight(state *CycleState, pod *PodInfo, node string) *Status
 	PreBind(ctx context.Context, state *CycleState, pod *PodInfo, node string) *Status
 }
 
-// BindPlugin binds a pod to a node. It returns a status with code Skip to leave that to the next.
+// BindPlugin binds a pod to a node. It returns a status with code Skip to leave that to the next plugin.
 type BindPlugin interface {
 	Plugin
 	Bind(ctx context.Context, state *CycleState, pod *corev1.Pod, node string) *Status
@@ -148,18 +148,18 @@ type PostBindPlugin interface {
 	PostBind(ctx context.Context, state *CycleState, pod *PodInfo, node string)
 }
 
-// Snapshot is the cluster as the scheduler believes it to be during one scheduling cycle: the nodes
-// with the pods that are bound to them or assumed to be. Callers must not change the results.
+// Snapshot is the scheduler's view of the cluster during one scheduling cycle: the nodes with the pods that are
+// bound to them or assumed to be. Callers must not change the results.
 type Snapshot interface {
-	// Nodes are all the nodes, neighbours in the list being of different zones where possible.
+	// Nodes returns all nodes. Neighbours in the list are in different zones if possible.
 	Nodes() []*NodeInfo
-	// Node is the node of that name, or nil.
+	// Node returns the node with a name, or nil.
 	Node(name string) *NodeInfo
-	// NodesWithAffinity are those with a pod that has inter-pod (anti-)affinity, NodesWithRequiredAntiAffinity those
-	// with one whose anti-affinity is required.
+	// NodesWithAffinity returns the nodes that have a pod with inter-pod (anti-)affinity, and
+	// NodesWithRequiredAntiAffinity the nodes that have a pod with required anti-affinity.
 	NodesWithAffinity() []*NodeInfo
 	NodesWithRequiredAntiAffinity() []*NodeInfo
-	// ImageNodes is how many nodes have an image.
+	// ImageNodes returns the number of nodes that have an image.
 	ImageNodes(name string) int
 }
 
@@ -169,8 +169,7 @@ type CycleState struct {
 	notes map[string]any
 }
 
-// Cloner is a value in the CycleState that PreFilterExtensions change, so that a simulation needs a
-// copy of it.
+// Cloner is a value in the CycleState that PreFilterExtensions change. A simulation needs a copy of it.
 type Cloner interface {
 	Clone() any
 }

@@ -9,29 +9,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeInfo is a node with the pods that are bound to it or assumed to be, and their sums. It has no lock:
-// the cache has its own and copies it into the snapshot that plugins see.
+// NodeInfo is a node with the pods that are bound to it or assumed to be, and their sums. It has no lock of its
+// own: the cache locks its entries, and copies them into the snapshot that plugins see.
 type NodeInfo struct {
-	// Node is nil while pods name a node that does not, or no longer, exist.
+	// Node is nil if pods name a node that does not exist, or no longer exists.
 	Node *corev1.Node
 	// Allocatable is the node's capacity for pods.
 	Allocatable Resource
-	// Images are the sizes of the images that the node has, by each of their names. Not to be changed.
+	// Images maps each name of the node's images to the image's size. It must not be changed.
 	Images map[string]int64
 	// Pods are in no particular order.
 	Pods []*PodInfo
 	// Version differs after every change of Pods: if two versions of one node, or of copies of it, are
 	// equal, so are their Pods.
 	Version uint64
-	// PodsWithAffinity are those of Pods with inter-pod (anti-)affinity; PodsWithRequiredAntiAffinity those
-	// whose anti-affinity is required.
+	// PodsWithAffinity are the elements of Pods with inter-pod (anti-)affinity, and PodsWithRequiredAntiAffinity
+	// the elements with required anti-affinity.
 	PodsWithAffinity, PodsWithRequiredAntiAffinity []*PodInfo
-	// Requested is the sum of the pods' Requests; Scored that of their Scored.
+	// Requested is the sum of the pods' Requests, and Scored the sum of their Scored.
 	Requested, Scored Resource
-	// UsedPorts are the host ports that are taken and by how many pods: pods that were bound past the
-	// scheduler may share one. Without an IP it is the port on whichever addresses. Nil when none.
+	// UsedPorts counts the pods that use each host port: pods that were bound without the scheduler may share one.
+	// An entry without an IP counts the port on any address. Nil if no port is used.
 	UsedPorts map[HostPort]int
-	// Claims are the PersistentVolumeClaims ("namespace/name") of the pods, and how many pods use each. Nil when none.
+	// Claims counts the pods that use each PersistentVolumeClaim ("namespace/name"). Nil if no claim is used.
 	Claims map[string]int
 }
 
@@ -84,7 +84,7 @@ func (n *NodeInfo) AddPod(p *PodInfo) {
 	}
 }
 
-// RemovePod removes the pod of that UID and reports whether it was there.
+// RemovePod removes the pod with a UID and reports whether the node had it.
 func (n *NodeInfo) RemovePod(uid types.UID) bool {
 	var p *PodInfo
 	if n.Pods, p = without(n.Pods, uid); p == nil {
@@ -108,7 +108,7 @@ func (n *NodeInfo) RemovePod(uid types.UID) bool {
 	return true
 }
 
-// without removes the pod of that UID from the list, in which the last one takes its place.
+// without removes the pod with a UID from the list. The last pod takes its place.
 func without(pods []*PodInfo, uid types.UID) ([]*PodInfo, *PodInfo) {
 	i := slices.IndexFunc(pods, func(p *PodInfo) bool { return p.Pod.UID == uid })
 	if i < 0 {
@@ -129,7 +129,7 @@ func count[K comparable](m map[K]int, key K, sign int) map[K]int {
 	return m
 }
 
-// PortsFree reports whether all of ports can be taken.
+// PortsFree reports whether all ports are free.
 func (n *NodeInfo) PortsFree(ports []HostPort) bool {
 	return !slices.ContainsFunc(ports, func(want HostPort) bool {
 		if want.IP == anyIP {
@@ -156,9 +156,9 @@ func (n *NodeInfo) CopyFrom(o *NodeInfo) {
 	n.UsedPorts, n.Claims = maps.Clone(o.UsedPorts), maps.Clone(o.Claims)
 }
 
-func copyPods(to, from []*PodInfo) []*PodInfo {
-	if len(from) < len(to) {
-		clear(to[len(from):]) // leftover pointers would keep pods alive
+func copyPods(dst, from []*PodInfo) []*PodInfo {
+	if len(from) < len(dst) {
+		clear(dst[len(from):]) // leftover pointers would keep pods alive
 	}
-	return append(to[:0], from...)
+	return append(dst[:0], from...)
 }

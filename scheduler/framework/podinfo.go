@@ -15,13 +15,14 @@ type PodInfo struct {
 	Scored Resource
 	// HostPorts are the ports that the pod takes on the addresses of its node.
 	HostPorts []HostPort
-	// Claims are the PersistentVolumeClaims that the pod uses, as "namespace/name", those of its
-	// ephemeral volumes included.
+	// Claims are the PersistentVolumeClaims that the pod uses, as "namespace/name", including the claims of its
+	// ephemeral volumes.
 	Claims []string
-	// Constraints is the weight of all that the pod says about where it may run.
+	// Constraints is the weight of all constraints of the pod on its node.
 	Constraints int
-	// The terms of spec.affinity.podAffinity and podAntiAffinity; none if Constraints is more than MaxConstraints.
-	// Such a pod is not scheduled. Where it runs all the same, for its spec.nodeName, it does not keep others away.
+	// The terms of spec.affinity.podAffinity and podAntiAffinity; none if Constraints exceeds MaxConstraints. Such
+	// a pod is not scheduled. If it runs nevertheless, because of its spec.nodeName, it does not keep other pods
+	// away.
 	RequiredAffinity, RequiredAntiAffinity   []AffinityTerm
 	PreferredAffinity, PreferredAntiAffinity []WeightedAffinityTerm
 }
@@ -44,7 +45,7 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	return p
 }
 
-// Priority is spec.priority, or zero.
+// Priority returns spec.priority, or zero.
 func (p *PodInfo) Priority() int32 {
 	if p.Pod.Spec.Priority == nil {
 		return 0
@@ -52,7 +53,7 @@ func (p *PodInfo) Priority() int32 {
 	return *p.Pod.Spec.Priority
 }
 
-// HasAffinity reports any inter-pod affinity or anti-affinity, required or preferred.
+// HasAffinity reports whether the pod has inter-pod affinity or anti-affinity, required or preferred.
 func (p *PodInfo) HasAffinity() bool {
 	return len(p.RequiredAffinity)+len(p.RequiredAntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
 }
@@ -91,8 +92,8 @@ type HostPort struct {
 
 const anyIP = "0.0.0.0"
 
-// hostPorts collects the host ports of containers and sidecars. Other init containers have
-// ended before the pod serves, and Kubernetes does not count theirs.
+// hostPorts returns the host ports of containers and sidecars. Other init containers have ended before the pod
+// serves, and Kubernetes does not count their ports.
 func hostPorts(pod *corev1.Pod) []HostPort {
 	var ports []HostPort
 	collect := func(c *corev1.Container) {
@@ -122,5 +123,5 @@ func hostPorts(pod *corev1.Pod) []HostPort {
 	return ports
 }
 
-// somewhere stands for the port on whichever addresses.
+// somewhere returns the key that stands for the port on any address.
 func (p HostPort) somewhere() HostPort { return HostPort{Protocol: p.Protocol, Port: p.Port} }

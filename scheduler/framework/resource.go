@@ -9,20 +9,20 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// The usage that is assumed of a container without requests when nodes are scored, so that such
-// containers spread too. The figures are Kubernetes'.
+// The usage that is assumed for a container without requests when nodes are scored, so that such containers are
+// spread too. The values are Kubernetes'.
 const (
 	defaultMilliCPURequest = 100
 	defaultMemoryRequest   = 200 * 1024 * 1024
 )
 
-// Resource is an amount of each resource that is counted on a node.
+// Resource holds the amount of each resource that is counted on a node.
 type Resource struct {
 	MilliCPU         int64 // thousandths of a core
 	Memory           int64 // bytes
 	EphemeralStorage int64 // bytes
 	Pods             int64 // slots
-	// Scalar has hugepages and extended resources (example.com/gpu); nil when there are none.
+	// Scalar contains hugepages and extended resources (example.com/gpu); nil if there are none.
 	Scalar map[corev1.ResourceName]int64
 }
 
@@ -49,13 +49,12 @@ func NewResource(list corev1.ResourceList) Resource {
 	return r
 }
 
-// maxAmount is the largest amount that is counted, so that a thousand of them can be added up. No node
-// has as much.
+// maxAmount is the largest amount that is counted, so that a thousand of them can be added up. No node has so much.
 const maxAmount = 1 << 53
 
-// amount is a quantity in units of 10^scale, rounded up. The API accepts quantities, and sums of them,
-// that do not fit an int64 in these units. Those, like all above maxAmount, count as maxAmount:
-// Quantity's own conversion returns arbitrary numbers for them, even 0.
+// amount returns a quantity in units of 10^scale, rounded up. The API accepts quantities, and sums of them, that do
+// not fit an int64 in these units. They count as maxAmount, like all larger ones: Quantity's own conversion returns
+// arbitrary numbers for them, even 0.
 func amount(q resource.Quantity, scale resource.Scale) int64 {
 	if q.AsApproximateFloat64() >= maxAmount*math.Pow10(int(scale)) {
 		return maxAmount
@@ -88,7 +87,7 @@ func (r *Resource) Within(o *Resource) bool {
 		r.Pods <= o.Pods
 }
 
-// Of is the amount of one resource.
+// Of returns the amount of one resource.
 func (r *Resource) Of(name corev1.ResourceName) int64 {
 	switch name {
 	case corev1.ResourceCPU:
@@ -115,10 +114,9 @@ var nonMissing = corev1.ResourceList{
 	corev1.ResourceMemory: *resource.NewQuantity(defaultMemoryRequest, resource.BinarySI),
 }
 
-// podRequests returns the resources that a pod takes from its node: the larger of the needs of its
-// containers and of its init containers at any time, sidecars counted in both, plus its overhead;
-// pod-level requests where given. A pod that is being resized in place counts with the larger of old
-// and new.
+// podRequests returns the resources that a pod takes from its node: the maximum over time of the needs of its
+// containers or init containers, with sidecars in both, plus its overhead. Pod-level requests take precedence. A
+// pod that is being resized in place counts with the larger of the old and new requests.
 func podRequests(pod *corev1.Pod) (requests, scored Resource) {
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: pod.Spec.NodeName != ""}
 	requests = NewResource(resourcehelper.PodRequests(pod, options))

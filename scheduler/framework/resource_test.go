@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestResource_WhatIsTooLargeFitsNowhere(t *testing.T) {
+func TestResource_AmountsAboveTheMaximumFitNoNode(t *testing.T) {
 	t.Parallel()
 	room := NewResource(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
 		corev1.ResourceMemory:           resource.MustParse("1Ti"),
@@ -30,7 +30,7 @@ func TestResource_WhatIsTooLargeFitsNowhere(t *testing.T) {
 				requests, scored := podRequests(pod)
 				require.False(t, requests.Within(&room), "%d × %s of %s", containers, text, name)
 				require.False(t, scored.Within(&room), "%d × %s of %s", containers, text, name)
-				// A client can bind pods to a Node by itself.
+				// A client can bind pods to a Node without the scheduler.
 				var used Resource
 				for range 500 {
 					used.Add(requests, 1)
@@ -51,7 +51,7 @@ func TestResource_AmountsAreExact(t *testing.T) {
 		Scalar: map[corev1.ResourceName]int64{"example.com/gpu": 3}}, r)
 }
 
-func TestNodeInfo_PortsAreFreeWhereNoOtherHasThem(t *testing.T) {
+func TestNodeInfo_PortsFree(t *testing.T) {
 	t.Parallel()
 	port := func(ip string, number int32) *corev1.Pod {
 		pod := &corev1.Pod{}
@@ -89,11 +89,11 @@ func TestNodeInfo_PortsCostTheirNumber(t *testing.T) {
 	}
 	fastest := func(count int32) time.Duration {
 		node := NewNodeInfo(nil, NewPodInfo(many("10.0.0.1", count)))
-		wanted := NewPodInfo(many("10.0.0.2", count)).HostPorts
+		ports := NewPodInfo(many("10.0.0.2", count)).HostPorts
 		best := time.Hour
 		for range 5 {
 			began := time.Now()
-			require.True(t, node.PortsFree(wanted))
+			require.True(t, node.PortsFree(ports))
 			best = min(best, time.Since(began))
 		}
 		return best

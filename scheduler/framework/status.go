@@ -10,7 +10,7 @@ import (
 type Code int
 
 const (
-	// Success: the step has nothing against it. A nil *Status means the same.
+	// Success: the step accepts the pod or node. A nil *Status means the same.
 	Success Code = iota
 	// Error: something unrelated to the pod failed; the pod is retried after a back-off.
 	Error
@@ -18,12 +18,12 @@ const (
 	Unschedulable
 	// UnschedulableAndUnresolvable: not now, and preempting other pods would not help.
 	UnschedulableAndUnresolvable
-	// Skip: the plugin has no bearing on this pod.
+	// Skip: the plugin does not apply to this pod.
 	Skip
 )
 
-// Status is the outcome of a step, with the reasons that a user will read. It is immutable; plugins
-// keep those with constant reasons in variables, so that rejecting a node allocates nothing.
+// Status is the outcome of a step, with the reasons that a user will read. It is immutable. Plugins keep statuses
+// with constant reasons in variables, so that a rejection of a node does not allocate.
 type Status struct {
 	code    Code
 	reasons []string
@@ -31,8 +31,8 @@ type Status struct {
 	plugin  string
 }
 
-// NewStatus makes a status. Messages prefix reasons with a number of nodes ("2 node(s) were
-// unschedulable"), so they must read well after one.
+// NewStatus returns a status. Messages prefix reasons with a number of nodes ("2 node(s) were unschedulable"), so
+// the reasons must read well after a number.
 func NewStatus(plugin string, code Code, reasons ...string) *Status {
 	return &Status{code: code, reasons: reasons, plugin: plugin}
 }
@@ -42,7 +42,7 @@ func AsError(plugin string, err error) *Status {
 	return &Status{code: Error, reasons: []string{err.Error()}, err: err, plugin: plugin}
 }
 
-// Code is the outcome; Success for nil.
+// Code returns the outcome; Success for nil.
 func (s *Status) Code() Code {
 	if s == nil {
 		return Success
@@ -50,18 +50,18 @@ func (s *Status) Code() Code {
 	return s.code
 }
 
-// OK reports Success.
+// OK reports whether the code is Success.
 func (s *Status) OK() bool { return s.Code() == Success }
 
-// Skipped reports Skip.
+// Skipped reports whether the code is Skip.
 func (s *Status) Skipped() bool { return s.Code() == Skip }
 
-// Rejected reports that the pod or node was rejected, as opposed to an error.
+// Rejected reports whether the pod or node was rejected, as opposed to an error.
 func (s *Status) Rejected() bool {
 	return s.Code() == Unschedulable || s.Code() == UnschedulableAndUnresolvable
 }
 
-// Reasons are the reasons as given.
+// Reasons returns the reasons unchanged.
 func (s *Status) Reasons() []string {
 	if s == nil {
 		return nil
@@ -69,7 +69,7 @@ func (s *Status) Reasons() []string {
 	return s.reasons
 }
 
-// Plugin is the name of the plugin that gave the status.
+// Plugin returns the name of the plugin that made the status.
 func (s *Status) Plugin() string {
 	if s == nil {
 		return ""
@@ -77,7 +77,7 @@ func (s *Status) Plugin() string {
 	return s.plugin
 }
 
-// Err is the status as an error; nil for Success and Skip.
+// Err returns the status as an error; nil for Success and Skip.
 func (s *Status) Err() error {
 	switch {
 	case s.OK() || s.Skipped():
@@ -91,14 +91,14 @@ func (s *Status) Err() error {
 
 // Diagnosis explains why no node was found for a pod.
 type Diagnosis struct {
-	// NodeStatuses holds, by node name, the status of each node that was filtered out.
+	// NodeStatuses maps the names of the nodes that were filtered out to their statuses.
 	NodeStatuses map[string]*Status
-	// Absent, unless nil, is the status of every node that is not in NodeStatuses: of all nodes if a
-	// PreFilter rejected the pod, or of those that a PreFilterResult left out.
+	// Absent, if not nil, is the status of every node that is not in NodeStatuses: of all nodes if a PreFilter
+	// rejected the pod, or of the nodes that a PreFilterResult excluded.
 	Absent *Status
 	// PreFilterMessage is the message of a PreFilter that rejected the pod for all nodes at once.
 	PreFilterMessage string
-	// PostFilterMessage holds the messages of the PostFilter plugins.
+	// PostFilterMessage contains the messages of the PostFilter plugins.
 	PostFilterMessage string
 	// Total is the number of nodes in the cluster.
 	Total int

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// app is a pod with a label app, in namespace "default" unless another follows.
+// app returns a pod with a label app, in namespace "default" or the given one.
 func app(name, app string, namespace ...string) *corev1.Pod {
 	p := pod(name, nil)
 	p.Namespace, p.Labels = "default", map[string]string{"app": app, "version": "1"}
@@ -98,7 +98,7 @@ func TestInterPodAffinity_Filter(t *testing.T) {
 		return nodeList{labelled("a1", []string{"zone", "a"}, on1...), labelled("a2", []string{"zone", "a"}),
 			labelled("b", []string{"zone", "b"}), labelled("x", nil)}
 	}
-	at := func(a1, a2, b, x string) map[string]string {
+	why := func(a1, a2, b, x string) map[string]string {
 		return map[string]string{"a1": a1, "a2": a2, "b": b, "x": x}
 	}
 	for _, tt := range []struct {
@@ -107,40 +107,40 @@ func TestInterPodAffinity_Filter(t *testing.T) {
 		nodes nodeList
 		want  map[string]string
 	}{
-		{"nothing to keep to", app("p", "web"), cluster(app("1", "db")), at("", "", "", "")},
+		{"nothing to keep to", app("p", "web"), cluster(app("1", "db")), why("", "", "", "")},
 		{"near a pod, in its zone", near(app("p", "web"), zone(selects("db"))), cluster(app("1", "db")),
-			at("", "", wantsNear, wantsNear)},
+			why("", "", wantsNear, wantsNear)},
 		{"near a pod that is not there", near(app("p", "web"), zone(selects("db"))), cluster(),
-			at(wantsNear, wantsNear, wantsNear, wantsNear)},
-		{"the first of its kind", near(app("p", "web"), zone(selects("web"))), cluster(), at("", "", "", wantsNear)},
+			why(wantsNear, wantsNear, wantsNear, wantsNear)},
+		{"the first of its kind", near(app("p", "web"), zone(selects("web"))), cluster(), why("", "", "", wantsNear)},
 		{"not the first", near(app("p", "web"), zone(selects("web"))), cluster(app("1", "web")),
-			at("", "", wantsNear, wantsNear)},
+			why("", "", wantsNear, wantsNear)},
 		{"near pods that match all terms", near(app("p", "web"), zone(selects("db")), zone(selects("cache"))),
-			cluster(app("1", "db"), app("2", "cache")), at(wantsNear, wantsNear, wantsNear, wantsNear)},
+			cluster(app("1", "db"), app("2", "cache")), why(wantsNear, wantsNear, wantsNear, wantsNear)},
 		{"another namespace does not count", near(app("p", "web"), zone(selects("db"))),
-			cluster(app("1", "db", "other")), at(wantsNear, wantsNear, wantsNear, wantsNear)},
+			cluster(app("1", "db", "other")), why(wantsNear, wantsNear, wantsNear, wantsNear)},
 		{"a named namespace", near(app("p", "web"), inOther), cluster(app("1", "db", "other")),
-			at("", "", wantsNear, wantsNear)},
+			why("", "", wantsNear, wantsNear)},
 		{"a selected namespace", near(app("p", "web"), inTeamB), cluster(app("1", "db", "other")),
-			at("", "", wantsNear, wantsNear)},
+			why("", "", wantsNear, wantsNear)},
 		{"not a selected namespace", near(app("p", "web"), inTeamB), cluster(app("1", "db")),
-			at(wantsNear, wantsNear, wantsNear, wantsNear)},
+			why(wantsNear, wantsNear, wantsNear, wantsNear)},
 		{"all namespaces", near(app("p", "web"), inAll), cluster(app("1", "db", "third")),
-			at("", "", wantsNear, wantsNear)},
+			why("", "", wantsNear, wantsNear)},
 		{"matchLabelKeys: the same value", near(app("p", "web"), sameVersion), cluster(app("1", "db")),
-			at("", "", wantsNear, wantsNear)},
+			why("", "", wantsNear, wantsNear)},
 		{"matchLabelKeys: another value", near(app("p", "web"), sameVersion), cluster(v2),
-			at(wantsNear, wantsNear, wantsNear, wantsNear)},
-		{"mismatchLabelKeys", near(app("p", "web"), otherVersion), cluster(v2), at("", "", wantsNear, wantsNear)},
+			why(wantsNear, wantsNear, wantsNear, wantsNear)},
+		{"mismatchLabelKeys", near(app("p", "web"), otherVersion), cluster(v2), why("", "", wantsNear, wantsNear)},
 		{"off a pod, out of its zone", apart(app("p", "web"), zone(selects("db"))), cluster(app("1", "db")),
-			at(wantsOff, wantsOff, "", "")},
+			why(wantsOff, wantsOff, "", "")},
 		{"off its own kind", apart(app("p", "web"), zone(selects("web"))), cluster(app("1", "web")),
-			at(wantsOff, wantsOff, "", "")},
+			why(wantsOff, wantsOff, "", "")},
 		{"kept off by one that is there", app("p", "web"), cluster(apart(app("1", "db"), zone(selects("web")))),
-			at(keptOff, keptOff, "", "")},
+			why(keptOff, keptOff, "", "")},
 		{"kept off by one of another namespace", app("p", "db", "other"), cluster(apart(app("1", "web"), inTeamB)),
-			at(keptOff, keptOff, "", "")},
-		{"not kept off", app("p", "web"), cluster(apart(app("1", "db"), zone(selects("cache")))), at("", "", "", "")},
+			why(keptOff, keptOff, "", "")},
+		{"not kept off", app("p", "web"), cluster(apart(app("1", "db"), zone(selects("cache")))), why("", "", "", "")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -159,15 +159,15 @@ func TestInterPodAffinity_WhatIf(t *testing.T) {
 			TopologyKey: "zone"}))
 	_, status := plugin.PreFilter(state, p, nodes)
 	require.True(t, status.OK())
-	what := state.Clone()
-	plugin.RemovePod(what, p, db, nodes[0])
-	require.True(t, plugin.Filter(what, p, nodes[0]).OK())
+	simulated := state.Clone()
+	plugin.RemovePod(simulated, p, db, nodes[0])
+	require.True(t, plugin.Filter(simulated, p, nodes[0]).OK())
 	require.True(t, plugin.Filter(state, p, nodes[0]).Rejected(), "the clone is its own")
-	plugin.AddPod(what, p, db, nodes[0])
-	require.True(t, plugin.Filter(what, p, nodes[0]).Rejected())
+	plugin.AddPod(simulated, p, db, nodes[0])
+	require.True(t, plugin.Filter(simulated, p, nodes[0]).Rejected())
 }
 
-// scored are the normalized scores by node.
+// scored returns the normalized scores by node.
 func scored(t *testing.T, plugin framework.ScorePlugin, p *corev1.Pod, nodes nodeList) map[string]int64 {
 	t.Helper()
 	state, info := &framework.CycleState{}, framework.NewPodInfo(p)
@@ -257,7 +257,7 @@ func TestPodTopologySpread_Filter(t *testing.T) {
 		n[2].AddPod(framework.NewPodInfo(app("c", "web")))
 		return n
 	}
-	at := func(a, b, c, x string) map[string]string {
+	why := func(a, b, c, x string) map[string]string {
 		return map[string]string{"a": a, "b": b, "c": c, "x": x}
 	}
 	onlyAB := func(p *corev1.Pod) *corev1.Pod {
@@ -275,37 +275,37 @@ func TestPodTopologySpread_Filter(t *testing.T) {
 		nodes nodeList
 		want  map[string]string
 	}{
-		{"no constraint", app("p", "web"), cluster(), at("", "", "", "")},
-		{"to the empty zones", spread(app("p", "web"), zone), cluster(), at("", skewed, "", unlabelled)},
-		{"to any when even", spread(app("p", "web"), zone), full(), at("", "", "", unlabelled)},
+		{"no constraint", app("p", "web"), cluster(), why("", "", "", "")},
+		{"to the empty zones", spread(app("p", "web"), zone), cluster(), why("", skewed, "", unlabelled)},
+		{"to any when even", spread(app("p", "web"), zone), full(), why("", "", "", unlabelled)},
 		{"a larger skew", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
 			c.MaxSkew = 2
-		})), cluster(app("1", "web"), app("2", "web")), at(skewed, "", "", unlabelled)},
+		})), cluster(app("1", "web"), app("2", "web")), why(skewed, "", "", unlabelled)},
 		{"pods that are going do not count", spread(app("p", "web"), zone), cluster(going),
-			at("", skewed, "", unlabelled)},
+			why("", skewed, "", unlabelled)},
 		{"pods of other namespaces do not count", spread(app("p", "web"), zone), cluster(app("o", "web", "other")),
-			at("", skewed, "", unlabelled)},
+			why("", skewed, "", unlabelled)},
 		{"a pod that is not one of them adds nothing", spread(app("p", "db"), zone), cluster(),
-			at("", "", "", unlabelled)},
+			why("", "", "", unlabelled)},
 		{"domains that affinity leaves out do not count", onlyAB(spread(app("p", "web"), zone)),
-			cluster(app("1", "web")), at("", "", "", unlabelled)},
+			cluster(app("1", "web")), why("", "", "", unlabelled)},
 		{"they do with nodeAffinityPolicy Ignore",
 			onlyAB(spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
 				c.NodeAffinityPolicy = ptr.To(corev1.NodeInclusionPolicyIgnore)
-			}))), cluster(app("1", "web")), at(skewed, skewed, "", unlabelled)},
+			}))), cluster(app("1", "web")), why(skewed, skewed, "", unlabelled)},
 		{"tainted domains count", spread(app("p", "web"), zone), cluster(app("1", "web")),
-			at(skewed, skewed, "", unlabelled)},
+			why(skewed, skewed, "", unlabelled)},
 		{"they do not with nodeTaintsPolicy Honor",
 			spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
 				c.NodeTaintsPolicy = ptr.To(corev1.NodeInclusionPolicyHonor)
-			})), cluster(app("1", "web")), at("", "", "", unlabelled)},
+			})), cluster(app("1", "web")), why("", "", "", unlabelled)},
 		{"fewer domains than minDomains", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
 			c.MinDomains = ptr.To[int32](4)
-		})), full(), at(skewed, skewed, skewed, unlabelled)},
+		})), full(), why(skewed, skewed, skewed, unlabelled)},
 		{"matchLabelKeys", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
 			c.MatchLabelKeys = []string{"version"}
-		})), cluster(v2), at("", skewed, "", unlabelled)},
-		{"two constraints", spread(app("p", "web"), zone, host), cluster(), at("", skewed, "", unlabelled)},
+		})), cluster(v2), why("", skewed, "", unlabelled)},
+		{"two constraints", spread(app("p", "web"), zone, host), cluster(), why("", skewed, "", unlabelled)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -324,11 +324,11 @@ func TestPodTopologySpread_WhatIf(t *testing.T) {
 	state := &framework.CycleState{}
 	plugin.PreFilter(state, p, nodes)
 	require.True(t, plugin.Filter(state, p, nodes[0]).Rejected())
-	what := state.Clone()
-	plugin.RemovePod(what, p, other, nodes[0])
-	require.True(t, plugin.Filter(what, p, nodes[0]).OK())
-	plugin.AddPod(what, p, other, nodes[1])
-	require.True(t, plugin.Filter(what, p, nodes[1]).Rejected())
+	simulated := state.Clone()
+	plugin.RemovePod(simulated, p, other, nodes[0])
+	require.True(t, plugin.Filter(simulated, p, nodes[0]).OK())
+	plugin.AddPod(simulated, p, other, nodes[1])
+	require.True(t, plugin.Filter(simulated, p, nodes[1]).Rejected())
 	require.True(t, plugin.Filter(state, p, nodes[0]).Rejected(), "the clone is its own")
 }
 

@@ -20,11 +20,10 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// DefaultPreemption makes room for a pod by deleting pods of lower priority. It looks for nodes where
-// removing some would let the pod in, chooses the one where that does the least harm
-// (preemptioncandidates.go), nominates the pod for it, and deletes the victims gracefully. The pod
-// takes the room in a later attempt, when they are gone; until then its nomination keeps pods of lower
-// priority off.
+// DefaultPreemption makes room for a pod by deleting pods of lower priority. It looks for nodes where removing some
+// would let the pod in, chooses the one where that does the least harm (preemptioncandidates.go), nominates the pod
+// for it, and deletes the victims gracefully. The pod takes the room in a later attempt, when they have ended;
+// until then its nomination keeps pods of lower priority away.
 type DefaultPreemption struct {
 	h                framework.Handle
 	budgets          policylisters.PodDisruptionBudgetLister
@@ -160,8 +159,8 @@ func (p *DefaultPreemption) candidates(state *framework.CycleState, pod *framewo
 	return append(gentle, violating...), failed
 }
 
-// preempt deletes the victims and removes nominations that the pod makes void. It returns when the API
-// server has accepted the deletions; the victims keep their grace periods.
+// preempt deletes the victims and removes nominations that the pod makes invalid. It returns when the API server
+// has accepted the deletions; the victims keep their grace periods.
 func (p *DefaultPreemption) preempt(ctx context.Context, pod *framework.PodInfo, c candidate) error {
 	var errs []error
 	for _, victim := range c.victims {
@@ -185,8 +184,8 @@ func (p *DefaultPreemption) preempt(ctx context.Context, pod *framework.PodInfo,
 	return errors.Join(errs...)
 }
 
-// evict records the reason in a victim's conditions, and deletes it. A victim that is gone already is
-// not an error.
+// evict records the reason in a victim's conditions, and deletes it. A victim that does not exist any more is not
+// an error.
 func (p *DefaultPreemption) evict(ctx context.Context, preemptor, victim *corev1.Pod) error {
 	if victim.DeletionTimestamp != nil {
 		return nil

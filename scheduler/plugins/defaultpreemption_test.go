@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// ranked is a pod with a priority and a CPU request that was started so many minutes ago.
+// ranked returns a pod with a priority and a CPU request that was started some minutes ago.
 func ranked(name string, priority int32, cpu string, minutes int) *corev1.Pod {
 	p := pod(name, func(s *corev1.PodSpec) { s.Priority = &priority }, "cpu", cpu)
 	p.Namespace, p.Labels = "default", map[string]string{"app": name}
@@ -26,7 +26,7 @@ func ranked(name string, priority int32, cpu string, minutes int) *corev1.Pod {
 	return p
 }
 
-// fourCores is a node with four cores.
+// fourCores returns a node with four cores.
 func fourCores(name string, pods ...*corev1.Pod) *framework.NodeInfo {
 	return node(func(n *corev1.Node) {
 		n.Name = name
@@ -54,7 +54,7 @@ func preemption(t *testing.T, p *corev1.Pod, nodes nodeList, objects ...runtime.
 	return h, result, status
 }
 
-func TestDefaultPreemption_ChoosesWhereItHurtsLeast(t *testing.T) {
+func TestDefaultPreemption_ChoosesTheLeastHarm(t *testing.T) {
 	t.Parallel()
 	protects := func(app string) *policyv1.PodDisruptionBudget {
 		return &policyv1.PodDisruptionBudget{
@@ -97,7 +97,7 @@ func TestDefaultPreemption_ChoosesWhereItHurtsLeast(t *testing.T) {
 	}
 }
 
-func TestDefaultPreemption_SaysWhyNot(t *testing.T) {
+func TestDefaultPreemption_ReportsWhyItDoesNotHelp(t *testing.T) {
 	t.Parallel()
 	never := ranked("p", 10, "3", 0)
 	never.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever)
@@ -132,7 +132,7 @@ func TestDefaultPreemption_SaysWhyNot(t *testing.T) {
 	}
 }
 
-func TestDefaultPreemption_DeletesTheVictimsAndSaysSo(t *testing.T) {
+func TestDefaultPreemption_DeletesTheVictimsAndRecordsEvents(t *testing.T) {
 	t.Parallel()
 	victim := ranked("victim", 0, "4", 1)
 	p := ranked("p", 10, "3", 0)
@@ -150,8 +150,8 @@ func TestDefaultPreemption_DeletesTheVictimsAndSaysSo(t *testing.T) {
 	require.True(t, marked, "the victim is told why it goes before it goes")
 }
 
-// A pod that waits for room on the node looks for another, unless it matters as much as the preemptor.
-func TestDefaultPreemption_RemovesTheNominationsThatItMakesVoid(t *testing.T) {
+// A pod that waits for room on the node must look for another, unless its priority is as high as the preemptor's.
+func TestDefaultPreemption_RemovesInvalidNominations(t *testing.T) {
 	t.Parallel()
 	p, victim := ranked("p", 10, "3", 0), ranked("victim", 0, "4", 1)
 	waits := func(name string, priority int32, node string) *corev1.Pod {
@@ -182,7 +182,7 @@ func TestDefaultPreemption_RemovesTheNominationsThatItMakesVoid(t *testing.T) {
 	require.Equal(t, []string{"victim", "lower"}, patched, "no other status is written")
 }
 
-// A pod that has taken a victim's name meanwhile is not the one that was chosen: each request names the UID.
+// Another pod may have taken a victim's name meanwhile: each request must name the UID.
 func TestDefaultPreemption_DeletesNoPodOfAnotherUID(t *testing.T) {
 	t.Parallel()
 	victim, going := ranked("victim", 0, "2", 1), ranked("going", 0, "2", 1)

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// testHandle is a framework.Handle without a scheduler. Its filters are those that a test sets.
+// testHandle is a framework.Handle without a scheduler. A test sets its filters.
 type testHandle struct {
 	client    *fake.Clientset
 	informers informers.SharedInformerFactory
@@ -120,7 +120,7 @@ func (l nodeList) ImageNodes(name string) int {
 	return count
 }
 
-// labelled is a node of that name with labels ("key", "value", …) and pods.
+// labelled returns a node with a name, labels ("key", "value", …) and pods.
 func labelled(name string, labels []string, pods ...*corev1.Pod) *framework.NodeInfo {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
 	for i := 0; i < len(labels); i += 2 {

@@ -8,12 +8,12 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// ImageLocality prefers nodes that have the pod's images already, large images more than small ones. An
-// image that few nodes have counts less, so that a cluster's pods do not all go to the first node that pulled one.
+// ImageLocality prefers nodes that have the pod's images already, and large images count more. An image that few
+// nodes have counts less, so that a cluster's pods do not all go to the first node that pulled one.
 type ImageLocality struct{}
 
 const (
-	// Images of less than this in sum make no difference.
+	// A smaller sum of images makes no difference.
 	fewImageBytes int64 = 23 * 1024 * 1024
 	// This much per container gives the highest score.
 	manyImageBytes int64 = 1000 * 1024 * 1024
@@ -65,8 +65,8 @@ func (*ImageLocality) Score(state *framework.CycleState, pod *framework.PodInfo,
 	for _, image := range images {
 		sum += int64(float64(node.Images[image.name]) * image.share)
 	}
-	most := manyImageBytes * int64(imageCount(pod.Pod))
-	return framework.MaxNodeScore * (min(max(sum, fewImageBytes), most) - fewImageBytes) / (most - fewImageBytes)
+	maximum := manyImageBytes * int64(imageCount(pod.Pod))
+	return framework.MaxNodeScore * (min(max(sum, fewImageBytes), maximum) - fewImageBytes) / (maximum - fewImageBytes)
 }
 
 func imageCount(pod *corev1.Pod) int {
@@ -79,8 +79,8 @@ func imageCount(pod *corev1.Pod) int {
 	return n
 }
 
-// normalizedImage adds the default tag to a reference that has neither tag nor digest: the colon of a
-// tag comes after the last slash, that of a registry's port before.
+// normalizedImage adds the default tag to a reference that has neither tag nor digest. The colon of a tag comes
+// after the last slash, and the colon of a registry's port before it.
 func normalizedImage(reference string) string {
 	if strings.LastIndex(reference, ":") <= strings.LastIndex(reference, "/") {
 		return reference + ":latest"

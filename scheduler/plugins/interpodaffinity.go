@@ -11,9 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// InterPodAffinity enforces spec.affinity.podAffinity and podAntiAffinity, of the pod and of existing
-// pods: a pod's required anti-affinity keeps others out of its topology, too. Scores are in
-// interpodaffinity_score.go.
+// InterPodAffinity enforces spec.affinity.podAffinity and podAntiAffinity, of the pod and of existing pods: a pod's
+// required anti-affinity also keeps others out of its domain. Scores are in interpodaffinity_score.go.
 type InterPodAffinity struct {
 	namespaces            corelisters.NamespaceLister
 	hardWeight            int32
@@ -50,7 +49,7 @@ func newInterPodAffinity(args framework.Args, h framework.Handle) (framework.Plu
 // Name implements framework.Plugin.
 func (*InterPodAffinity) Name() string { return "InterPodAffinity" }
 
-// topologyPair is a label that nodes of one topology domain share.
+// topologyPair is a label that the nodes of one topology domain share.
 type topologyPair struct{ key, value string }
 
 // pairCounts is the number of matches in each domain.
@@ -75,11 +74,11 @@ func (c pairCounts) clone() pairCounts {
 	return out
 }
 
-// podAffinityState is what PreFilter counts.
+// podAffinityState holds the counts of PreFilter.
 type podAffinityState struct {
 	affinityTerms, antiTerms []framework.AffinityTerm // of the pod, namespaces resolved
-	namespace                labels.Set               // labels of the pod's
-	// existing counts the pods whose anti-affinity excludes this one; affinity and anti those that
+	namespace                labels.Set               // labels of the pod's namespace
+	// existing counts the pods with an anti-affinity that excludes this one; affinity and anti count the pods that
 	// match the pod's own terms.
 	existing, affinity, anti pairCounts
 }
@@ -106,7 +105,7 @@ func (s *podAffinityState) countExisting(pod, other *framework.PodInfo, node *co
 }
 
 func (s *podAffinityState) countOwn(other *framework.PodInfo, node *corev1.Node, sign int) {
-	// Affinity wants a pod that matches all terms, anti-affinity none that matches any.
+	// Affinity needs a pod that matches all terms; anti-affinity excludes pods that match any.
 	if len(s.affinityTerms) > 0 && matchesAll(s.affinityTerms, other.Pod, nil) {
 		for i := range s.affinityTerms {
 			s.affinity.add(node, s.affinityTerms[i].TopologyKey, sign)
@@ -119,8 +118,8 @@ func (s *podAffinityState) countOwn(other *framework.PodInfo, node *corev1.Node,
 	}
 }
 
-// matchesAll reports whether all terms select a pod in a namespace with these labels, which need not be known if the
-// terms' namespaces are resolved.
+// matchesAll reports whether all terms select a pod in a namespace with these labels. If the terms' namespaces are
+// resolved, the labels may be nil.
 func matchesAll(terms []framework.AffinityTerm, pod *corev1.Pod, namespace labels.Set) bool {
 	for i := range terms {
 		if !terms[i].Matches(pod, namespace) {
@@ -160,7 +159,7 @@ func (p *InterPodAffinity) PreFilter(state *framework.CycleState, pod *framework
 	return nil, nil
 }
 
-// resolved replaces the terms' namespace selectors by the names of the namespaces that they select now.
+// resolved replaces the terms' namespace selectors with the names of the selected namespaces.
 func (p *InterPodAffinity) resolved(terms []framework.AffinityTerm) []framework.AffinityTerm {
 	out := make([]framework.AffinityTerm, len(terms))
 	for i, t := range terms {
@@ -206,20 +205,20 @@ func (p *InterPodAffinity) Filter(state *framework.CycleState, pod *framework.Po
 	return nil
 }
 
-// affinityHolds reports that each term has a match in the node's domain; or that there is none
-// anywhere, and the pod matches itself. Otherwise the first pod of a group with affinity to itself
-// would wait forever.
+// affinityHolds reports whether each term has a match in the node's domain. It also holds if there is no match
+// anywhere and the pod matches itself: otherwise the first pod of a group with affinity to itself would wait
+// forever.
 func (s *podAffinityState) affinityHolds(pod *framework.PodInfo, node *corev1.Node) bool {
-	there := true
+	matched := true
 	for i := range s.affinityTerms {
 		key := s.affinityTerms[i].TopologyKey
 		value, ok := node.Labels[key]
 		if !ok {
 			return false
 		}
-		there = there && s.affinity[topologyPair{key, value}] > 0
+		matched = matched && s.affinity[topologyPair{key, value}] > 0
 	}
-	return there || len(s.affinity) == 0 && matchesAll(s.affinityTerms, pod.Pod, nil)
+	return matched || len(s.affinity) == 0 && matchesAll(s.affinityTerms, pod.Pod, nil)
 }
 
 func (s *podAffinityState) antiAffinityHolds(node *corev1.Node) bool {
@@ -274,8 +273,8 @@ func (p *InterPodAffinity) EventsToRegister() []framework.EventHint {
 	}
 }
 
-// podHelps reports whether a pod that matches the affinity has appeared, or whether one that excluded
-// the pod has gone or changed.
+// podHelps reports whether a pod that matches the affinity was added, or a pod that excluded this one was deleted
+// or changed.
 func (p *InterPodAffinity) podHelps(pod *framework.PodInfo, change *framework.Change) bool {
 	if now, ok := change.New.(*framework.PodInfo); ok && p.attracts(pod, now) {
 		return true
@@ -289,7 +288,7 @@ func (p *InterPodAffinity) podHelps(pod *framework.PodInfo, change *framework.Ch
 	return p.repels(pod, old) || p.repels(old, pod) || change.New == nil && p.attracts(pod, old)
 }
 
-// attracts reports whether the pod has an affinity, all terms of which select the other one.
+// attracts reports whether the pod has affinity and all its terms select the other one.
 func (p *InterPodAffinity) attracts(pod, other *framework.PodInfo) bool {
 	terms := pod.RequiredAffinity
 	return len(terms) > 0 && matchesAll(terms, other.Pod, p.namespaceLabels(other.Pod.Namespace))

@@ -11,7 +11,7 @@ import (
 
 const podAffinityScoreKey = "InterPodAffinity/score"
 
-// topologyScores are the scores of each value of each topology key.
+// topologyScores holds the scores of each value of each topology key.
 type topologyScores map[string]map[string]int64
 
 func (s topologyScores) add(t *framework.AffinityTerm, weight int64, node *corev1.Node) {
@@ -25,8 +25,8 @@ func (s topologyScores) add(t *framework.AffinityTerm, weight int64, node *corev
 	s[t.TopologyKey][value] += weight
 }
 
-// PreScore implements framework.PreScorePlugin. It counts the pod's preferences and those of existing
-// pods; a required affinity of an existing pod counts as a preference as well (hardPodAffinityWeight).
+// PreScore implements framework.PreScorePlugin. It counts the preferences of the pod and of existing pods. A
+// required affinity of an existing pod counts as a preference as well (hardPodAffinityWeight).
 func (p *InterPodAffinity) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo,
 	nodes framework.Snapshot) *framework.Status {
 	scores := p.scores(pod, nodes)
@@ -103,18 +103,18 @@ func (*InterPodAffinity) Score(state *framework.CycleState, _ *framework.PodInfo
 	return sum
 }
 
-// NormalizeScore implements framework.ScoreNormalizer: scores may be negative, so the lowest becomes
-// zero and the highest MaxNodeScore.
+// NormalizeScore implements framework.ScoreNormalizer. Scores may be negative, so the lowest becomes zero and the
+// highest MaxNodeScore.
 func (*InterPodAffinity) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo,
 	scores []int64) {
-	least, most := int64(math.MaxInt64), int64(math.MinInt64)
+	least, largest := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, s := range scores {
-		least, most = min(least, s), max(most, s)
+		least, largest = min(least, s), max(largest, s)
 	}
 	for i, s := range scores {
 		scores[i] = 0
-		if most > least {
-			scores[i] = int64(float64(framework.MaxNodeScore) * (float64(s-least) / float64(most-least)))
+		if largest > least {
+			scores[i] = int64(float64(framework.MaxNodeScore) * (float64(s-least) / float64(largest-least)))
 		}
 	}
 }

@@ -65,8 +65,8 @@ func newNodeAffinity(args framework.Args, _ framework.Handle) (framework.Plugin,
 // Name implements framework.Plugin.
 func (*NodeAffinity) Name() string { return "NodeAffinity" }
 
-// PreFilter implements framework.PreFilterPlugin. Terms that name their nodes, as the pods of a
-// DaemonSet have them, narrow the search to those.
+// PreFilter implements framework.PreFilterPlugin. Terms that name their nodes, as in the pods of a DaemonSet,
+// narrow the search to these nodes.
 func (p *NodeAffinity) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
 	*framework.PreFilterResult, *framework.Status) {
 	required := requiredTerms(pod.Pod)
@@ -124,7 +124,7 @@ func (p *NodeAffinity) Filter(state *framework.CycleState, pod *framework.PodInf
 	if !ok {
 		required = nodeaffinity.GetRequiredNodeAffinity(pod.Pod)
 	}
-	// A malformed selector matches nothing. Validation rejects these, so the error needs no report.
+	// A malformed selector matches no nodes. Validation rejects it, so the error needs no report.
 	if matches, _ := required.Match(node.Node); !matches {
 		return nodeAffinityMismatch
 	}

@@ -2,7 +2,7 @@ package plugins
 
 import "github.com/coxswain-dev/coxswain/scheduler/framework"
 
-// NodePorts rejects nodes on which a host port of the pod is taken.
+// NodePorts rejects nodes whose host ports conflict with the pod's.
 type NodePorts struct{}
 
 var portsTaken = framework.NewStatus("NodePorts", framework.Unschedulable,
@@ -34,8 +34,8 @@ func (NodePorts) EventsToRegister() []framework.EventHint {
 		{Event: event(framework.Node, framework.Add)},
 		{Event: event(framework.AssignedPod, framework.Delete),
 			Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
-				gone, ok := change.Old.(*framework.PodInfo)
-				return !ok || !framework.NewNodeInfo(nil, gone).PortsFree(pod.HostPorts)
+				deleted, ok := change.Old.(*framework.PodInfo)
+				return !ok || !framework.NewNodeInfo(nil, deleted).PortsFree(pod.HostPorts)
 			}},
 	}
 }

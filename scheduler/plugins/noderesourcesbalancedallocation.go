@@ -9,8 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// NodeResourcesBalancedAllocation prefers nodes whose CPU and memory, or other resources, would be used to
-// the same share, so that none is stranded when another has run out.
+// NodeResourcesBalancedAllocation prefers nodes that would have the same share of CPU and memory, or other
+// resources, in use, so that no resource is stranded when another is exhausted.
 type NodeResourcesBalancedAllocation struct{ resources []configv1.ResourceSpec }
 
 func newNodeResourcesBalancedAllocation(args framework.Args, _ framework.Handle) (framework.Plugin, error) {

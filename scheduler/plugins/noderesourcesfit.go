@@ -11,11 +11,11 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// NodeResourcesFit rejects nodes that have less left than the pod requests, and scores nodes by the
-// share of their resources that would be left or taken (resourcestrategy.go).
+// NodeResourcesFit rejects nodes that have less free than the pod requests, and scores nodes by the share of their
+// resources that would be free or used (resourcestrategy.go).
 type NodeResourcesFit struct {
 	ignored       map[corev1.ResourceName]bool
-	ignoredGroups []string // with the slash
+	ignoredGroups []string // with the trailing slash
 	strategy      *resourceStrategy
 }
 
@@ -57,8 +57,8 @@ func (p *NodeResourcesFit) Filter(_ *framework.CycleState, pod *framework.PodInf
 	return p.fits(&pod.Requests, &node.Requested, &node.Allocatable)
 }
 
-// fits compares want with the rest of have. A resource that the pod does not request is not checked,
-// even if the node is overcommitted; only the pod slot always is.
+// fits compares want with the free part of have. A resource that the pod does not request is not checked, even if
+// the node is overcommitted; only the pod slot always is.
 func (p *NodeResourcesFit) fits(want, used, have *framework.Resource) *framework.Status {
 	lacks := func(want, used, have int64) bool { return want > 0 && want > have-used }
 	pods := lacks(want.Pods, used.Pods, have.Pods)
@@ -114,7 +114,7 @@ func (p *NodeResourcesFit) fits(want, used, have *framework.Resource) *framework
 	return framework.NewStatus(p.Name(), code, reasons...)
 }
 
-// ignores reports whether the configuration leaves an extended resource out.
+// ignores reports whether the configuration excludes an extended resource.
 func (p *NodeResourcesFit) ignores(name corev1.ResourceName) bool {
 	if p.ignored[name] {
 		return true

@@ -38,27 +38,27 @@ func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 // csiVolume is a volume of a driver. Pods that share it attach it once.
 type csiVolume struct{ driver, handle string }
 
-// volumeDemand is the set of volumes that the pod needs attached, and those that are attached to each
-// node, also for pods that are gone already.
+// volumeDemand holds the volumes that the pod needs attached, and the volumes attached to each node, including
+// volumes of deleted pods.
 type volumeDemand struct {
-	wanted   map[csiVolume]struct{}
+	needed   map[csiVolume]struct{}
 	attached map[string][]csiVolume
 }
 
 // PreFilter implements framework.PreFilterPlugin.
 func (p *NodeVolumeLimits) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
 	*framework.PreFilterResult, *framework.Status) {
-	wanted := map[csiVolume]struct{}{}
-	p.addVolumes(wanted, pod)
-	if len(wanted) == 0 {
+	needed := map[csiVolume]struct{}{}
+	p.addVolumes(needed, pod)
+	if len(needed) == 0 {
 		return nil, skip
 	}
-	state.Write(volumeLimitsKey, &volumeDemand{wanted, p.attachedVolumes()})
+	state.Write(volumeLimitsKey, &volumeDemand{needed, p.attachedVolumes()})
 	return nil, nil
 }
 
 // addVolumes adds the CSI volumes of a pod's claims.
-func (p *NodeVolumeLimits) addVolumes(to map[csiVolume]struct{}, pod *framework.PodInfo) {
+func (p *NodeVolumeLimits) addVolumes(set map[csiVolume]struct{}, pod *framework.PodInfo) {
 	for _, key := range pod.Claims {
 		namespace, name := splitKey(key)
 		claim, err := p.claims.PersistentVolumeClaims(namespace).Get(name)
@@ -66,7 +66,7 @@ func (p *NodeVolumeLimits) addVolumes(to map[csiVolume]struct{}, pod *framework.
 			continue // VolumeBinding reports it
 		}
 		if v, ok := p.csiVolumeOf(claim); ok {
-			to[v] = struct{}{}
+			set[v] = struct{}{}
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (p *NodeVolumeLimits) Filter(state *framework.CycleState, _ *framework.PodI
 	for v := range attached {
 		count[v.driver]++
 	}
-	for v := range demand.wanted {
+	for v := range demand.needed {
 		if _, there := attached[v]; !there {
 			more[v.driver]++
 		}
@@ -164,8 +164,8 @@ func (p *NodeVolumeLimits) EventsToRegister() []framework.EventHint {
 		{Event: event(framework.Node, framework.Add)},
 		{Event: event(framework.AssignedPod, framework.Delete),
 			Helps: func(_ *framework.PodInfo, change *framework.Change) bool {
-				gone, ok := change.Old.(*framework.PodInfo)
-				return !ok || len(gone.Claims) > 0
+				deleted, ok := change.Old.(*framework.PodInfo)
+				return !ok || len(deleted.Claims) > 0
 			}},
 		{Event: event(framework.PersistentVolumeClaim, framework.Add|framework.Update), Helps: isOwnClaim},
 		{Event: event(framework.VolumeAttachment, framework.Delete)},

@@ -9,8 +9,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// ownerSelectors finds the pods that belong together with one that has no constraints of its own: those
-// of its Services and of its controller.
+// ownerSelectors finds the pods to spread a pod with that has no constraints of its own: the pods of its Services
+// and of its controller.
 type ownerSelectors struct {
 	services     corelisters.ServiceLister
 	controllers  corelisters.ReplicationControllerLister
@@ -25,7 +25,7 @@ func newOwnerSelectors(f informers.SharedInformerFactory) *ownerSelectors {
 	}
 }
 
-// of returns the selector of all of them together; an empty one if there are none.
+// of returns the combined selector of all of them; an empty one if there are none.
 func (o *ownerSelectors) of(pod *corev1.Pod) labels.Selector {
 	set := labels.Set{}
 	services, _ := o.services.Services(pod.Namespace).List(labels.Everything()) // a lister has no errors

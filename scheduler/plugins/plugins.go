@@ -1,5 +1,5 @@
-// Package plugins has the scheduler's own plugins, each in a file of its name. Registry lists them; the
-// configuration decides which are enabled, and in which order they are called.
+// Package plugins contains the scheduler's own plugins, each in a file with its name. Registry lists them. The
+// configuration decides which are enabled, and their order.
 //
 // A plugin keeps its data about a pod in the CycleState, and finds the state of a node in the NodeInfo.
 // Other objects, such as volumes and namespaces, come from the informers' listers.
@@ -31,7 +31,7 @@ func Registry() framework.Registry {
 	}
 }
 
-// newPlain returns the factory of a plugin that needs nothing and takes no arguments.
+// newPlain returns the factory of a plugin that needs no handle and takes no arguments.
 func newPlain(plugin framework.Plugin) framework.Factory {
 	return func(args framework.Args, _ framework.Handle) (framework.Plugin, error) {
 		return plugin, args.Decode(&noArgs{})
@@ -43,16 +43,15 @@ type noArgs struct{}
 
 var skip = framework.NewStatus("", framework.Skip)
 
-// normalize scales scores so that the best is MaxNodeScore. With reverse the highest raw score is the
-// worst.
+// normalize scales scores so that the best becomes MaxNodeScore. With reverse the highest raw score is the worst.
 func normalize(scores []int64, reverse bool) {
-	var most int64
+	var largest int64
 	for _, s := range scores {
-		most = max(most, s)
+		largest = max(largest, s)
 	}
 	for i, s := range scores {
-		if most > 0 {
-			s = s * framework.MaxNodeScore / most
+		if largest > 0 {
+			s = s * framework.MaxNodeScore / largest
 		}
 		if reverse {
 			s = framework.MaxNodeScore - s
@@ -61,7 +60,7 @@ func normalize(scores []int64, reverse bool) {
 	}
 }
 
-// The events that several plugins wait for.
+// event returns an event that a plugin registers for.
 func event(resource framework.EventResource, action framework.ActionType) framework.ClusterEvent {
 	return framework.ClusterEvent{Resource: resource, Action: action}
 }

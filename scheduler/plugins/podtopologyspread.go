@@ -14,8 +14,8 @@ import (
 
 // PodTopologySpread keeps pods that match a selector spread over zones, nodes or other domains
 // (spec.topologySpreadConstraints): DoNotSchedule filters here, ScheduleAnyway scores in
-// podtopologyspread_score.go. A pod without constraints gets those of the configuration, with the
-// selector of its Services and its controller.
+// podtopologyspread_score.go. A pod without constraints gets the defaults of the configuration, with the selector
+// of its Services and its controller.
 type PodTopologySpread struct {
 	defaults []corev1.TopologySpreadConstraint
 	system   bool // the defaults are the system's, which allow nodes without zones
@@ -94,22 +94,22 @@ type spreadConstraint struct {
 	maxSkew       int
 	minDomains    int
 	selector      labels.Selector
-	self          int // 1 where the pod itself matches
+	self          int // 1 if the pod itself matches
 	honorAffinity bool
 	honorTaints   bool
 	counted       map[*framework.NodeInfo]podCount // see spreadCounts
 }
 
-// constraints returns the pod's constraints with that action, or the configuration's.
+// constraints returns the pod's constraints with an action, or the configuration's.
 func (p *PodTopologySpread) constraints(pod *corev1.Pod,
 	action corev1.UnsatisfiableConstraintAction) []spreadConstraint {
-	given, fallback := pod.Spec.TopologySpreadConstraints, labels.Selector(nil)
-	if len(given) == 0 {
-		given = p.defaults
+	list, fallback := pod.Spec.TopologySpreadConstraints, labels.Selector(nil)
+	if len(list) == 0 {
+		list = p.defaults
 	}
 	var out []spreadConstraint
-	for i := range given {
-		c := &given[i]
+	for i := range list {
+		c := &list[i]
 		if c.WhenUnsatisfiable != action {
 			continue
 		}
@@ -123,7 +123,7 @@ func (p *PodTopologySpread) constraints(pod *corev1.Pod,
 		if len(pod.Spec.TopologySpreadConstraints) == 0 {
 			if fallback == nil {
 				if fallback = p.owners.of(pod); fallback.Empty() {
-					return nil // it has no owner: there is nothing to spread
+					return nil // it has no owner, and therefore no pods to be spread with
 				}
 			}
 			s.selector = fallback
@@ -142,7 +142,7 @@ func (p *PodTopologySpread) constraints(pod *corev1.Pod,
 	return out
 }
 
-// includes reports whether a node is one over which the pods are to be spread.
+// includes reports whether a node counts for the constraint, by the pod's affinity and tolerations.
 func (c *spreadConstraint) includes(pod *corev1.Pod, required nodeaffinity.RequiredNodeAffinity,
 	node *corev1.Node) bool {
 	if c.honorAffinity {
@@ -153,7 +153,7 @@ func (c *spreadConstraint) includes(pod *corev1.Pod, required nodeaffinity.Requi
 	return !c.honorTaints || untolerated(pod, node) == nil
 }
 
-// matches counts the pods of a node that the constraint selects, without those that terminate.
+// matches counts the pods of a node that the constraint selects, except terminating ones.
 func (c *spreadConstraint) matches(namespace string, pods []*framework.PodInfo) int {
 	n := 0
 	for _, p := range pods {
@@ -179,7 +179,7 @@ type spreadState struct {
 	constraints []spreadConstraint
 	required    nodeaffinity.RequiredNodeAffinity
 	counts      []map[string]int
-	least       []int // of each
+	least       []int // of each constraint: the fewest pods in a domain
 }
 
 // Clone implements framework.Cloner.

@@ -14,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// However the pods of nodes and of their copies change, the cached counts equal a new count.
-func TestSpreadCounts_AreThoseOfTheMoment(t *testing.T) {
+// After any change to the pods of nodes and of their copies, the cached counts must equal a new count.
+func TestSpreadCounts_AreUpToDate(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	newNode := func(i int) *framework.NodeInfo {
@@ -26,11 +26,11 @@ func TestSpreadCounts_AreThoseOfTheMoment(t *testing.T) {
 		labels.SelectorFromSet(labels.Set{"app": "b"}), labels.Everything(), labels.Nothing()}
 	var counts spreadCounts
 	for i := range 3000 {
-		at := random.IntN(len(nodes))
-		node := nodes[at]
+		index := random.IntN(len(nodes))
+		node := nodes[index]
 		switch random.IntN(8) {
 		case 0:
-			nodes[at] = node.Clone()
+			nodes[index] = node.Clone()
 		case 1:
 			node.CopyFrom(nodes[random.IntN(len(nodes))])
 		case 2, 3:
@@ -38,7 +38,7 @@ func TestSpreadCounts_AreThoseOfTheMoment(t *testing.T) {
 				node.RemovePod(node.Pods[random.IntN(len(node.Pods))].Pod.UID)
 			}
 		case 4:
-			nodes[at] = newNode(i)
+			nodes[index] = newNode(i)
 		default:
 			node.AddPod(framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				UID: types.UID(fmt.Sprint(i)), Namespace: []string{"x", "y"}[random.IntN(2)],

@@ -98,7 +98,7 @@ func (*PodTopologySpread) Score(state *framework.CycleState, pod *framework.PodI
 		if c.key == corev1.LabelHostname {
 			n = c.on(pod.Pod.Namespace, node)
 		}
-		// The larger the skew that is allowed, the less differences matter.
+		// The larger the allowed skew, the less differences matter.
 		score += float64(n)*s.weights[i] + float64(c.maxSkew-1)
 	}
 	return int64(math.Round(score))
@@ -111,20 +111,20 @@ func (*PodTopologySpread) NormalizeScore(state *framework.CycleState, _ *framewo
 	if !ok {
 		return
 	}
-	least, most := int64(math.MaxInt64), int64(0)
+	least, largest := int64(math.MaxInt64), int64(0)
 	for i, score := range scores {
 		if !s.ignored[nodes[i].Node.Name] {
-			least, most = min(least, score), max(most, score)
+			least, largest = min(least, score), max(largest, score)
 		}
 	}
 	for i, score := range scores {
 		switch {
 		case s.ignored[nodes[i].Node.Name]:
 			scores[i] = 0
-		case most == 0:
+		case largest == 0:
 			scores[i] = framework.MaxNodeScore
 		default:
-			scores[i] = framework.MaxNodeScore * (most + least - score) / most
+			scores[i] = framework.MaxNodeScore * (largest + least - score) / largest
 		}
 	}
 }

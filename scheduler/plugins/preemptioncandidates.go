@@ -26,9 +26,9 @@ type candidate struct {
 	violations int                  // of disruption budgets
 }
 
-// victimsOn finds the fewest and least important pods of a node that must go. It removes all pods of
-// lower priority and, if the pod fits then, puts back as many as it can: first those whose deletion
-// would violate a disruption budget, and the most important first. It changes state and node.
+// victimsOn finds the fewest and least important pods of a node that must be deleted. It removes all pods of lower
+// priority and, if the pod fits then, puts back as many as possible: first the pods with a disruption budget that
+// their deletion would violate, and among them the most important first. It changes state and node.
 func (p *DefaultPreemption) victimsOn(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo,
 	budgets []*budget) (candidate, *framework.Status) {
 	var lower []*framework.PodInfo
@@ -68,7 +68,7 @@ func (p *DefaultPreemption) victimsOn(state *framework.CycleState, pod *framewor
 	return c, nil
 }
 
-// fitsWith puts a pod back, and removes it again if the other does not fit with it.
+// fitsWith puts another pod back, and removes it again if the pod does not fit beside it.
 func (p *DefaultPreemption) fitsWith(state *framework.CycleState, pod, other *framework.PodInfo,
 	node *framework.NodeInfo) (bool, *framework.Status) {
 	node.AddPod(other)
@@ -89,7 +89,7 @@ func moreImportant(a, b *framework.PodInfo) int {
 	return cmp.Or(cmp.Compare(b.Priority(), a.Priority()), startOf(a).Compare(startOf(b).Time))
 }
 
-// startOf returns when a pod was started; one that was not yet is the youngest.
+// startOf returns when a pod was started. A pod that was not started yet is the youngest.
 func startOf(p *framework.PodInfo) metav1.Time {
 	if p.Pod.Status.StartTime != nil {
 		return *p.Pod.Status.StartTime
@@ -97,13 +97,13 @@ func startOf(p *framework.PodInfo) metav1.Time {
 	return metav1.Unix(math.MaxInt32, 0)
 }
 
-// splitByBudgets separates the pods whose deletion, after that of the pods before them, would violate a
+// splitByBudgets separates the pods that cannot be deleted, after the pods before them, without violating a
 // disruption budget.
 func splitByBudgets(pods []*framework.PodInfo, budgets []*budget) (violating, others []*framework.PodInfo) {
-	left := make([]int32, len(budgets))
+	allowed := make([]int32, len(budgets))
 	selectors := make([]labels.Selector, len(budgets))
 	for i, b := range budgets {
-		left[i] = b.Status.DisruptionsAllowed
+		allowed[i] = b.Status.DisruptionsAllowed
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		if err != nil || selector.Empty() {
 			selector = labels.Nothing()
@@ -119,8 +119,8 @@ func splitByBudgets(pods []*framework.PodInfo, budgets []*budget) (violating, ot
 			if _, counted := b.Status.DisruptedPods[p.Pod.Name]; counted {
 				continue // the API server has counted its disruption already
 			}
-			left[i]--
-			violates = violates || left[i] < 0
+			allowed[i]--
+			violates = violates || allowed[i] < 0
 		}
 		if violates {
 			violating = append(violating, p)
@@ -136,7 +136,7 @@ func splitByBudgets(pods []*framework.PodInfo, budgets []*budget) (violating, ot
 // shortest run of the most important victims.
 func choose(candidates []candidate) candidate {
 	return slices.MinFunc(candidates, func(a, b candidate) int {
-		if len(a.victims) == 0 || len(b.victims) == 0 { // there are no victims: a pod has ended meanwhile
+		if len(a.victims) == 0 || len(b.victims) == 0 { // no victims: a pod has ended meanwhile
 			return cmp.Compare(len(a.victims), len(b.victims))
 		}
 		return cmp.Or(
@@ -149,8 +149,7 @@ func choose(candidates []candidate) candidate {
 	})
 }
 
-// sumOfPriorities moves them all above zero: otherwise more victims of negative priority would look
-// better.
+// sumOfPriorities shifts all priorities above zero: otherwise more victims of negative priority would look better.
 func sumOfPriorities(pods []*framework.PodInfo) (sum int64) {
 	for _, p := range pods {
 		sum += int64(p.Priority()) + math.MaxInt32 + 1
@@ -158,7 +157,7 @@ func sumOfPriorities(pods []*framework.PodInfo) (sum int64) {
 	return sum
 }
 
-// earliestStart is the earliest start among the pods of the highest priority.
+// earliestStart returns the earliest start among the pods of the highest priority.
 func earliestStart(pods []*framework.PodInfo) metav1.Time {
 	earliest := startOf(pods[0])
 	for _, p := range pods {

@@ -13,8 +13,8 @@ import (
 // resourceStrategy scores a node by the weighted mean of the scores of its resources.
 type resourceStrategy struct {
 	resources []configv1.ResourceSpec
-	// of returns the score of a resource of which this much is used, the pod included.
-	of func(used, have int64) int64
+	// scoreOf returns the score of a resource, given its usage including the pod's and its capacity.
+	scoreOf func(used, have int64) int64
 	// countZero includes resources with score zero in the mean.
 	countZero bool
 	round     bool
@@ -31,9 +31,9 @@ func newResourceStrategy(s *configv1.ScoringStrategy, path *field.Path) (*resour
 	r := &resourceStrategy{resources: resources, countZero: true}
 	switch s.Type {
 	case "", configv1.LeastAllocated:
-		r.of = left
+		r.scoreOf = left
 	case configv1.MostAllocated:
-		r.of = taken
+		r.scoreOf = taken
 	case configv1.RequestedToCapacityRatio:
 		if s.RequestedToCapacityRatio == nil {
 			errs = append(errs, field.Required(path.Child("requestedToCapacityRatio"), ""))
@@ -41,7 +41,7 @@ func newResourceStrategy(s *configv1.ScoringStrategy, path *field.Path) (*resour
 		}
 		shape := s.RequestedToCapacityRatio.Shape
 		errs = append(errs, validateShape(shape, path.Child("requestedToCapacityRatio", "shape"))...)
-		r.of, r.countZero, r.round = func(used, have int64) int64 {
+		r.scoreOf, r.countZero, r.round = func(used, have int64) int64 {
 			return alongShape(shape, utilization(used, have))
 		}, false, true
 	default:
@@ -52,17 +52,17 @@ func newResourceStrategy(s *configv1.ScoringStrategy, path *field.Path) (*resour
 	return r, errs.ToAggregate()
 }
 
-// resourceSpecs returns the given resources, or else CPU and memory; a weight of zero means one.
-func resourceSpecs(given []configv1.ResourceSpec, path *field.Path,
-	most int64) (specs []configv1.ResourceSpec, errs field.ErrorList) {
-	if len(given) == 0 {
+// resourceSpecs returns the configured resources, or else CPU and memory. A weight of zero means one.
+func resourceSpecs(configured []configv1.ResourceSpec, path *field.Path,
+	maxWeight int64) (specs []configv1.ResourceSpec, errs field.ErrorList) {
+	if len(configured) == 0 {
 		return cpuAndMemory, nil
 	}
-	for i, spec := range given {
+	for i, spec := range configured {
 		if spec.Weight == 0 {
 			spec.Weight = 1
 		}
-		if spec.Weight < 1 || spec.Weight > most {
+		if spec.Weight < 1 || spec.Weight > maxWeight {
 			errs = append(errs, field.Invalid(path.Index(i).Child("weight"), spec.Weight,
 				"resource weight not in valid range"))
 		}
@@ -82,7 +82,7 @@ func (r *resourceStrategy) score(pod *framework.PodInfo, node *framework.NodeInf
 		if have == 0 || want == 0 && name != corev1.ResourceCPU && name != corev1.ResourceMemory {
 			continue // a resource that the pod does not request has no bearing on the score
 		}
-		score := r.of(node.Scored.Of(name)+want, have)
+		score := r.scoreOf(node.Scored.Of(name)+want, have)
 		if score == 0 && !r.countZero {
 			continue
 		}
@@ -120,20 +120,19 @@ func utilization(used, have int64) int64 {
 	return int64(float64(used) * 100 / float64(have))
 }
 
-// alongShape interpolates the score at a utilization between the points of a shape, whose scores are 0
-// to 10.
-func alongShape(shape []configv1.UtilizationShapePoint, at int64) int64 {
+// alongShape interpolates the score at a utilization between the points of a shape. Its scores are 0 to 10.
+func alongShape(shape []configv1.UtilizationShapePoint, used int64) int64 {
 	const scale = framework.MaxNodeScore / 10
 	for i, p := range shape {
 		x, y := int64(p.Utilization), int64(p.Score)*scale
-		if at > x {
+		if used > x {
 			continue
 		}
 		if i == 0 {
 			return y
 		}
 		x0, y0 := int64(shape[i-1].Utilization), int64(shape[i-1].Score)*scale
-		return y0 + (y-y0)*(at-x0)/(x-x0)
+		return y0 + (y-y0)*(used-x0)/(x-x0)
 	}
 	return int64(shape[len(shape)-1].Score) * scale
 }

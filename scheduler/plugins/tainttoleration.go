@@ -7,8 +7,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// TaintToleration rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate,
-// and prefers those with the fewest untolerated PreferNoSchedule taints.
+// TaintToleration rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate, and prefers
+// nodes with the fewest untolerated PreferNoSchedule taints.
 type TaintToleration struct{}
 
 var untoleratedTaint = framework.NewStatus("TaintToleration", framework.UnschedulableAndUnresolvable,

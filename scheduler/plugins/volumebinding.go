@@ -35,8 +35,8 @@ type VolumeBinding struct {
 	capacities storagelisters.CSIStorageCapacityLister
 	timeout    time.Duration
 
-	// The choices of pods in their binding cycle that the informers may not show yet: volumes by name,
-	// for a claim; claims, for a node.
+	// Choices of pods in their binding cycle that the informers may not show yet. mu guards them. taken maps a
+	// volume's name to its claim, claimed a claim to its node.
 	mu      sync.Mutex
 	taken   map[string]string
 	claimed map[string]string
@@ -81,10 +81,10 @@ func newVolumeBinding(args framework.Args, h framework.Handle) (framework.Plugin
 // Name implements framework.Plugin.
 func (*VolumeBinding) Name() string { return "VolumeBinding" }
 
-// volumeState holds the results of PreFilter for the pod's claims, and those of Filter for each node.
+// volumeState holds the results of PreFilter for the pod's claims, and the results of Filter for each node.
 type volumeState struct {
 	bound, delayed []*corev1.PersistentVolumeClaim
-	volumes        []*corev1.PersistentVolume // for the delayed; nil where there are none
+	volumes        []*corev1.PersistentVolume // candidates for the delayed claims; nil if there are none
 
 	mu    sync.Mutex
 	plans map[string]*volumePlan // by node
@@ -193,7 +193,7 @@ func (p *VolumeBinding) Filter(state *framework.CycleState, _ *framework.PodInfo
 	return status
 }
 
-// plan finds a volume for each delayed claim, or decides to have it provisioned on the node.
+// plan finds a volume for each delayed claim, or decides to provision one on the node.
 func (p *VolumeBinding) plan(s *volumeState, node *corev1.Node) (*volumePlan, *framework.Status) {
 	plan := &volumePlan{bind: map[string]*corev1.PersistentVolume{}}
 	taken := map[string]*corev1.PersistentVolume{}
@@ -207,9 +207,9 @@ func (p *VolumeBinding) plan(s *volumeState, node *corev1.Node) (*volumePlan, *f
 		}
 		selected := p.selectedNode(claim)
 		if selected != "" && selected != node.Name {
-			return nil, noVolumeToBind // the scheduling of another pod has chosen a node
+			return nil, noVolumeToBind // the scheduling of another pod has chosen another node
 		}
-		if selected == "" { // otherwise it is being provisioned already
+		if selected == "" { // otherwise its volume is being provisioned already
 			found, err := volume.FindMatchingVolume(claim, p.free(s.volumes, claim), node, taken, true, true)
 			if err != nil {
 				return nil, framework.AsError(p.Name(), err)
@@ -227,7 +227,7 @@ func (p *VolumeBinding) plan(s *volumeState, node *corev1.Node) (*volumePlan, *f
 	return plan, nil
 }
 
-// selectedNode returns the node on which a claim is to be provisioned; "" if none is selected.
+// selectedNode returns the node that is selected for the provisioning of a claim; "" if there is none.
 func (p *VolumeBinding) selectedNode(claim *corev1.PersistentVolumeClaim) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,7 +263,7 @@ func (p *VolumeBinding) free(volumes []*corev1.PersistentVolume,
 	}
 	var free []*corev1.PersistentVolume
 	for _, v := range volumes {
-		if by, ok := p.taken[v.Name]; !ok || by == claimKey(claim) {
+		if user, ok := p.taken[v.Name]; !ok || user == claimKey(claim) {
 			free = append(free, v)
 		}
 	}
@@ -300,8 +300,7 @@ func allows(terms []corev1.TopologySelectorTerm, node *corev1.Node) bool {
 	return false
 }
 
-// hasCapacity checks the capacity that the driver has published (CSIStorageCapacity), if it publishes
-// any.
+// hasCapacity checks the capacity that the driver has published (CSIStorageCapacity), if any.
 func (p *VolumeBinding) hasCapacity(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim,
 	node *corev1.Node) bool {
 	driver, err := p.drivers.Get(class.Provisioner)
@@ -311,11 +310,11 @@ func (p *VolumeBinding) hasCapacity(class *storagev1.StorageClass, claim *corev1
 	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	capacities, _ := p.capacities.List(labels.Everything())
 	for _, c := range capacities {
-		most := c.Capacity
+		largest := c.Capacity
 		if c.MaximumVolumeSize != nil {
-			most = c.MaximumVolumeSize
+			largest = c.MaximumVolumeSize
 		}
-		if c.StorageClassName == class.Name && most != nil && most.Cmp(want) >= 0 && reaches(c, node) {
+		if c.StorageClassName == class.Name && largest != nil && largest.Cmp(want) >= 0 && reaches(c, node) {
 			return true
 		}
 	}

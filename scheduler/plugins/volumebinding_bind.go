@@ -15,7 +15,7 @@ import (
 // How often the claims are checked while they are being bound.
 const bindCheckInterval = 250 * time.Millisecond
 
-// chosen returns the plan for the chosen node; nil if there is nothing to do.
+// chosen returns the plan for the chosen node; nil if the pod has no delayed claims.
 func chosen(state *framework.CycleState, node string) *volumePlan {
 	s, ok := state.Read(volumeBindingKey).(*volumeState)
 	if !ok {
@@ -26,8 +26,8 @@ func chosen(state *framework.CycleState, node string) *volumePlan {
 	return s.plans[node]
 }
 
-// Reserve implements framework.ReservePlugin: it keeps other pods off the volumes, and those that share a
-// claim to the node.
+// Reserve implements framework.ReservePlugin: it reserves the volumes for the pod, and binds other users of its
+// claims to the node.
 func (p *VolumeBinding) Reserve(state *framework.CycleState, _ *framework.PodInfo, node string) *framework.Status {
 	plan := chosen(state, node)
 	if plan == nil {
@@ -83,7 +83,7 @@ func (p *VolumeBinding) PreBind(ctx context.Context, state *framework.CycleState
 	if err := p.awaitBound(ctx, plan, node); err != nil {
 		return framework.AsError(p.Name(), fmt.Errorf("bind volumes: %w", err))
 	}
-	p.Unreserve(state, pod, node) // from here on the API server shows it
+	p.Unreserve(state, pod, node) // from here on the API server shows the choice
 	return nil
 }
 
@@ -144,8 +144,8 @@ func (p *VolumeBinding) awaitBound(ctx context.Context, plan *volumePlan, node s
 	}
 }
 
-// allBound reports whether all claims of the plan are bound. A provisioner that cannot help on the node
-// removes the annotation, so that another node is chosen. Before it was seen once, its absence only
+// allBound reports whether all claims of the plan are bound. A provisioner that cannot help on the node removes the
+// annotation, so that another node is chosen. Before the informer has shown the annotation once, its absence only
 // means that the informer lags.
 func (p *VolumeBinding) allBound(plan *volumePlan, node string, seen bool) (bool, error) {
 	keys := make([]string, 0, len(plan.bind)+len(plan.provision))

@@ -30,7 +30,7 @@ func newVolumeRestrictions(args framework.Args, h framework.Handle) (framework.P
 // Name implements framework.Plugin.
 func (*VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 
-// oncePodState holds the claims that only one pod may use, and the number of pods that do.
+// oncePodState holds the claims that only one pod may use, and the number of their users.
 type oncePodState struct {
 	claims []string
 	users  int
@@ -124,8 +124,8 @@ func sharesDisk(a, b *corev1.Pod) bool {
 	return false
 }
 
-// sameDisk reports that both volumes are one disk, unless both attach it read-only where that is
-// allowed.
+// sameDisk reports whether both volumes are one disk that they cannot share. Both may attach some kinds of disks
+// read-only.
 func sameDisk(a, b *corev1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
@@ -150,10 +150,11 @@ func (p *VolumeRestrictions) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
 		{Event: event(framework.AssignedPod, framework.Delete),
 			Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
-				gone, ok := change.Old.(*framework.PodInfo)
-				return !ok || sharesDisk(pod.Pod, gone.Pod) || slices.ContainsFunc(pod.Claims, func(key string) bool {
-					return slices.Contains(gone.Claims, key)
-				})
+				deleted, ok := change.Old.(*framework.PodInfo)
+				return !ok || sharesDisk(pod.Pod, deleted.Pod) ||
+					slices.ContainsFunc(pod.Claims, func(key string) bool {
+						return slices.Contains(deleted.Claims, key)
+					})
 			}},
 		{Event: event(framework.Node, framework.Add)},
 		{Event: event(framework.PersistentVolumeClaim, framework.Add|framework.Update), Helps: isOwnClaim},

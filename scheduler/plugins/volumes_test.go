@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// claim is a claim of a class, bound to a volume if one is named.
+// claim returns a claim of a class, bound to a volume if volumeName is set.
 func claim(name, class, volumeName string, modes ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
@@ -37,7 +37,7 @@ func claim(name, class, volumeName string, modes ...corev1.PersistentVolumeAcces
 	return c
 }
 
-// localVolume is a volume that only one node can reach.
+// localVolume returns a volume that only one node can reach.
 func localVolume(name, class, node string, labels ...string) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
@@ -66,7 +66,7 @@ func storageClass(name, provisioner string, mode storagev1.VolumeBindingMode) *s
 		VolumeBindingMode: &mode}
 }
 
-// uses is a pod with these claims.
+// uses returns a pod with these claims.
 func uses(name string, claims ...string) *corev1.Pod {
 	p := pod(name, func(s *corev1.PodSpec) {
 		for _, c := range claims {
@@ -133,17 +133,17 @@ func TestVolumeBinding_Filter(t *testing.T) {
 	}
 }
 
-// bindsVolumes does the part of the PersistentVolume controller and of a provisioner.
+// bindsVolumes does the work of the PersistentVolume controller and of a provisioner.
 func bindsVolumes(h *testHandle) {
 	tracker := h.client.Tracker()
-	bind := func(namespace, name, to string) {
+	bind := func(namespace, name, target string) {
 		go func() { // the fake client holds its lock here
 			o, err := tracker.Get(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), namespace, name)
 			if err != nil {
 				return
 			}
 			c := o.(*corev1.PersistentVolumeClaim).DeepCopy()
-			c.Spec.VolumeName, c.Status.Phase = to, corev1.ClaimBound
+			c.Spec.VolumeName, c.Status.Phase = target, corev1.ClaimBound
 			c.ResourceVersion = "2"
 			_ = tracker.Update(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), c, namespace)
 		}()
@@ -197,7 +197,7 @@ func TestVolumeBinding_BindsBeforeThePod(t *testing.T) {
 			require.Equal(t, "s", v.Spec.ClaimRef.Name)
 			require.Empty(t, plugin.taken)
 			return
-		case <-time.After(20 * time.Millisecond): // the informers show what was bound
+		case <-time.After(20 * time.Millisecond): // until the informers show the bound claim
 			if h.clock.HasWaiters() {
 				h.clock.Step(bindCheckInterval)
 			}
@@ -271,9 +271,9 @@ func TestVolumeRestrictions(t *testing.T) {
 	once, p := framework.NewPodInfo(uses("1", "once")), framework.NewPodInfo(uses("p", "once"))
 	state := &framework.CycleState{}
 	plugin.PreFilter(state, p, nodes)
-	what := state.Clone()
-	plugin.RemovePod(what, p, once, nodes[0])
-	require.True(t, plugin.Filter(what, p, nodes[1]).OK(), "preemption helps")
+	simulated := state.Clone()
+	plugin.RemovePod(simulated, p, once, nodes[0])
+	require.True(t, plugin.Filter(simulated, p, nodes[1]).OK(), "preemption helps")
 }
 
 func TestNodeVolumeLimits(t *testing.T) {

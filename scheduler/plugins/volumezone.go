@@ -44,7 +44,7 @@ type zoneDemand struct {
 	values []string
 }
 
-// PreFilter implements framework.PreFilterPlugin. Claims without a volume are VolumeBinding's business.
+// PreFilter implements framework.PreFilterPlugin. VolumeBinding handles claims without a volume.
 func (p *VolumeZone) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
 	*framework.PreFilterResult, *framework.Status) {
 	var demands []zoneDemand
