@@ -9,7 +9,15 @@ import (
 	"time"
 )
 
-// frontier is the revision that memory has reached, and the callers that wait for it to move.
+// frontier is the latest revision that memory has reached: every change up to it is in the collections. Reads wait
+// for it.
+//
+// revision only grows. One goroutine at a time advances it, after it has applied the changes and never before, so a
+// reader that sees a revision here finds its changes in memory. Readers load it without the lock.
+//
+// mu guards waiters. A waiter checks revision again under mu before it enters the list, and advance stores revision
+// before it takes mu. Therefore either the waiter sees the new revision, or advance sees the waiter: none waits for
+// a revision that has come.
 type frontier struct {
 	revision atomic.Int64
 	mu       sync.Mutex
@@ -17,13 +25,14 @@ type frontier struct {
 }
 
 type frontierWaiter struct {
-	revision int64
+	revision int64 // the channel is closed when the frontier has reached it
 	reached  chan struct{}
 }
 
 func (f *frontier) now() int64 { return f.revision.Load() }
 
-// advance moves the frontier; it never goes back. One goroutine at a time may call it.
+// advance moves the frontier and wakes the waiters that it has reached. A revision that is not newer is ignored.
+// One goroutine at a time may call it.
 func (f *frontier) advance(revision int64) {
 	if revision <= f.revision.Load() {
 		return
@@ -43,7 +52,8 @@ func (f *frontier) advance(revision int64) {
 	f.waiters = rest
 }
 
-// reach is closed when the frontier has reached the revision; nil if it has already.
+// reach returns a channel that is closed when the frontier has reached the revision; nil if it has already. A
+// caller that stops waiting must call leave.
 func (f *frontier) reach(revision int64) <-chan struct{} {
 	if f.now() >= revision {
 		return nil
@@ -58,7 +68,8 @@ func (f *frontier) reach(revision int64) <-chan struct{} {
 	return w.reached
 }
 
-// leave removes a wait that was given up.
+// leave removes a waiter that has stopped waiting. It does nothing if the frontier has reached the waiter's
+// revision meanwhile.
 func (f *frontier) leave(reached <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,24 +82,24 @@ func (f *frontier) leave(reached <-chan struct{}) {
 }
 
 const (
-	// answerTimeout bounds a request to etcd, and how long the frontier may lag behind its answer.
+	// answerTimeout limits a request to etcd, and how long the frontier may lag behind its answer.
 	answerTimeout = 3 * time.Second
-	// futureTimeout bounds the wait for a revision that a client claims to have seen.
+	// futureTimeout limits the wait for a revision that a client claims to have seen.
 	futureTimeout = 3 * time.Second
-	// nudgeAfter is how long the frontier may lag before etcd is asked to report progress: there is no
-	// other way to see a revision that changed nothing below our prefix.
+	// nudgeAfter is how long the frontier may lag before etcd is asked to report progress. Without that, memory
+	// cannot learn of a revision that changed no key below our prefix.
 	nudgeAfter = 10 * time.Millisecond
 	nudgeEvery = 100 * time.Millisecond
-	// silence is how long a member of etcd may send nothing at all before another one is used: a
-	// machine that hangs or is cut off keeps its connections for a long time.
+	// silence is how long a member of etcd may send no data at all before another one is used. A machine that hangs
+	// or is cut off keeps its connections for a long time.
 	silence = time.Second
 )
 
-// Frontier is the revision memory has reached. It never goes back.
+// Frontier returns the revision that memory has reached. It never decreases.
 func (s *Store) Frontier() int64 { return s.frontier.now() }
 
-// Revision is a linearizable revision of etcd that memory has reached: concurrent callers
-// share one question, and the call returns when the frontier has caught up with the answer.
+// Revision returns a linearizable revision of etcd that memory has reached. Concurrent callers share one request to
+// etcd, and the call returns when the frontier has caught up with the answer.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
 	revision, err := s.question.next(ctx)
 	if err != nil {
@@ -97,7 +108,9 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return revision, s.await(ctx, revision, answerTimeout, ErrUnavailable)
 }
 
-// await returns when the frontier has reached the revision, or the given error once patience is over.
+// await returns nil when the frontier has reached the revision, or an error that wraps late if that takes longer
+// than patience. Meanwhile it deals with the two reasons for a lag: it asks etcd for a progress report, and it
+// makes follow replace a watch that is silent.
 func (s *Store) await(ctx context.Context, revision int64, patience time.Duration, late error) error {
 	reached := s.frontier.reach(revision)
 	if reached == nil {
@@ -115,7 +128,7 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 		case <-reached:
 			return nil
 		case <-suspicion.C:
-			// That a client believes in a revision is no reason to doubt the watch.
+			// A revision that only a client claims may not exist, and is no reason to suspect the watch.
 			if now := s.Frontier(); now > before || errors.Is(late, ErrFuture) {
 				before = now
 				continue
@@ -137,7 +150,7 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 		case <-deadline.C:
 			s.frontier.leave(reached)
 			now := s.Frontier()
-			if now >= revision { // both happened while this goroutine waited to be scheduled
+			if now >= revision { // both came while this goroutine waited to be scheduled
 				return nil
 			}
 			return fmt.Errorf("%w: memory is at revision %d, not yet at %d", late, now, revision)
@@ -145,10 +158,11 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 	}
 }
 
-// ownPatience bounds the wait of a Commit for memory. A watch that is broken must not stop writers.
+// ownPatience limits how long a Commit waits for memory. A broken watch must not stop writers.
 const ownPatience = 100 * time.Millisecond
 
-// awaitOwn waits until the frontier has reached a revision that this store has written.
+// awaitOwn waits until the frontier has reached a revision that this store has written, or until ownPatience is
+// over. The commit has succeeded in either case.
 func (s *Store) awaitOwn(revision int64) {
 	reached := s.frontier.reach(revision)
 	if reached == nil {
@@ -165,7 +179,8 @@ func (s *Store) awaitOwn(revision int64) {
 	}
 }
 
-// doubtWatch makes follow replace a watch that has fallen silent.
+// doubtWatch makes follow replace a watch that has fallen silent. One request at a time is enough: follow drops
+// those of the watch before.
 func (s *Store) doubtWatch() {
 	select {
 	case s.doubts <- struct{}{}:
@@ -173,7 +188,8 @@ func (s *Store) doubtWatch() {
 	}
 }
 
-// askRevision sends the request itself, and repeats it when there is no answer.
+// askRevision requests etcd's revision, and repeats the request if there is no answer within silence. A revision
+// below the frontier means that etcd has lost data: memory must not serve it.
 func (s *Store) askRevision() (int64, error) {
 	before := s.Frontier()
 	var revision int64
@@ -197,17 +213,21 @@ func (s *Store) askRevision() (int64, error) {
 	return revision, nil
 }
 
-// question lets concurrent callers share one request for etcd's revision. An answer is valid only for
-// callers that arrived before the request was sent, so a caller always joins the next request, never
-// the one in flight.
+// question lets concurrent callers share one request for etcd's revision.
+//
+// An answer is linearizable only for callers that arrived before its request was sent. A caller therefore joins the
+// next request, never the one under way. So at most two answers exist at a time: the one of the request under way,
+// which run holds, and pending, which gathers the callers for the next one.
+//
+// mu guards the fields. ask is called without it.
 type question struct {
-	ask func() (int64, error)
+	ask func() (int64, error) // set before the first call of next
 
 	mu      sync.Mutex
-	asking  bool
+	asking  bool // run is active: it will take pending
 	closed  bool
-	pending *answer
-	flights sync.WaitGroup
+	pending *answer        // the answer to the next request; nil if no caller waits for it
+	flights sync.WaitGroup // run, so that close can wait for it
 }
 
 type answer struct {
@@ -239,7 +259,9 @@ func (q *question) next(ctx context.Context) (int64, error) {
 	}
 }
 
-// run sends requests as long as there are callers waiting.
+// run sends requests, one at a time, as long as callers wait. It takes pending before it sends the request: callers
+// that arrive later get a new one. It ends under mu, at the moment when it finds no caller, so the next caller
+// starts it again.
 func (q *question) run() {
 	for {
 		q.mu.Lock()
@@ -255,8 +277,8 @@ func (q *question) run() {
 	}
 }
 
-// close waits for the requests under way. Callers that come later, such as handlers that outlive their server by a
-// moment, get an error.
+// close makes later calls of next fail, and waits for the requests under way. Handlers may outlive their server by
+// a moment, and call next after close.
 func (q *question) close() {
 	q.mu.Lock()
 	q.closed = true

@@ -2,22 +2,28 @@ package storage
 
 import "sync"
 
-// handover passes the objects of this store's own commits to the goroutine that applies the watch, so
-// that a document that was scanned to be written is not scanned and copied once more when it comes
-// back. Nothing depends on it: without an object here, the document is scanned.
+// handover passes the objects of this store's own commits to the goroutine that applies the watch, so that a
+// document which was scanned to be written is not scanned and copied again when etcd sends it back.
+//
+// It is only a shortcut. The watch decides which changes happened and in which order, and find checks each object
+// against the bytes that came from etcd. Without an object here, the document is scanned.
+//
+// Committing goroutines call give. One goroutine at a time, the one that applies the watch, calls take. mu guards
+// both slices.
 type handover struct {
 	mu      sync.Mutex
-	objects []handedObject // of the commits that the watch has not delivered yet: a handful
-	taken   []handedObject // reused
+	objects []handedObject // of the commits that the watch has not delivered yet: usually a few
+	taken   []handedObject // the result of the last take; its array is reused
 }
 
-// handedObject is an object and the schema that it was made with.
+// handedObject is an object, and the schema with which its document was scanned.
 type handedObject struct {
 	object *Object
 	schema *schema
 }
 
-// give leaves the object of a commit, unless the watch was quicker.
+// give leaves the object of a commit, unless the frontier shows that its change has been applied already. A batch is
+// taken before the frontier advances, so an object may still come too late for its own batch. The next take removes it.
 func (h *handover) give(f *frontier, o *Object, sc *schema) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -26,19 +32,19 @@ func (h *handover) give(f *frontier, o *Object, sc *schema) {
 	}
 }
 
-// take returns the objects given up to a revision. Objects that are given later for these revisions are
-// returned by the next call. The slice is valid until then.
+// take removes and returns the objects of revisions up to upTo. Objects that are given later for these revisions
+// are returned, and ignored, by the next call. The slice is valid until then.
 func (h *handover) take(upTo int64) []handedObject {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.taken)
 	h.taken = h.taken[:0]
 	rest := h.objects[:0]
-	for _, given := range h.objects {
-		if given.object.Revision <= upTo {
-			h.taken = append(h.taken, given)
+	for _, handed := range h.objects {
+		if handed.object.Revision <= upTo {
+			h.taken = append(h.taken, handed)
 		} else {
-			rest = append(rest, given)
+			rest = append(rest, handed)
 		}
 	}
 	clear(h.objects[len(rest):])
@@ -46,19 +52,21 @@ func (h *handover) take(upTo int64) []handedObject {
 	return h.taken
 }
 
-// find returns the change for a put of a path, if its object was handed over.
+// find returns the change for a put of a path, if its object was handed over. The schema goes along, so that the
+// collection can rescan the object if its schema has changed since.
 func find(own []handedObject, c *Change) (change, bool) {
-	for _, given := range own {
-		o := given.object
-		// etcd has one value for a key and a revision. Looking costs less than trusting.
+	for _, handed := range own {
+		o := handed.object
+		// etcd has one value for a key at a revision, so the comparison of the values could be left out. It is
+		// cheap, and does not depend on that.
 		if o.Revision == c.Revision && o.Key.is(c.Path) && o.Same(c.Value) {
-			return change{key: o.Key, revision: c.Revision, object: o, schema: given.schema}, true
+			return change{key: o.Key, revision: c.Revision, object: o, schema: handed.schema}, true
 		}
 	}
 	return change{}, false
 }
 
-// is reports whether a path is that of the key, without building it.
+// is reports whether a path is the key's. It does not build the key's path.
 func (k *Key) is(path string) bool {
 	n := len(k.Collection)
 	if len(path) <= n || path[:n] != k.Collection || path[n] != '/' {
