@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestClaims_AudienceIsReadFromAStringAndWrittenAsAList(t *testing.T) {
+func TestClaims_ReadAnAudienceStringAndWriteAList(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		`{"aud":"a"}`:       `{"aud":["a"]}`,

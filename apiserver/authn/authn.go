@@ -1,11 +1,9 @@
-// Package authn authenticates requests. Each kind of credential has a file: an X.509 certificate is
-// checked by an Authenticator (x509.go), a bearer token of some issuer by a TokenAuthenticator
-// (serviceaccount.go, …). New (options.go) makes the list of those that are configured, in the order in
-// which they are tried; a TokenReview goes through the same list. The User travels in the request's
-// context: authorization, admission and audit read it from there.
+// Package authn authenticates requests. Each kind of credential has a file: an Authenticator checks an X.509
+// certificate (x509.go), a TokenAuthenticator the bearer tokens of an issuer (serviceaccount.go, …). New
+// (options.go) returns the configured ones, in the order of their use; a TokenReview goes through the
+// same list. The User is added to the request's context: authorization, admission and audit read it there.
 //
-// A credential is compared in constant time and never written to a log, a metric or an
-// error.
+// A credential is compared in constant time and never written to a log, a metric or an error.
 package authn
 
 import (
@@ -17,7 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
-// The users and groups that authentication itself gives out.
+// The users and groups that authentication itself assigns.
 const (
 	// Anonymous is the user of requests without a credential.
 	Anonymous = "system:anonymous"
@@ -25,12 +23,12 @@ const (
 	GroupUnauthenticated = "system:unauthenticated"
 	// GroupAuthenticated has all users with a valid credential as members.
 	GroupAuthenticated = "system:authenticated"
-	// GroupMasters may do everything, whatever the authorizers decide.
+	// GroupMasters may do everything, independently of the authorizers.
 	GroupMasters = "system:masters"
 )
 
-// User is the user that makes a request: the fields of authentication.k8s.io UserInfo. It is shared
-// between requests and must not be changed.
+// User is the user who makes a request: the fields of UserInfo in authentication.k8s.io. It is shared between
+// requests and must not be changed.
 type User struct {
 	Name   string
 	UID    string
@@ -41,7 +39,7 @@ type User struct {
 // In reports whether the user is in the group.
 func (u *User) In(group string) bool { return slices.Contains(u.Groups, group) }
 
-// Authenticated reports whether the user has shown a valid credential.
+// Authenticated reports whether the user has presented a valid credential.
 func (u *User) Authenticated() bool { return u.In(GroupAuthenticated) }
 
 // Info returns the user as the review kinds and admission reviews show it.
@@ -61,14 +59,13 @@ func AnonymousUser() *User {
 	return &User{Name: Anonymous, Groups: []string{GroupUnauthenticated}}
 }
 
-// Authenticator returns the user that makes a request. ok is false when the request has no credential
-// of its kind; err is the reason why the credential is not valid. It is safe for concurrent use.
+// Authenticator returns the user who makes a request. ok is false if the request has no credential of its kind; err
+// is the reason why the credential is not valid. It is safe for concurrent use.
 type Authenticator interface {
 	Authenticate(r *http.Request) (user *User, ok bool, err error)
 }
 
-// Union tries each in turn; the first that authenticates the user decides. An error of one counts only
-// if no other one authenticates the user.
+// Union tries its elements in turn, until one authenticates the user. Their errors count only if none does.
 type Union []Authenticator
 
 // Authenticate implements Authenticator.

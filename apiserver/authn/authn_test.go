@@ -65,12 +65,12 @@ func newIssuer(t testing.TB) *authn.Issuer {
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func authenticate(t testing.TB, o authn.Options, of authn.Objects) *authn.Authentication {
+func authenticate(t testing.TB, o authn.Options, cluster authn.Objects) *authn.Authentication {
 	t.Helper()
 	if o.ServiceAccounts == nil {
 		o.ServiceAccounts = newIssuer(t)
 	}
-	a, err := authn.New(o, of, clocktesting.NewFakePassiveClock(now), slog.New(slog.DiscardHandler))
+	a, err := authn.New(o, cluster, clocktesting.NewFakePassiveClock(now), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	return a
 }
@@ -90,7 +90,7 @@ func write(t testing.TB, name, content string) string {
 	return path
 }
 
-func TestTokenFile_KnowsItsUsersAndFollowsItsChanges(t *testing.T) {
+func TestTokenFile_AuthenticatesAndReloads(t *testing.T) {
 	t.Parallel()
 	path := write(t, "tokens.csv", "secret-1,jane,42,\"devs, ops\"\nsecret-2,bob,43\n")
 	a := authenticate(t, authn.Options{TokenFile: path}, objects{})
@@ -147,8 +147,9 @@ func TestBearer_OnlyItsScheme(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A token that was accepted is not passed on to another server, or into a log. One that was not is left to others.
-func TestBearer_TakesAnAcceptedTokenOutOfTheRequest(t *testing.T) {
+// An accepted token must not be forwarded to another server or written to a log. A rejected one is left for other
+// authenticators.
+func TestBearer_RemovesAnAcceptedTokenFromTheRequest(t *testing.T) {
 	t.Parallel()
 	a := authenticate(t, authn.Options{TokenFile: write(t, "tokens.csv", "secret,jane,42\n")}, objects{})
 	for header, left := range map[string]string{"Bearer secret": "", "Bearer other": "Bearer other",
@@ -159,7 +160,7 @@ func TestBearer_TakesAnAcceptedTokenOutOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestBootstrapToken_IsGoodWhileItsSecretSaysSo(t *testing.T) {
+func TestBootstrapToken_IsValidAsLongAsItsSecret(t *testing.T) {
 	t.Parallel()
 	secret := func(change func(map[string][]byte)) objects {
 		data := map[string][]byte{
@@ -187,7 +188,7 @@ func TestBootstrapToken_IsGoodWhileItsSecretSaysSo(t *testing.T) {
 	wrongType["kube-system/bootstrap-token-abcdef"].Type = corev1.SecretTypeOpaque
 	ending := secret(nil)
 	ending["kube-system/bootstrap-token-abcdef"].DeletionTimestamp = &metav1.Time{Time: now}
-	for name, of := range map[string]objects{
+	for name, secrets := range map[string]objects{
 		"no secret":       {},
 		"wrong type":      wrongType,
 		"being deleted":   ending,
@@ -198,7 +199,7 @@ func TestBootstrapToken_IsGoodWhileItsSecretSaysSo(t *testing.T) {
 		"other usage":     set("usage-bootstrap-authentication", "false"),
 		"foreign group":   set("auth-extra-groups", "system:masters"),
 	} {
-		_, ok, err := authenticate(t, authn.Options{BootstrapTokens: true}, of).Authenticate(request(token))
+		_, ok, err := authenticate(t, authn.Options{BootstrapTokens: true}, secrets).Authenticate(request(token))
 		require.Error(t, err, name)
 		require.False(t, ok, name)
 	}
@@ -215,7 +216,7 @@ func running(t testing.TB, a *authn.Authentication) {
 	t.Cleanup(func() { cancel(); run.Wait() })
 }
 
-func TestOIDC_TakesTheProvidersWordForItsUsers(t *testing.T) {
+func TestOIDC_AuthenticatesTheProvidersUsers(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	other := startProvider(t)
@@ -271,7 +272,7 @@ func TestOIDC_TakesTheProvidersWordForItsUsers(t *testing.T) {
 	}
 }
 
-func TestOIDC_RefusesOptionsThatAreNotSafe(t *testing.T) {
+func TestOIDC_RejectsUnsafeOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]authn.OIDCOptions{
 		"plain HTTP": {IssuerURL: "http://issuer", ClientID: "a"},
@@ -289,7 +290,7 @@ func TestOIDC_RefusesOptionsThatAreNotSafe(t *testing.T) {
 	}
 }
 
-func TestWebhook_AsksOnceForAsLongAsTheAnswerIsGood(t *testing.T) {
+func TestWebhook_CachesAnswers(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -355,8 +356,7 @@ func TestWebhook_AsksOnceForAsLongAsTheAnswerIsGood(t *testing.T) {
 	require.EqualValues(t, 6, asked.Load(), "a service that fails is asked again")
 }
 
-// BenchmarkServiceAccountToken is the cost of a token that has been seen before, as in nearly every
-// request.
+// BenchmarkServiceAccountToken measures a token that has been seen before, as in nearly every request.
 func BenchmarkServiceAccountToken(b *testing.B) {
 	issuer := newIssuer(b)
 	a := authenticate(b, authn.Options{ServiceAccounts: issuer}, objects{})

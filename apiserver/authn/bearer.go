@@ -10,20 +10,18 @@ import (
 
 // TokenAuthenticator returns the user of a bearer token. It is safe for concurrent use.
 type TokenAuthenticator interface {
-	// AuthenticateToken returns ok for a valid token that is meant for at least one of the audiences. A
-	// token of another kind is neither ok nor an error; err is the reason why a token of this kind is
-	// not valid.
+	// AuthenticateToken returns ok for a valid token that is intended for at least one of the audiences. A token of
+	// another kind is neither ok nor an error; err is the reason why a token of this kind is not valid.
 	AuthenticateToken(ctx context.Context, token string, audiences []string) (id *Identity, ok bool, err error)
 }
 
-// Identity is the content of a token: its user, and those of the requested audiences that it is meant
-// for.
+// Identity is the content of a token: its user, and the requested audiences that it is intended for.
 type Identity struct {
 	User      *User
 	Audiences []string
 }
 
-// tokens tries each in turn, as Union does.
+// tokens tries its elements in turn, as Union does.
 type tokens []TokenAuthenticator
 
 func (t tokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
@@ -40,7 +38,7 @@ func (t tokens) AuthenticateToken(ctx context.Context, token string, audiences [
 	return nil, false, errors.Join(errs...)
 }
 
-// bearer authenticates by the token of an Authorization header.
+// bearer authenticates with the token of an Authorization header.
 type bearer struct {
 	tokens    TokenAuthenticator
 	audiences []string
@@ -85,10 +83,10 @@ func authenticated(u *User) *User {
 	return u
 }
 
-// meantFor returns those of the requested audiences that a token names.
-func meantFor(token, asked []string) []string {
+// meantFor returns the requested audiences that a token names.
+func meantFor(token, requested []string) []string {
 	var both []string
-	for _, a := range asked {
+	for _, a := range requested {
 		if slices.Contains(token, a) {
 			both = append(both, a)
 		}

@@ -24,14 +24,14 @@ var (
 	bootstrapGroupForm = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 )
 
-// bootstrapTokens authenticates nodes that join, by the secrets bootstrap-token-ID in kube-system.
+// bootstrapTokens authenticates joining nodes by the secrets bootstrap-token-ID in kube-system.
 // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 type bootstrapTokens struct {
 	objects Objects
 	clock   clock.PassiveClock
 }
 
-var errBadBootstrapToken = errors.New("bootstrap token: not good, or not any more")
+var errBadBootstrapToken = errors.New("bootstrap token: invalid or expired")
 
 // AuthenticateToken implements TokenAuthenticator.
 func (b bootstrapTokens) AuthenticateToken(ctx context.Context, token string, _ []string) (*Identity, bool, error) {
@@ -71,6 +71,6 @@ func (b bootstrapTokens) expired(text string) bool {
 	if text == "" {
 		return false
 	}
-	at, err := time.Parse(time.RFC3339, text)
-	return err != nil || !b.clock.Now().Before(at)
+	expiration, err := time.Parse(time.RFC3339, text)
+	return err != nil || !b.clock.Now().Before(expiration)
 }

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// cache holds the results of authenticating tokens, by their digests, so that memory holds no
-// credential. It is bounded: an entry that was not used while the last size entries were added is
-// dropped.
+// cache holds the results of token authentication, by the tokens' digests, so that memory contains no credential.
+// It is bounded: an entry that was not used while the last size entries were added is dropped.
 type cache[V any] struct {
 	size int
 
@@ -29,7 +28,7 @@ func newCache[V any](size int) *cache[V] {
 	return &cache[V]{size: size, young: map[digest]cached[V]{}}
 }
 
-// get returns the value that was put for a token, unless it has expired.
+// get returns the cached value of a token, unless it has expired.
 func (c *cache[V]) get(key digest, now time.Time) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

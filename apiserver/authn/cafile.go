@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/reload"
 )
 
-// OpenCAs returns our own CAs, in PEM, and those of files, which are read again when they change.
+// OpenCAs returns our own CAs, in PEM, and the CAs of files, which are read again when they change.
 func OpenCAs(log *slog.Logger, own []byte, files ...string) (CAs, error) {
 	bundles, err := reload.Open(log, func(contents [][]byte) (bundle, error) {
 		b := bundle{x509.NewCertPool(), bytes.Clone(own)}

@@ -16,10 +16,10 @@ type Configuration struct {
 	Anonymous  *AnonymousConfig   `json:"anonymous"`
 }
 
-// AnonymousConfig selects the requests without a credential that are accepted as those of Anonymous.
+// AnonymousConfig selects the requests without a credential that are accepted as Anonymous's.
 type AnonymousConfig struct {
 	Enabled bool `json:"enabled"`
-	// Conditions list the paths of these requests, one of which must equal the request's; none means
+	// Conditions list the paths of these requests. One of them must equal the request's path; an empty list allows
 	// all paths.
 	Conditions []AnonymousCondition `json:"conditions"`
 }
@@ -38,7 +38,7 @@ func (c AnonymousConfig) Paths() []string {
 	return paths
 }
 
-// JWTAuthenticator is an issuer of JSON web tokens, and how their claims become a user.
+// JWTAuthenticator is an issuer of JSON web tokens, with the mapping of their claims to a user.
 type JWTAuthenticator struct {
 	Issuer               JWTIssuer             `json:"issuer"`
 	ClaimValidationRules []ClaimValidationRule `json:"claimValidationRules"`
@@ -48,13 +48,13 @@ type JWTAuthenticator struct {
 
 // JWTIssuer is the provider that signs the tokens.
 type JWTIssuer struct {
-	// URL is https, and the claim iss of its tokens.
+	// URL must be https. It is also the claim iss of the issuer's tokens.
 	URL string `json:"url"`
-	// DiscoveryURL is where the provider's configuration is read instead of below URL.
+	// DiscoveryURL is the location of the provider's configuration, if that is not below URL.
 	DiscoveryURL string `json:"discoveryURL"`
 	// CertificateAuthority is the CAs of the provider's certificate in PEM; "" means the system's.
 	CertificateAuthority string `json:"certificateAuthority"`
-	// Audiences are those of which a token must name one.
+	// Audiences are accepted audiences; a token must name one of them.
 	Audiences           []string `json:"audiences"`
 	AudienceMatchPolicy string   `json:"audienceMatchPolicy"`
 	EgressSelectorType  string   `json:"egressSelectorType"`
@@ -68,7 +68,7 @@ type ClaimValidationRule struct {
 	Message       string `json:"message"`
 }
 
-// ClaimMappings make a user of claims.
+// ClaimMappings make a user from claims.
 type ClaimMappings struct {
 	Username PrefixedClaimOrExpression `json:"username"`
 	Groups   PrefixedClaimOrExpression `json:"groups"`
@@ -89,7 +89,7 @@ type ClaimOrExpression struct {
 	Expression string `json:"expression"`
 }
 
-// ExtraMapping is an expression over claims whose value is one of the user's extra attributes.
+// ExtraMapping is an expression over claims that gives one of the user's extra attributes.
 type ExtraMapping struct {
 	Key             string `json:"key"`
 	ValueExpression string `json:"valueExpression"`
@@ -101,10 +101,10 @@ type UserValidationRule struct {
 	Message    string `json:"message"`
 }
 
-// configVersions are the versions that have an AuthenticationConfiguration. Its fields are the same in all of them.
+// configVersions are the versions of AuthenticationConfiguration. Its fields are the same in all of them.
 var configVersions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// ReadConfig reads the file of --authentication-config. New checks what it says.
+// ReadConfig reads the file of --authentication-config. New validates the content.
 func ReadConfig(path string) (*Configuration, []byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// FuzzAuthorization: no header authenticates a user but those with an issued token. Tokens are signed
-// anew in each process, so changes to tokens are fuzzed.
+// FuzzAuthorization checks that only headers with an issued token authenticate a user. Tokens are signed with new
+// keys in each process, so the fuzzer changes parts of tokens.
 func FuzzAuthorization(f *testing.F) {
 	issuer := newIssuer(f)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid"}}
@@ -47,9 +47,9 @@ func FuzzAuthorization(f *testing.F) {
 		require.NoError(f, err)
 		require.True(f, ok)
 		require.Equal(f, names[i], user.Name)
-		for at := range uint16(3) {
-			f.Add(uint8(i), at*100, at*100+1, "")
-			f.Add(uint8(i), at*40, uint16(len(token)), ".")
+		for position := range uint16(3) {
+			f.Add(uint8(i), position*100, position*100+1, "")
+			f.Add(uint8(i), position*40, uint16(len(token)), ".")
 		}
 	}
 	for _, header := range []string{
@@ -59,11 +59,11 @@ func FuzzAuthorization(f *testing.F) {
 	} {
 		f.Add(uint8(len(tokens)), uint16(0), uint16(0), header)
 	}
-	f.Fuzz(func(t *testing.T, which uint8, from, to uint16, text string) {
+	f.Fuzz(func(t *testing.T, which uint8, from, end uint16, text string) {
 		header := text
 		if i := int(which); i < len(tokens) { // the text replaces a part of a valid token
-			from, to := min(int(from), len(tokens[i])), min(int(to), len(tokens[i]))
-			header = "Bearer " + tokens[i][:min(from, to)] + text + tokens[i][max(from, to):]
+			from, end := min(int(from), len(tokens[i])), min(int(end), len(tokens[i]))
+			header = "Bearer " + tokens[i][:min(from, end)] + text + tokens[i][max(from, end):]
 		}
 		user, ok, err := a.Authenticate(request(header))
 		if !ok || err != nil {
@@ -93,7 +93,7 @@ func sameToken(token, good string) bool {
 	})
 }
 
-// FuzzJWT: an issuer's token is accepted as it was signed, or not at all.
+// FuzzJWT checks that an issuer's token is accepted only as it was signed.
 func FuzzJWT(f *testing.F) {
 	p := startProvider(f)
 	a, _ := configured(f, configHeader+"jwt:\n"+issuerOf(p, `
@@ -105,15 +105,15 @@ func FuzzJWT(f *testing.F) {
 	require.Equal(f, "jane", known(f, a, tokens[0]).Name)
 	refused(f, a, tokens[1], "failed")
 	for i := range tokens {
-		for at := range uint16(6) {
-			f.Add(uint8(i), at*50, at*50+1, "")
-			f.Add(uint8(i), at*50, uint16(500), ".")
+		for position := range uint16(6) {
+			f.Add(uint8(i), position*50, position*50+1, "")
+			f.Add(uint8(i), position*50, uint16(500), ".")
 		}
 	}
 	f.Fuzz(func(t *testing.T, which uint8, from, to uint16, text string) {
 		good := tokens[int(which)%len(tokens)]
-		at, end := min(int(from), len(good)), min(int(to), len(good))
-		token := good[:min(at, end)] + text + good[max(at, end):]
+		position, end := min(int(from), len(good)), min(int(to), len(good))
+		token := good[:min(position, end)] + text + good[max(position, end):]
 		id, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 		if !ok || err != nil {
 			require.Nil(t, id)
@@ -125,7 +125,7 @@ func FuzzJWT(f *testing.F) {
 	})
 }
 
-// FuzzConfig: whatever a file says, it is in force or refused.
+// FuzzConfig checks that every file is applied or rejected.
 func FuzzConfig(f *testing.F) {
 	f.Add(configHeader + "anonymous: {enabled: true, conditions: [{path: /livez}]}\n")
 	f.Add(configHeader + "jwt:\n- issuer: {url: 'https://a', audiences: [a]}\n  claimMappings: {username: {claim: sub, " +

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzTokenFile: no error about a file of tokens tells one, and an accepted one knows the token of each of its lines.
+// FuzzTokenFile checks that no error about a token file contains a token, and that an accepted file authenticates
+// the token of each of its lines.
 func FuzzTokenFile(f *testing.F) {
 	const token = "t0p-s3cret"
 	for _, text := range []string{

@@ -30,19 +30,17 @@ const DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
 
 // IssuerOptions configure the issuer of service account tokens, and its keys.
 type IssuerOptions struct {
-	// Issuers are the names under which tokens are accepted; new ones bear the first. Nil is
-	// DefaultIssuer.
+	// Issuers are the accepted issuer names; new tokens get the first. Nil is DefaultIssuer.
 	Issuers []string
-	// SigningKey is an ECDSA or RSA key. Keys are further public keys whose tokens are
-	// accepted.
+	// SigningKey is an ECDSA or RSA key. Keys are further public keys; tokens signed with them are accepted.
 	SigningKey crypto.Signer
 	Keys       []crypto.PublicKey
 	// Audiences are the names of the API server. A token must have one of them to be accepted for
 	// requests. Nil is Issuers.
 	Audiences []string
-	// JWKSURI is the address of the public keys for other parties. "" is below the first issuer.
+	// JWKSURI is the address at which other parties find the public keys. "" is an address below the first issuer.
 	JWKSURI string
-	// MaxExpiration bounds the lifetime of new tokens; 0 means no bound.
+	// MaxExpiration limits the lifetime of new tokens; 0 is no limit.
 	MaxExpiration time.Duration
 	// KeepExpiration makes tokens of pods expire after the hour that pods request. Otherwise they are
 	// valid for a year, for clients that do not reread their file.
@@ -58,7 +56,7 @@ type Issuer struct {
 	algorithms []jose.SignatureAlgorithm
 }
 
-// NewIssuer checks the options.
+// NewIssuer validates the options, and returns the issuer.
 func NewIssuer(o IssuerOptions) (*Issuer, error) {
 	if len(o.Issuers) == 0 {
 		o.Issuers = []string{DefaultIssuer}
@@ -81,7 +79,7 @@ func NewIssuer(o IssuerOptions) (*Issuer, error) {
 	}
 	i := &Issuer{IssuerOptions: o}
 	if o.SigningKey == nil {
-		return nil, errors.New("authn: a key to sign service account tokens with is required")
+		return nil, errors.New("authn: a signing key for service account tokens is required")
 	}
 	for _, key := range slices.Concat([]crypto.PublicKey{o.SigningKey.Public()}, o.Keys) {
 		jwk, err := publicJWK(key)
@@ -99,15 +97,15 @@ func NewIssuer(o IssuerOptions) (*Issuer, error) {
 	var err error
 	i.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: i.algorithms[0], Key: key}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("authn: key to sign service account tokens with: %w", err)
+		return nil, fmt.Errorf("authn: signing key of service account tokens: %w", err)
 	}
 	return i, nil
 }
 
 func (i *Issuer) now() time.Time { return i.Clock.Now() }
 
-// TokenRequest is the content of a new token. At most one of Pod, Secret and Node binds it, except that
-// a pod's token also names its node, which may lack a UID.
+// TokenRequest is the content of a new token. At most one of Pod, Secret and Node binds it, except that a pod's
+// token also names its node, which may lack a UID.
 type TokenRequest struct {
 	Account   *corev1.ServiceAccount
 	Pod       *corev1.Pod
@@ -116,11 +114,11 @@ type TokenRequest struct {
 	Audiences []string
 	IssuedAt  time.Time
 	Lifetime  time.Duration
-	// WarnAfter, when not 0, is when the token should have been replaced.
+	// WarnAfter, if not 0, is the age when the token should have been replaced.
 	WarnAfter time.Duration
 }
 
-// Sign makes a token.
+// Sign returns a signed token.
 func (i *Issuer) Sign(r TokenRequest) (string, error) {
 	issued := jwt.NewNumericDate(r.IssuedAt)
 	c := claims{
@@ -152,14 +150,14 @@ func (i *Issuer) Sign(r TokenRequest) (string, error) {
 	return token, nil
 }
 
-// issued reports whether a token claims to be one of the issuer's.
+// issued reports whether a token claims to be the issuer's.
 func (i *Issuer) issued(token string) bool {
 	issuer := claimedIssuer(token)
 	return issuer != "" && (issuer == legacyIssuer || slices.Contains(i.Issuers, issuer))
 }
 
-// verify returns the claims of a token if one of the keys has signed it. The key determines the
-// algorithm: the token's header must agree, and decides nothing.
+// verify returns the claims of a token if one of the keys has signed it. The key determines the algorithm: the
+// token's header must agree with it, and does not select it.
 func (i *Issuer) verify(token string) (*claims, error) {
 	signed, err := jwt.ParseSigned(token, i.algorithms)
 	if err != nil || len(signed.Headers) != 1 {
@@ -181,7 +179,7 @@ func (i *Issuer) verify(token string) (*claims, error) {
 // JWKS returns the public keys, as in the issuer's JWKS document.
 func (i *Issuer) JWKS() jose.JSONWebKeySet { return jose.JSONWebKeySet{Keys: i.keys} }
 
-// Discovery is the issuer's OpenID configuration, as far as it applies to tokens without a login.
+// Discovery is the part of an OpenID configuration that applies to tokens without a login.
 type Discovery struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
@@ -202,7 +200,7 @@ func (i *Issuer) Discovery() Discovery {
 	return d
 }
 
-// publicJWK identifies a key by the digest of its DER form, as kube-apiserver does.
+// publicJWK returns a key with its ID: the digest of its DER form, as in kube-apiserver.
 func publicJWK(key crypto.PublicKey) (jose.JSONWebKey, error) {
 	alg, err := algorithmOf(key)
 	if err != nil {
@@ -234,8 +232,8 @@ func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("authn: service account key: %T is neither RSA nor ECDSA on a NIST curve", key)
 }
 
-// ReadKeys reads the SigningKey from a file, unless that is "", and further Keys from others. Errors name the flags of
-// kube-apiserver that these files are of.
+// ReadKeys reads the SigningKey from a file, unless that is "", and further Keys from others. Errors name the flags
+// of kube-apiserver for these files.
 func (o *IssuerOptions) ReadKeys(signing string, others []string) (err error) {
 	if signing != "" {
 		if o.SigningKey, err = ReadSigningKey(signing); err != nil {

@@ -21,13 +21,14 @@ import (
 
 const configHeader = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
 
-// issuerOf is the entry of a provider in a configuration. mappings are below claimMappings; more are further fields.
+// issuerOf returns the entry of a provider in a configuration. mappings are below claimMappings; more are further
+// fields.
 func issuerOf(p *provider, mappings, more string) string {
 	return fmt.Sprintf("- issuer: {url: %q, audiences: [coxswain], certificateAuthority: %q}\n"+
 		"  claimMappings: %s\n%s", p.URL, p.pem, mappings, more)
 }
 
-// configured accepts tokens by a configuration in a file, which is followed.
+// configured returns an authentication with a configuration in a file, whose changes it follows.
 func configured(t testing.TB, text string) (a *authn.Authentication, file string) {
 	t.Helper()
 	file = write(t, "config.yaml", text)
@@ -119,15 +120,15 @@ func TestJWT_TwoIssuersWithTheirMappings(t *testing.T) {
 		}
 		refused(t, a, corp.token(t, c), words)
 	}
-	// One issuer cannot speak for the other.
+	// One issuer cannot sign for the other.
 	refused(t, a, ci.token(t, claims(map[string]any{"iss": corp.URL})), "failed to verify id token signature")
 	refused(t, a, ci.token(t, claims(map[string]any{"iss": "https://elsewhere"})), "")
 	refused(t, a, corp.token(t, claims(map[string]any{"iss": []string{corp.URL, ci.URL}})), "")
 	refused(t, a, ci.token(t, map[string]any{"pad": strings.Repeat("x", 200<<10)}), "")
 }
 
-// The rules that docs/authentication.md gives for an issuer without prefixes.
-func TestJWT_RulesKeepTheNamesOfTheSystem(t *testing.T) {
+// These are the rules in docs/authentication.md for an issuer without prefixes.
+func TestJWT_RulesProtectTheNamesOfTheSystem(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	a, _ := configured(t, configHeader+"jwt:\n"+issuerOf(p,
@@ -142,7 +143,7 @@ func TestJWT_RulesKeepTheNamesOfTheSystem(t *testing.T) {
 	refused(t, a, p.token(t, map[string]any{"groups": "system:masters"}), "groups of the system")
 }
 
-// The result of an expression over a very large claim is bounded, and so is the time that it takes.
+// The result of an expression over a very large claim is limited, and so is its time.
 func TestJWT_ExpressionsEnd(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
@@ -165,7 +166,7 @@ func TestJWT_ExpressionsEnd(t *testing.T) {
 	require.ErrorContains(t, err, "interrupted")
 }
 
-func TestJWT_DiscoveryElsewhereMustBeOfTheIssuer(t *testing.T) {
+func TestJWT_DiscoveryDocumentMustNameTheIssuer(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	p.change(func(p *provider) { p.path, p.issuer = "/discovery", "https://issuer.example.com" })
@@ -177,14 +178,14 @@ func TestJWT_DiscoveryElsewhereMustBeOfTheIssuer(t *testing.T) {
 	a, file := configured(t, config("https://issuer.example.com"))
 	token := p.token(t, map[string]any{"iss": "https://issuer.example.com"})
 	require.Equal(t, "jane", known(t, a, token).Name)
-	// A provider that says it is another one is not believed; the configuration before stays.
+	// A provider that names another issuer is rejected; the configuration before remains.
 	require.NoError(t, os.WriteFile(file, []byte(config("https://other.example.com")), 0o600))
 	require.Eventually(t, func() bool { return reloads(t, a, "failure") == 1 }, patience, tick)
 	require.Equal(t, "jane", known(t, a, token).Name)
 	refused(t, a, p.token(t, map[string]any{"iss": "https://other.example.com"}), "")
 }
 
-// reloads is how often a changed file was put in force (success) or not (failure).
+// reloads returns how often a changed file was applied (success) or rejected (failure).
 func reloads(t testing.TB, a *authn.Authentication, status string) (n int) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -235,8 +236,8 @@ func TestJWT_ReloadAddsAndRemovesIssuersAndKeepsThemAfterABadFile(t *testing.T) 
 	keep(configHeader + "jwt:\n" + entry(first, "one:") + entry(first, "two:"))
 	keep(configHeader + "anonymous: {enabled: true}\njwt:\n" + entry(second, "two:"))
 
-	// Requests go on while the file changes; the issuer that stays is not asked anew.
-	stop, asked := make(chan struct{}), first.asked.Load()
+	// Requests continue while the file changes; the provider of the issuer that stays gets no requests.
+	stop, fetches := make(chan struct{}), first.asked.Load()
 	var requests sync.WaitGroup
 	requests.Go(func() {
 		for {
@@ -255,10 +256,10 @@ func TestJWT_ReloadAddsAndRemovesIssuersAndKeepsThemAfterABadFile(t *testing.T) 
 	replace(configHeader + "jwt:\n" + entry(second, "two:") + entry(first, "one:"))
 	close(stop)
 	requests.Wait()
-	require.Equal(t, asked, first.asked.Load())
+	require.Equal(t, fetches, first.asked.Load())
 	require.Equal(t, "two:jane", known(t, a, two).Name)
 
-	// Another mapping holds at once, also for a token that was accepted a moment ago.
+	// Another mapping applies at once, even to a token that was accepted a moment ago.
 	replace(configHeader + "jwt:\n" + entry(second, "zwei:") + entry(first, "one:"))
 	require.Equal(t, "zwei:jane", known(t, a, two).Name)
 	replace(configHeader + "jwt:\n" + entry(first, "one:"))
@@ -273,7 +274,8 @@ func TestJWT_ReloadAddsAndRemovesIssuersAndKeepsThemAfterABadFile(t *testing.T) 
 	require.Positive(t, testutil.CollectAndCount(a.Metrics()[0]))
 }
 
-// Anybody can send tokens with unknown keys: a provider is not asked for each, and known keys do not wait for it.
+// Any client can send tokens with unknown keys: the provider must not be asked for each, and tokens with known keys
+// must not wait.
 func TestJWT_UnknownKeysAreLookedUpRarely(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
@@ -288,7 +290,7 @@ func TestJWT_UnknownKeysAreLookedUpRarely(t *testing.T) {
 	}
 	require.EqualValues(t, 1, p.asked.Load(), "they were fetched a moment ago")
 
-	// An issuer that is new and hangs is not waited for, and keeps the file before in force.
+	// An issuer that is added and hangs is not waited for, and keeps the previous file in force.
 	slow := startProvider(t)
 	slow.hang.Lock()
 	require.NoError(t, os.WriteFile(file, []byte(configHeader+"jwt:\n"+
@@ -301,7 +303,7 @@ func TestJWT_UnknownKeysAreLookedUpRarely(t *testing.T) {
 	require.Equal(t, "jane", known(t, a, slow.token(t, nil)).Name)
 }
 
-func TestJWT_RefusesConfigurations(t *testing.T) {
+func TestJWT_RejectsInvalidConfigurations(t *testing.T) {
 	t.Parallel()
 	entry := func(text string) string { return configHeader + "jwt:\n- " + text }
 	issuer := func(more string) string {
@@ -378,8 +380,8 @@ func TestJWT_RefusesConfigurations(t *testing.T) {
 	}
 }
 
-// BenchmarkJWT is the cost of a token that was accepted a moment ago, and of one that was not. The latter is that of
-// its signature and its mapping.
+// BenchmarkJWT measures a token that was accepted a moment ago, and one that was not: the cost of its signature and
+// mapping.
 func BenchmarkJWT(b *testing.B) {
 	p := startProvider(b)
 	for name, mapping := range map[string]string{
@@ -408,13 +410,13 @@ func BenchmarkJWT(b *testing.B) {
 	}
 }
 
-// Metrics tell what was made of an issuer's tokens, and which keys it has, for as long as it is there.
-func TestJWT_MetricsTellOfEachIssuer(t *testing.T) {
+// The metrics must describe the results of an issuer's tokens, and its keys, as long as the issuer is configured.
+func TestJWT_MetricsDescribeEachIssuer(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	a, file := configured(t, configHeader+"jwt:\n"+issuerOf(p, "{username: {claim: sub, prefix: \"\"}}", ""))
 	known(t, a, p.token(t, nil))
-	// metric has the series of a metric by the value of a label: their counts, or their values.
+	// metric returns the series of a metric by the value of a label: their counts, or their values.
 	metric := func(name, label string) map[string]float64 {
 		t.Helper()
 		registry, series := prometheus.NewRegistry(), map[string]float64{}

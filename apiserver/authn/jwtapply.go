@@ -12,30 +12,30 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/configfile"
 )
 
-// ConfigOptions are what an AuthenticationConfiguration configures.
+// ConfigOptions configure the issuers of JSON web tokens.
 type ConfigOptions struct {
-	// Configuration is in force first; nil has no issuers. Whether there is an anonymous user is for Options to say.
+	// Configuration applies at first; nil has no issuers. Options decide about the anonymous user.
 	Configuration *Configuration
-	// File, when not "", is the file of the configuration, with this Content. It is read again when it changes.
+	// File, if not "", is the file of the configuration, with this Content. It is read again when it changes.
 	File    string
 	Content []byte
-	// SigningAlgs are the algorithms with which issuers may sign; nil are all asymmetric ones of RFC 7518.
+	// SigningAlgs are the algorithms that issuers may use; nil are all asymmetric ones of RFC 7518.
 	SigningAlgs []string
 }
 
-// readyTimeout is how long the issuers that a changed file adds may take to answer.
+// readyTimeout limits the time that the issuers added by a changed file may take to answer.
 const readyTimeout = 10 * time.Second
 
-// jwtConfig keeps the issuers of a configuration in force.
+// jwtConfig applies a configuration of issuers, and follows its changes.
 type jwtConfig struct {
 	jwtTokens
 	anonymous *AnonymousConfig
-	ours      []string // issuers that no configuration may have
-	first     []*jwtIssuer
-	file      *configfile.Follower // nil: the configuration does not change
+	ours      []string             // issuers that no configuration may have: the service account issuers
+	first     []*jwtIssuer         // the issuers of the first configuration, for run to start
+	file      *configfile.Follower // nil if the configuration does not change
 }
 
-// newJWTConfig checks the first configuration.
+// newJWTConfig validates the first configuration, and applies it.
 func newJWTConfig(o ConfigOptions, ours []string, log *slog.Logger) (*jwtConfig, error) {
 	c := &jwtConfig{ours: ours, jwtTokens: jwtTokens{algs: o.SigningAlgs, metrics: newJWTMetrics(), log: log,
 		now: time.Now}}
@@ -69,7 +69,7 @@ func newIssuerSet() *issuerSet {
 	return &issuerSet{byURL: map[string]*jwtIssuer{}, users: newCache[*User](cachedUsers)}
 }
 
-// run asks the providers, and follows the file, until ctx ends.
+// run contacts the providers, and follows the file, until ctx ends.
 func (c *jwtConfig) run(ctx context.Context) {
 	defer c.running.Wait()
 	for _, issuer := range c.first {
@@ -80,15 +80,14 @@ func (c *jwtConfig) run(ctx context.Context) {
 	}
 }
 
-// start runs an issuer until it is stopped, or ctx ends.
+// start runs an issuer in the background until it is stopped, or ctx ends.
 func (c *jwtConfig) start(ctx context.Context, issuer *jwtIssuer) {
 	ctx, issuer.stop = context.WithCancel(ctx)
 	c.running.Go(func() { issuer.run(ctx) })
 }
 
-// apply puts a changed file in force when the issuers that it adds have answered. Those that it has as before go on
-// with the keys that are known. The tokens of those that it has no longer are refused as soon as it is in force;
-// requests that have passed go on.
+// apply applies a changed file when the issuers that it adds have answered. Unchanged issuers continue with the
+// known keys. Tokens of removed issuers are refused from then on; requests that were authenticated before continue.
 func (c *jwtConfig) apply(ctx context.Context, content []byte) error {
 	config, err := ParseConfig(content)
 	if err != nil {
@@ -103,14 +102,14 @@ func (c *jwtConfig) apply(ctx context.Context, content []byte) error {
 	}
 	old, set := c.inForce.Load(), newIssuerSet()
 	var added []*jwtIssuer
-	for i, is := range config.JWT {
-		issuer := old.byURL[is.Issuer.URL]
-		if issuer == nil || !reflect.DeepEqual(issuer.config, is) {
-			issuer = newJWTIssuer(is, compiled[i], c.algs, c.metrics, c.log)
+	for i, entry := range config.JWT {
+		issuer := old.byURL[entry.Issuer.URL]
+		if issuer == nil || !reflect.DeepEqual(issuer.config, entry) {
+			issuer = newJWTIssuer(entry, compiled[i], c.algs, c.metrics, c.log)
 			added = append(added, issuer)
 			c.start(ctx, issuer)
 		}
-		set.byURL[is.Issuer.URL] = issuer
+		set.byURL[entry.Issuer.URL] = issuer
 	}
 	if err := waitAll(ctx, added); err != nil {
 		for _, issuer := range added {

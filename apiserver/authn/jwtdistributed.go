@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// A provider whose user has many groups may keep them elsewhere: the token then says where a token with them is to be
-// had. https://openid.net/specs/openid-connect-core-1_0.html#AggregatedDistributedClaims
+// A provider may keep a user's many groups in another place: the token then names the location of a token with the
+// groups. https://openid.net/specs/openid-connect-core-1_0.html#AggregatedDistributedClaims
 
 const (
-	claimNames   = "_claim_names"   // the sources of claims, by the claims' names
-	claimSources = "_claim_sources" // where the sources are
+	claimNames   = "_claim_names"   // maps the names of claims to the names of their sources
+	claimSources = "_claim_sources" // the locations of the sources
 )
 
-// expand fetches the claim of the groups if it is kept elsewhere. The answer must be a token of the same issuer, for
-// the same audience, and about the same user if it names one. Kubernetes takes one of any issuer: whoever can put a
-// claim of its own into its token would then have any group.
+// expand fetches the claim of the groups if another source has it. The answer must be a token of the same issuer
+// and for the same audience, and if it names a user, about the same user. Kubernetes accepts a token of any issuer:
+// a user who can put a claim of its own into its token would then have any group.
 func (i *jwtIssuer) expand(ctx context.Context, claims *claimSet) error {
 	groups := i.config.ClaimMappings.Groups.Claim
 	if groups == "" || claims.has(groups) || !claims.has(claimNames) {
@@ -39,9 +39,9 @@ func (i *jwtIssuer) expand(ctx context.Context, claims *claimSet) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", claimSources, err)
 	}
-	source := sources[name] // which is there: the library looks
+	source := sources[name] // it exists: the library checks that
 	if source.Endpoint == "" {
-		return nil // an aggregated claim, which Kubernetes leaves out as well
+		return nil // an aggregated claim; Kubernetes ignores it as well
 	}
 	if !strings.HasPrefix(source.Endpoint, "https://") {
 		return fmt.Errorf("the source %q of claims is not https", name)
@@ -58,7 +58,7 @@ func (i *jwtIssuer) expand(ctx context.Context, claims *claimSet) error {
 	return nil
 }
 
-// elsewhere is the value of a claim in another token, about the same user.
+// elsewhere returns the value of a claim in another token, which must be about the same user.
 func (i *jwtIssuer) elsewhere(ctx context.Context, claims *claimSet, token, name string) (json.RawMessage, error) {
 	other, err := i.valid(ctx, token)
 	if err != nil {

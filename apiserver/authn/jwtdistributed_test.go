@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A token may say where its groups are kept: in another token, which must be as good as itself.
+// A token may name the location of its groups: another token, which must be as valid as itself.
 func TestJWT_DistributedGroups(t *testing.T) {
 	t.Parallel()
 	p, stranger := startProvider(t), startProvider(t)
@@ -25,15 +25,17 @@ func TestJWT_DistributedGroups(t *testing.T) {
 		"/empty":     "",
 		"/groupless": p.token(t, nil),
 	}
-	at := func(endpoint string) m {
+	sourced := func(endpoint string) m {
 		return m{"_claim_names": m{"groups": "src1"},
 			"_claim_sources": m{"src1": m{"endpoint": endpoint, "access_token": "ours"}}}
 	}
 	known(t, a, p.token(t, nil))
-	require.Equal(t, []string{"g:devs", "g:ops", "system:authenticated"}, known(t, a, p.token(t, at(p.URL+"/good"))).Groups)
-	require.Equal(t, []string{"g:devs", "system:authenticated"}, known(t, a, p.token(t, at(p.URL+"/unnamed"))).Groups)
+	user := known(t, a, p.token(t, sourced(p.URL+"/good")))
+	require.Equal(t, []string{"g:devs", "g:ops", "system:authenticated"}, user.Groups)
+	user = known(t, a, p.token(t, sourced(p.URL+"/unnamed")))
+	require.Equal(t, []string{"g:devs", "system:authenticated"}, user.Groups)
 
-	own := at(p.URL + "/good")
+	own := sourced(p.URL + "/good")
 	own["groups"] = "mine"
 	require.Equal(t, []string{"g:mine", "system:authenticated"}, known(t, a, p.token(t, own)).Groups)
 	for name, claims := range map[string]m{
@@ -44,19 +46,19 @@ func TestJWT_DistributedGroups(t *testing.T) {
 	}
 
 	for words, claims := range map[string]m{
-		"about another subject":         at(p.URL + "/subject"),
-		"expected audience":             at(p.URL + "/audience"),
-		"token is expired":              at(p.URL + "/expired"),
-		"verify token":                  at(p.URL + "/forged"),
-		"malformed jwt":                 at(p.URL + "/empty"),
-		`claim "groups" is not present`: at(p.URL + "/groupless"),
-		"404":                           at(p.URL + "/nowhere"),
-		"is not https":                  at("http://127.0.0.1:1/"),
+		"about another subject":         sourced(p.URL + "/subject"),
+		"expected audience":             sourced(p.URL + "/audience"),
+		"token is expired":              sourced(p.URL + "/expired"),
+		"verify token":                  sourced(p.URL + "/forged"),
+		"malformed jwt":                 sourced(p.URL + "/empty"),
+		`claim "groups" is not present`: sourced(p.URL + "/groupless"),
+		"404":                           sourced(p.URL + "/nowhere"),
+		"is not https":                  sourced("http://127.0.0.1:1/"),
 		"source does not exist":         {"_claim_names": m{"groups": "a"}},
 		"cannot unmarshal number into":  {"_claim_names": 1},
 		"cannot unmarshal array into":   {"_claim_names": m{"groups": "a"}, "_claim_sources": []int{1}},
 	} {
 		refused(t, a, p.token(t, claims), words)
 	}
-	refused(t, a, p.token(t, at("https://127.0.0.1:1/")), "could not expand distributed claims")
+	refused(t, a, p.token(t, sourced("https://127.0.0.1:1/")), "could not expand distributed claims")
 }

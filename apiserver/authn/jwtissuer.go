@@ -22,37 +22,37 @@ import (
 // providerRetry is the pause before a provider that has not answered is asked again.
 const providerRetry = 10 * time.Second
 
-// jwtIssuer authenticates by the tokens of one issuer. The provider's configuration and keys are fetched in the
-// background: until then its tokens are refused, and nothing waits for it.
+// jwtIssuer authenticates the tokens of one issuer. The provider's configuration and keys are fetched in the
+// background. Until then its tokens are refused, and no request waits for them.
 type jwtIssuer struct {
 	config JWTAuthenticator
 	claimExpressions
 	client *providerClient
 	keys   *keySet
-	// hash is that of its URL in metrics.
+	// hash is the hash of the issuer's URL in metrics.
 	hash    string
 	metrics *jwtMetrics
 	log     *slog.Logger
 	verify  *oidc.IDTokenVerifier
 
-	keysAt atomic.Pointer[string] // where the provider has its keys
+	keysURL atomic.Pointer[string] // the location of the provider's keys; set before answered is closed
 	// answered is closed when the provider's keys are known.
 	answered chan struct{}
 	stop     context.CancelFunc
-	// failed has why the provider could not be reached when it was first asked.
+	// failed receives the error of the first attempt to reach the provider; it holds one.
 	failed chan error
 }
 
-// newJWTIssuer is for a valid configuration.
+// newJWTIssuer returns an issuer with a valid configuration. run must be called for it.
 func newJWTIssuer(config JWTAuthenticator, x *claimExpressions, algs []string, metrics *jwtMetrics,
 	log *slog.Logger) *jwtIssuer {
 	i := &jwtIssuer{config: config, claimExpressions: *x, log: log, answered: make(chan struct{}),
 		failed: make(chan error, 1), client: newProviderClient(config.Issuer.CertificateAuthority),
 		hash: configfile.HashOf([]byte(config.Issuer.URL)), metrics: metrics}
 	i.keys = newKeySet(func(ctx context.Context) ([]jose.JSONWebKey, error) {
-		return i.fetchKeys(ctx, *i.keysAt.Load())
+		return i.fetchKeys(ctx, *i.keysURL.Load())
 	}, algs)
-	// The library knows one audience; authenticate checks them.
+	// The library supports only one audience; valid checks them instead.
 	i.verify = oidc.NewVerifier(config.Issuer.URL, i.keys,
 		&oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algs})
 	return i
@@ -68,7 +68,7 @@ func newProviderClient(authorities string) *providerClient {
 	return &providerClient{http.Client{Transport: transport, CheckRedirect: httpsOnly}}
 }
 
-// run asks the provider until it has answered, and then for its keys as they are needed, until ctx ends.
+// run contacts the provider until it has answered, and then fetches its keys as they are needed, until ctx ends.
 func (i *jwtIssuer) run(ctx context.Context) {
 	defer i.client.CloseIdleConnections()
 	for failed := ""; ; {
@@ -82,8 +82,8 @@ func (i *jwtIssuer) run(ctx context.Context) {
 		}
 		if ctx.Err() == nil && err.Error() != failed {
 			failed = err.Error()
-			i.log.Warn("the issuer of tokens does not answer; its tokens are refused until it does", "issuer",
-				i.config.Issuer.URL, "error", err)
+			i.log.Warn("token issuer does not answer; its tokens are refused until it does", "issuer",
+				i.config.Issuer.URL, "err", err)
 		}
 		pause := time.NewTimer(providerRetry)
 		select {
@@ -98,26 +98,26 @@ func (i *jwtIssuer) run(ctx context.Context) {
 }
 
 func (i *jwtIssuer) connect(ctx context.Context) error {
-	at, err := i.client.keysURL(ctx, &i.config.Issuer)
+	url, err := i.client.keysURL(ctx, &i.config.Issuer)
 	if err != nil {
 		return err
 	}
-	keys, err := i.fetchKeys(ctx, at)
+	keys, err := i.fetchKeys(ctx, url)
 	if err != nil {
 		return err
 	}
-	i.keysAt.Store(&at)
+	i.keysURL.Store(&url)
 	i.keys.set(keys)
 	return nil
 }
 
-func (i *jwtIssuer) fetchKeys(ctx context.Context, at string) ([]jose.JSONWebKey, error) {
-	keys, hash, err := i.client.keys(ctx, at)
+func (i *jwtIssuer) fetchKeys(ctx context.Context, url string) ([]jose.JSONWebKey, error) {
+	keys, hash, err := i.client.keys(ctx, url)
 	i.metrics.fetchedKeys(i.hash, hash, err)
 	return keys, err
 }
 
-// wait returns when the provider has answered, or why it has not.
+// wait returns nil when the provider has answered, or the reason why it has not.
 func (i *jwtIssuer) wait(ctx context.Context) (err error) {
 	select {
 	case <-i.answered:
@@ -129,7 +129,7 @@ func (i *jwtIssuer) wait(ctx context.Context) (err error) {
 	return fmt.Errorf("issuer %s: %w", i.config.Issuer.URL, err)
 }
 
-// authenticate returns the user of a token that claims to be of the issuer, and when it expires.
+// authenticate returns the user of a token that claims this issuer, and the token's expiration.
 func (i *jwtIssuer) authenticate(ctx context.Context, token string) (*User, time.Time, error) {
 	select {
 	case <-i.answered:
@@ -166,7 +166,7 @@ func (i *jwtIssuer) valid(ctx context.Context, token string) (*claimSet, error) 
 	return claims, claims.check()
 }
 
-// jwtTokens authenticates by the tokens of the issuers that are in force.
+// jwtTokens authenticates the tokens of the configured issuers.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#json-web-token-authentication
 type jwtTokens struct {
 	algs    []string
@@ -174,21 +174,21 @@ type jwtTokens struct {
 	log     *slog.Logger
 	now     func() time.Time
 	inForce atomic.Pointer[issuerSet]
-	// running are the issuers' background work.
+	// running counts the issuers' background goroutines.
 	running sync.WaitGroup
 }
 
-// issuerSet is the issuers of one configuration by their URLs, and the tokens that were found valid under it. A token
-// that is not meant for one of them has no way to a user that a former configuration gave it.
+// issuerSet holds the issuers of one configuration by their URLs, and a cache of the tokens that were valid under
+// it. A new configuration gets a new cache, so that a token cannot keep a user that a former configuration gave it.
 type issuerSet struct {
 	byURL map[string]*jwtIssuer
 	users *cache[*User]
 }
 
 const (
-	// maxJWT bounds a token, in bytes: a larger one is not looked at.
+	// maxJWT limits a token, in bytes: a larger one is not examined.
 	maxJWT = 128 << 10
-	// userTTL is how long a token's user is cached, as in kube-apiserver, and cachedUsers how many are.
+	// userTTL is how long a token's user is cached, as in kube-apiserver, and cachedUsers how many users are.
 	userTTL     = 10 * time.Second
 	cachedUsers = 4096
 )
@@ -220,7 +220,7 @@ func (t *jwtTokens) AuthenticateToken(ctx context.Context, token string, _ []str
 	return &Identity{User: user}, true, nil
 }
 
-// providerOf is the URL of the issuer that a token claims, of which Google has two.
+// providerOf returns the URL of the issuer that a token claims. Google has two of them.
 // https://openid.net/specs/openid-connect-core-1_0.html#GoogleIss
 func providerOf(token string) string {
 	issuer := claimedIssuer(token)

@@ -18,50 +18,52 @@ import (
 )
 
 const (
-	// providerTimeout is how long a provider may take for one response, and requests wait for it.
+	// providerTimeout limits a provider's response, and the time that requests wait for it.
 	providerTimeout = 10 * time.Second
-	// keyPause is the pause between two fetches of a provider's keys, however many tokens name keys that are unknown.
+	// keyPause is the least pause between two fetches of a provider's keys, independently of the number of tokens
+	// with unknown keys.
 	keyPause = 10 * time.Second
-	// maxProviderAnswer bounds a provider's response, in bytes, and maxKeys the keys in it.
+	// maxProviderAnswer limits a provider's response, in bytes, and maxKeys the keys in it.
 	maxProviderAnswer = 1 << 20
 	maxKeys           = 256
 )
 
-// signingAlgs are the algorithms of tokens: asymmetric ones, of RFC 7518.
+// signingAlgs are the accepted algorithms: the asymmetric ones of RFC 7518.
 var signingAlgs = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256,
 	oidc.PS384, oidc.PS512}
 
-// keySet is the public keys of a provider, an oidc.KeySet. Anybody can send tokens that name unknown keys: they make
-// the keys be fetched again, but rarely, and no token of a known key waits for that. run does the fetching.
+// keySet holds the public keys of a provider, and implements oidc.KeySet. Any client can send tokens that name
+// unknown keys. Such tokens cause a new fetch of the keys, but rarely, and tokens with known keys never wait for
+// it. run does the fetching.
 type keySet struct {
 	fetch      func(ctx context.Context) ([]jose.JSONWebKey, error)
 	algorithms []jose.SignatureAlgorithm
 	now        func() time.Time
-	asked      chan struct{} // wakes run; has room for the one fetch that may be due
+	wake       chan struct{} // wakes run; has room for the one fetch that may be due
 
 	mu      sync.RWMutex
 	keys    []jose.JSONWebKey
 	fetched chan struct{} // closed when the fetch under way has ended; nil without one
-	next    time.Time     // when keys may be fetched again
-	ended   bool
+	next    time.Time     // the earliest time of the next fetch
+	ended   bool          // run has returned: no fetch will end any more
 }
 
 func newKeySet(fetch func(ctx context.Context) ([]jose.JSONWebKey, error), algs []string) *keySet {
-	k := &keySet{fetch: fetch, now: time.Now, asked: make(chan struct{}, 1)}
+	k := &keySet{fetch: fetch, now: time.Now, wake: make(chan struct{}, 1)}
 	for _, alg := range algs {
 		k.algorithms = append(k.algorithms, jose.SignatureAlgorithm(alg))
 	}
 	return k
 }
 
-// set has the keys that were fetched first.
+// set stores the keys of the first fetch.
 func (k *keySet) set(keys []jose.JSONWebKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.keys, k.next = keys, k.now().Add(keyPause)
 }
 
-// run fetches keys when they are asked for, until ctx ends.
+// run fetches keys when refresh requests it, until ctx ends.
 func (k *keySet) run(ctx context.Context) {
 	for {
 		select {
@@ -73,7 +75,7 @@ func (k *keySet) run(ctx context.Context) {
 				k.fetched = nil
 			}
 			return
-		case <-k.asked:
+		case <-k.wake:
 			keys, err := k.fetch(ctx)
 			k.mu.Lock()
 			if err == nil {
@@ -87,8 +89,8 @@ func (k *keySet) run(ctx context.Context) {
 	}
 }
 
-// refresh asks for the keys to be fetched, and returns what is closed when they are. It is nil if they were fetched a
-// moment ago.
+// refresh requests a fetch of the keys, and returns a channel that is closed when it has ended. It returns nil if
+// the keys were fetched within keyPause.
 func (k *keySet) refresh() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,7 +101,7 @@ func (k *keySet) refresh() <-chan struct{} {
 		return nil
 	}
 	k.fetched = make(chan struct{})
-	k.asked <- struct{}{}
+	k.wake <- struct{}{}
 	return k.fetched
 }
 
@@ -140,10 +142,10 @@ func (k *keySet) verify(signed *jose.JSONWebSignature) ([]byte, bool) {
 	return nil, false
 }
 
-// providerClient asks a provider. Its responses and redirections are bounded.
+// providerClient sends requests to a provider. Its responses and redirections are limited.
 type providerClient struct{ http.Client }
 
-// fetch reads a document, for which it shows a token if there is one.
+// fetch reads a document. It sends a bearer token, unless that is "".
 func (c *providerClient) fetch(ctx context.Context, url, token string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
@@ -184,7 +186,7 @@ func (c *providerClient) get(ctx context.Context, url string, into any) error {
 	return nil
 }
 
-// httpsOnly follows no redirection to where an answer could be forged.
+// httpsOnly rejects redirections to addresses whose answers could be forged.
 func httpsOnly(req *http.Request, via []*http.Request) error {
 	switch {
 	case req.URL.Scheme != "https":
@@ -195,31 +197,31 @@ func httpsOnly(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// keysURL reads where a provider has its keys from its configuration, which must be its own.
+// keysURL reads the location of a provider's keys from its configuration, which must name the same issuer.
 // https://openid.net/specs/openid-connect-discovery-1_0.html#ProviderConfig
 func (c *providerClient) keysURL(ctx context.Context, i *JWTIssuer) (string, error) {
-	at := i.DiscoveryURL
-	if at == "" {
-		at = strings.TrimSuffix(i.URL, "/") + "/.well-known/openid-configuration"
+	url := i.DiscoveryURL
+	if url == "" {
+		url = strings.TrimSuffix(i.URL, "/") + "/.well-known/openid-configuration"
 	}
 	var doc struct {
 		Issuer  string `json:"issuer"`
 		JWKSURI string `json:"jwks_uri"`
 	}
-	if err := c.get(ctx, at, &doc); err != nil {
+	if err := c.get(ctx, url, &doc); err != nil {
 		return "", err
 	}
 	if doc.Issuer != i.URL {
-		return "", fmt.Errorf("%s is the configuration of the issuer %q, not of %q", at, doc.Issuer, i.URL)
+		return "", fmt.Errorf("%s is the configuration of the issuer %q, not of %q", url, doc.Issuer, i.URL)
 	}
 	if !strings.HasPrefix(doc.JWKSURI, "https://") {
-		return "", fmt.Errorf("%s has keys at %q, which is not https", at, doc.JWKSURI)
+		return "", fmt.Errorf("%s has keys at %q, which is not https", url, doc.JWKSURI)
 	}
 	return doc.JWKSURI, nil
 }
 
-// keys reads a JWKS document, and returns its hash as well. Keys of a kind that is not known are left out (RFC 7517,
-// section 5).
+// keys reads a JWKS document, and returns its hash as well. Keys of an unknown kind are left out (RFC 7517, section
+// 5).
 func (c *providerClient) keys(ctx context.Context, url string) (keys []jose.JSONWebKey, hash string, err error) {
 	var doc json.RawMessage
 	if err := c.get(ctx, url, &doc); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// signed makes a key of this ID and a token that it has signed.
+// signed returns a key with this ID and a token that it has signed.
 func signed(t *testing.T, id string) (jose.JSONWebKey, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -34,8 +34,8 @@ func signed(t *testing.T, id string) (jose.JSONWebKey, string) {
 	return jose.JSONWebKey{Key: key.Public(), KeyID: id}, token
 }
 
-// A key that is new is fetched once for all tokens that wait for it; a token of a known key does not wait; and a fetch
-// that fails leaves the keys that are known.
+// A new key is fetched once for all tokens that wait for it. A token with a known key does not wait. A failed fetch
+// leaves the known keys.
 func TestKeySet_FetchesOnceForAllThatWait(t *testing.T) {
 	t.Parallel()
 	oldKey, old := signed(t, "old")
@@ -60,9 +60,9 @@ func TestKeySet_FetchesOnceForAllThatWait(t *testing.T) {
 	require.Zero(t, fetches.Load(), "the keys were fetched a moment ago")
 	clock.Add(int64(keyPause / time.Second))
 
-	gone, leave := context.WithCancel(t.Context())
+	canceled, leave := context.WithCancel(t.Context())
 	leave()
-	_, err = k.VerifySignature(gone, fresh)
+	_, err = k.VerifySignature(canceled, fresh)
 	require.ErrorIs(t, err, context.Canceled, "a request that ends does not wait")
 	<-began
 	results := make(chan error, 10)
@@ -101,7 +101,7 @@ func TestKeySet_FetchesOnceForAllThatWait(t *testing.T) {
 	require.Error(t, err, "nobody waits for an issuer that has ended")
 }
 
-func TestProviderClient_BoundsWhatAProviderAnswers(t *testing.T) {
+func TestProviderClient_LimitsAnswers(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()

@@ -8,8 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/configfile"
 )
 
-// jwtMetrics are kube-apiserver's, of the same names. Issuers and key sets are told apart by hashes of their URLs and
-// documents.
+// jwtMetrics have the names of kube-apiserver's. Hashes of URLs and documents identify issuers and key sets.
 type jwtMetrics struct {
 	latency *prometheus.HistogramVec
 	fetched *prometheus.GaugeVec
@@ -39,12 +38,12 @@ func resultLabel(err error) string {
 	return "success"
 }
 
-// authenticated notes how long it took to look at a token of an issuer.
+// authenticated records the duration and result of an issuer's token authentication.
 func (m *jwtMetrics) authenticated(issuer string, took time.Duration, err error) {
 	m.latency.WithLabelValues(resultLabel(err), issuer).Observe(took.Seconds())
 }
 
-// fetchedKeys notes that an issuer's keys have been fetched, or could not be. hash is that of their document.
+// fetchedKeys records a fetch of an issuer's keys. hash is that of their document.
 func (m *jwtMetrics) fetchedKeys(issuer, hash string, err error) {
 	server := configfile.ServerHash()
 	m.fetched.WithLabelValues(resultLabel(err), issuer, server).SetToCurrentTime()
@@ -54,7 +53,7 @@ func (m *jwtMetrics) fetchedKeys(issuer, hash string, err error) {
 	}
 }
 
-// forget removes the key set of an issuer, which is no longer there or has another one.
+// forget removes the key set of an issuer that was removed or has another key set.
 func (m *jwtMetrics) forget(issuer string) {
 	m.keySet.DeletePartialMatch(prometheus.Labels{"jwt_issuer_hash": issuer})
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// claimSet is the claims of a valid token.
+// claimSet holds the claims of a valid token.
 type claimSet struct {
 	raw    map[string]json.RawMessage
 	expiry time.Time
-	// values are the claims for expressions, made when one needs them.
+	// values are the claims in the form that expressions need; made when the first one needs them.
 	values map[string]any
 }
 
@@ -26,16 +26,16 @@ func (c *claimSet) has(name string) bool {
 	return ok
 }
 
-// registered are the claims that the library reads, in whatever case they are written (RFC 7519, section 4.1).
+// registered are the claims that the library reads, in any case (RFC 7519, section 4.1).
 var registered = []string{"iss", "sub", "aud", "exp", "nbf", "iat"}
 
-// check refuses a token with a claim that is a registered one in another case. A provider may let its users have claims
-// of their own, and one called AUD must not pass for the audience.
+// check rejects a token with a claim that equals a registered one except for case. A provider may let its users
+// have claims of their own, and one called AUD must not be taken for the audience.
 func (c *claimSet) check() error {
 	for name := range c.raw {
-		for _, known := range registered {
-			if name != known && strings.EqualFold(name, known) {
-				return fmt.Errorf("claim %q may be taken for %q", name, known)
+		for _, reserved := range registered {
+			if name != reserved && strings.EqualFold(name, reserved) {
+				return fmt.Errorf("claim %q may be taken for %q", name, reserved)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func claim[V any](c *claimSet, name string) (v V, err error) {
 	return v, json.Unmarshal(raw, &v)
 }
 
-// variables are those of expressions over claims.
+// variables returns the variables of expressions over claims.
 func (c *claimSet) variables() (map[string]any, error) {
 	if c.values == nil {
 		claims := make(map[string]any, len(c.raw))
@@ -66,7 +66,7 @@ func (c *claimSet) variables() (map[string]any, error) {
 	return c.values, nil
 }
 
-// mapping makes a user of one token. Its expressions share a budget.
+// mapping makes a user from one token. Its expressions share a budget.
 type mapping struct {
 	*jwtIssuer
 	ctx    context.Context
@@ -74,8 +74,8 @@ type mapping struct {
 	budget int64
 }
 
-// mappingTime bounds the time of all expressions for one token. It is far more than they need: their cost is bounded
-// as well, but the library's count of the cost of a loop within loops can itself take seconds.
+// mappingTime limits the time of all expressions for one token. It is far more than they need. Their cost is
+// limited as well, but the library's calculation of the cost of nested loops can itself take seconds.
 const mappingTime = time.Second
 
 // user maps the claims and checks the rules, in kube-apiserver's order.
@@ -120,23 +120,23 @@ func (m *mapping) evalWith(x *cel.Expression, values map[string]any) (cel.Evalua
 }
 
 func (m *mapping) name() (name string, err error) {
-	by := m.config.ClaimMappings.Username
+	username := m.config.ClaimMappings.Username
 	if m.username != nil {
 		if name, err = m.text(m.username); err != nil {
 			return "", fmt.Errorf("error evaluating username claim expression: %w", err)
 		}
 	} else {
-		if name, err = claim[string](m.claims, by.Claim); err != nil {
-			return "", fmt.Errorf("parse username claims %q: %w", by.Claim, err)
+		if name, err = claim[string](m.claims, username.Claim); err != nil {
+			return "", fmt.Errorf("parse username claims %q: %w", username.Claim, err)
 		}
-		if err := m.checkAddress(by.Claim); err != nil {
+		if err := m.checkAddress(username.Claim); err != nil {
 			return "", err
 		}
 	}
-	if name == "" { // with a prefix it would be the same user for everybody without a name
+	if name == "" { // with a prefix, all users without a name would be the same user
 		return "", errors.New("the token has no user name")
 	}
-	return prefixOf(by) + name, nil
+	return prefixOf(username) + name, nil
 }
 
 func prefixOf(m PrefixedClaimOrExpression) string {
@@ -146,7 +146,7 @@ func prefixOf(m PrefixedClaimOrExpression) string {
 	return *m.Prefix
 }
 
-// checkAddress refuses an address that the provider has not verified: it is only the user's own claim.
+// checkAddress rejects an address that the provider has not verified: it is only the user's own claim.
 // https://openid.net/specs/openid-connect-core-1_0.html#StandardClaims
 func (m *mapping) checkAddress(name string) error {
 	if name != "email" || !m.claims.has("email_verified") {
@@ -162,21 +162,21 @@ func (m *mapping) checkAddress(name string) error {
 	return nil
 }
 
-// text is the value of an expression that must be a string.
+// text evaluates an expression that must return a string.
 func (m *mapping) text(x *cel.Expression) (string, error) {
 	result, err := m.eval(x)
 	if err != nil {
 		return "", err
 	}
 	text, ok := result.Text()
-	if !ok || result.Type() != "string" { // an optional string is none
+	if !ok || result.Type() != "string" { // not an optional string
 		return "", errors.New("the expression must return a string")
 	}
 	return text, nil
 }
 
 func (m *mapping) groupsOf() ([]string, error) {
-	by := m.config.ClaimMappings.Groups
+	mapped := m.config.ClaimMappings.Groups
 	if m.groups != nil {
 		groups, err := m.texts(m.groups)
 		if err != nil {
@@ -184,25 +184,25 @@ func (m *mapping) groupsOf() ([]string, error) {
 		}
 		return groups, nil
 	}
-	if by.Claim == "" || !m.claims.has(by.Claim) {
+	if mapped.Claim == "" || !m.claims.has(mapped.Claim) {
 		return nil, nil
 	}
-	groups, err := claim[[]string](m.claims, by.Claim)
+	groups, err := claim[[]string](m.claims, mapped.Claim)
 	if err != nil {
-		one, err := claim[string](m.claims, by.Claim)
+		one, err := claim[string](m.claims, mapped.Claim)
 		if err != nil {
-			return nil, fmt.Errorf("parse groups claim %q: %w", by.Claim, err)
+			return nil, fmt.Errorf("parse groups claim %q: %w", mapped.Claim, err)
 		}
 		groups = []string{one}
 	}
 	for i, group := range groups {
-		groups[i] = prefixOf(by) + group
+		groups[i] = prefixOf(mapped) + group
 	}
 	return groups, nil
 }
 
-// texts is the value of an expression that must be a string or a list of strings. Empty ones are left out, and null is
-// an empty list.
+// texts evaluates an expression that must return a string or a list of strings. Empty strings are left out, and
+// null is an empty list.
 func (m *mapping) texts(x *cel.Expression) (all []string, err error) {
 	result, err := m.eval(x)
 	if err != nil {
@@ -229,15 +229,15 @@ func (m *mapping) texts(x *cel.Expression) (all []string, err error) {
 }
 
 func (m *mapping) uidOf() (uid string, err error) {
-	by := m.config.ClaimMappings.UID
+	mapped := m.config.ClaimMappings.UID
 	switch {
 	case m.uid != nil:
 		if uid, err = m.text(m.uid); err != nil {
 			return "", fmt.Errorf("error evaluating uid claim expression: %w", err)
 		}
-	case by.Claim != "":
-		if uid, err = claim[string](m.claims, by.Claim); err != nil {
-			return "", fmt.Errorf("parse uid claim %q: %w", by.Claim, err)
+	case mapped.Claim != "":
+		if uid, err = claim[string](m.claims, mapped.Claim); err != nil {
+			return "", fmt.Errorf("parse uid claim %q: %w", mapped.Claim, err)
 		}
 	}
 	return uid, nil
@@ -249,13 +249,13 @@ func (m *mapping) extraOf() (map[string][]string, error) {
 		extra[ExtraCredentialID] = []string{"JTI=" + id}
 	}
 	for i, x := range m.extra {
-		by := m.config.ClaimMappings.Extra[i]
+		mapped := m.config.ClaimMappings.Extra[i]
 		values, err := m.texts(x)
 		if err != nil {
-			return nil, fmt.Errorf("error evaluating extra claim expression: %s: %w", by.ValueExpression, err)
+			return nil, fmt.Errorf("error evaluating extra claim expression: %s: %w", mapped.ValueExpression, err)
 		}
 		if len(values) > 0 {
-			extra[by.Key] = values
+			extra[mapped.Key] = values
 		}
 	}
 	if len(extra) == 0 {
@@ -266,11 +266,11 @@ func (m *mapping) extraOf() (map[string][]string, error) {
 
 func (m *mapping) checkClaims() error {
 	for _, r := range m.required {
-		is, err := claim[string](m.claims, r.Claim)
+		value, err := claim[string](m.claims, r.Claim)
 		if err != nil {
 			return fmt.Errorf("required claim %s: %w", r.Claim, err)
 		}
-		if is != r.RequiredValue {
+		if value != r.RequiredValue {
 			return fmt.Errorf("required claim %s value does not match", r.Claim)
 		}
 	}

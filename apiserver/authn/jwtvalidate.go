@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxIssuers is how many issuers a configuration may have.
+// maxIssuers limits the issuers of a configuration.
 const maxIssuers = 64
 
-// validate returns what is wrong with a configuration, in kube-apiserver's words. ours are the issuers of service
-// account tokens, which no other issuer may pass for. The expressions are compiled on the way, one set an issuer.
+// validate returns the errors in a configuration, with kube-apiserver's texts. ours are the issuers of service
+// account tokens; no other issuer may have their names. It also returns the compiled expressions of each issuer.
 func (c *Configuration) validate(ours []string) ([]*claimExpressions, field.ErrorList) {
 	var errs field.ErrorList
 	root := field.NewPath("jwt")
@@ -26,17 +26,17 @@ func (c *Configuration) validate(ours []string) ([]*claimExpressions, field.Erro
 	compiled := make([]*claimExpressions, len(c.JWT))
 	issuers, discovery := sets.New[string](), sets.New[string]()
 	for i := range c.JWT {
-		a, at := &c.JWT[i], root.Index(i)
-		errs = append(errs, a.Issuer.validate(ours, at.Child("issuer"))...)
-		x, faults := a.compile(at)
+		a, path := &c.JWT[i], root.Index(i)
+		errs = append(errs, a.Issuer.validate(ours, path.Child("issuer"))...)
+		x, faults := a.compile(path)
 		compiled[i], errs = x, append(errs, faults...)
 		if issuers.Has(a.Issuer.URL) {
-			errs = append(errs, field.Duplicate(at.Child("issuer", "url"), a.Issuer.URL))
+			errs = append(errs, field.Duplicate(path.Child("issuer", "url"), a.Issuer.URL))
 		}
 		issuers.Insert(a.Issuer.URL)
 		if u := a.Issuer.DiscoveryURL; u != "" {
 			if discovery.Has(u) {
-				errs = append(errs, field.Duplicate(at.Child("issuer", "discoveryURL"), u))
+				errs = append(errs, field.Duplicate(path.Child("issuer", "discoveryURL"), u))
 			}
 			discovery.Insert(u)
 		}
@@ -48,32 +48,32 @@ func (c *Configuration) validate(ours []string) ([]*claimExpressions, field.Erro
 	return compiled, errs
 }
 
-func (i *JWTIssuer) validate(ours []string, at *field.Path) (errs field.ErrorList) {
+func (i *JWTIssuer) validate(ours []string, path *field.Path) (errs field.ErrorList) {
 	if i.URL == "" {
-		errs = append(errs, field.Required(at.Child("url"), ""))
+		errs = append(errs, field.Required(path.Child("url"), ""))
 	} else {
-		errs = append(errs, validateURL(i.URL, ours, at.Child("url"))...)
+		errs = append(errs, validateURL(i.URL, ours, path.Child("url"))...)
 	}
 	if u := i.DiscoveryURL; u != "" {
 		if i.URL != "" && strings.TrimRight(i.URL, "/") == strings.TrimRight(u, "/") {
-			errs = append(errs, field.Invalid(at.Child("discoveryURL"), u, "discoveryURL must be different from URL"))
+			errs = append(errs, field.Invalid(path.Child("discoveryURL"), u, "discoveryURL must be different from URL"))
 		}
-		errs = append(errs, validateURL(u, nil, at.Child("discoveryURL"))...)
+		errs = append(errs, validateURL(u, nil, path.Child("discoveryURL"))...)
 	}
-	errs = append(errs, i.validateAudiences(at)...)
+	errs = append(errs, i.validateAudiences(path)...)
 	if pem := i.CertificateAuthority; pem != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(pem)) {
-		errs = append(errs, field.Invalid(at.Child("certificateAuthority"), "<omitted>",
+		errs = append(errs, field.Invalid(path.Child("certificateAuthority"), "<omitted>",
 			"data does not contain any valid RSA or ECDSA certificates"))
 	}
 	if i.EgressSelectorType != "" {
-		errs = append(errs, field.Invalid(at.Child("egressSelectorType"), i.EgressSelectorType,
+		errs = append(errs, field.Invalid(path.Child("egressSelectorType"), i.EgressSelectorType,
 			"egress selector is not supported: this server connects without a proxy"))
 	}
 	return errs
 }
 
-func validateURL(text string, ours []string, at *field.Path) (errs field.ErrorList) {
-	invalid := func(words string) { errs = append(errs, field.Invalid(at, text, words)) }
+func validateURL(text string, ours []string, path *field.Path) (errs field.ErrorList) {
+	invalid := func(words string) { errs = append(errs, field.Invalid(path, text, words)) }
 	if slices.Contains(ours, text) {
 		invalid(fmt.Sprintf("URL must not overlap with disallowed issuers: %s", sets.List(sets.New(ours...))))
 	}
@@ -99,8 +99,8 @@ func validateURL(text string, ours []string, at *field.Path) (errs field.ErrorLi
 	return errs
 }
 
-func (i *JWTIssuer) validateAudiences(at *field.Path) (errs field.ErrorList) {
-	path, policy := at.Child("audiences"), at.Child("audienceMatchPolicy")
+func (i *JWTIssuer) validateAudiences(path *field.Path) (errs field.ErrorList) {
+	path, policy := path.Child("audiences"), path.Child("audienceMatchPolicy")
 	if len(i.Audiences) == 0 {
 		return field.ErrorList{field.Required(path, fmt.Sprintf("at least one %s is required", path))}
 	}
@@ -123,16 +123,16 @@ func (i *JWTIssuer) validateAudiences(at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// validateExtraKey: keys are in the domain of those who use them, and Kubernetes' own are not given away.
-func validateExtraKey(key string, at *field.Path) (errs field.ErrorList) {
-	errs = append(errs, validation.IsDomainPrefixedPath(at, key)...)
+// validateExtraKey checks that a key has a domain, and not one of Kubernetes'.
+func validateExtraKey(key string, path *field.Path) (errs field.ErrorList) {
+	errs = append(errs, validation.IsDomainPrefixedPath(path, key)...)
 	if key != strings.ToLower(key) {
-		errs = append(errs, field.Invalid(at, key, "must be lowercase"))
+		errs = append(errs, field.Invalid(path, key, "must be lowercase"))
 	}
 	domain, _, _ := strings.Cut(key, "/")
 	for _, reserved := range []string{"kubernetes.io", "k8s.io"} {
 		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
-			errs = append(errs, field.Invalid(at, key,
+			errs = append(errs, field.Invalid(path, key,
 				"k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use"))
 		}
 	}

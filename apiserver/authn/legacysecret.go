@@ -16,12 +16,12 @@ const legacyIssuer = "kubernetes/serviceaccount"
 // https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-legacy-token-invalid-since
 const invalidSince = "kubernetes.io/legacy-token-invalid-since"
 
-// LastUsedLabel is the label of a secret with the day on which its token was last used.
+// LastUsedLabel is the label of a secret with the day of its token's last use.
 // https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-legacy-token-last-used
 const LastUsedLabel = "kubernetes.io/legacy-token-last-used"
 
-// legacyClaims are the claims of a token in a secret: it neither expires nor names an audience, and is
-// valid for as long as the secret holds it.
+// legacyClaims are the claims of a token in a secret. The token neither expires nor names an audience, and is valid
+// as long as the secret contains it.
 type legacyClaims struct {
 	Namespace         string `json:"kubernetes.io/serviceaccount/namespace,omitempty"`
 	ServiceAccount    string `json:"kubernetes.io/serviceaccount/service-account.name,omitempty"`
@@ -44,7 +44,7 @@ func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token stri
 		return nil, errors.New("its secret does not hold it any more")
 	}
 	if secret.Labels[invalidSince] != "" {
-		t.noteUse(ctx, secret) // by a client that will need it again
+		t.noteUse(ctx, secret) // the client will need it again
 		return nil, errors.New("its secret has been marked as invalid")
 	}
 	account, err := t.objects.Find(ctx, serviceAccounts, l.Namespace, l.ServiceAccount)
@@ -58,13 +58,13 @@ func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token stri
 	return serviceAccountUser(l.Namespace, reference{Name: l.ServiceAccount, UID: l.ServiceAccountUID}, nil), nil
 }
 
-// noteUse records that a token was used today. A token is valid even if that cannot be recorded.
+// noteUse records that a token was used today. The token is valid even if this fails.
 func (t *serviceAccountTokens) noteUse(ctx context.Context, secret *corev1.Secret) {
 	today := t.issuer.now().UTC().Format(time.DateOnly)
 	if secret.Labels[LastUsedLabel] == today {
 		return
 	}
 	if err := t.objects.TokenUsed(ctx, secret, today); err != nil {
-		t.log.Warn("noting the use of a token in a secret", "secret", secret.Namespace+"/"+secret.Name, "error", err)
+		t.log.Warn("cannot record the use of a token", "secret", secret.Namespace+"/"+secret.Name, "err", err)
 	}
 }

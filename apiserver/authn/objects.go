@@ -9,16 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Objects is the part of the cluster that authentication reads: the objects that tokens depend on. All
-// methods are safe for concurrent use.
+// Objects gives access to the objects that tokens depend on. All methods are safe for concurrent use.
 type Objects interface {
 	// Find looks up an object. A missing one is ErrNotFound.
 	Find(ctx context.Context, resource schema.GroupResource, namespace, name string) (Found, error)
-	// Secret reads a secret, which is shared: it must not be changed. A missing one is
-	// ErrNotFound.
+	// Secret returns a secret, which is shared and must not be changed. A missing one is ErrNotFound.
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// TokenUsed sets the Secret's LastUsedLabel to the day, in the form 2006-01-02, on which its token
-	// was used.
+	// TokenUsed sets the Secret's LastUsedLabel to the day of its token's last use, in the form 2006-01-02.
 	TokenUsed(ctx context.Context, secret *corev1.Secret, day string) error
 }
 
@@ -29,7 +26,7 @@ type Found struct {
 	Deleted time.Time
 }
 
-// ErrNotFound is Objects' error for an object that does not exist.
+// ErrNotFound is the error of Objects for an object that does not exist.
 var ErrNotFound = errors.New("not found")
 
 var (

@@ -14,20 +14,20 @@ import (
 type OIDCOptions struct {
 	// IssuerURL must be https. ClientID is the audience that tokens must name.
 	IssuerURL, ClientID string
-	// UsernameClaim is "sub" by default. UsernamePrefix is the issuer and "#" where it is ""
-	// and the claim is not "email"; "-" is none.
+	// UsernameClaim is "sub" by default. UsernamePrefix is by default the issuer and "#", or none if the claim is
+	// "email"; "-" is none.
 	UsernameClaim, UsernamePrefix string
-	// GroupsClaim, when not "", names a claim that is a string or a list of strings.
+	// GroupsClaim, if not "", names a claim that is a string or a list of strings.
 	GroupsClaim, GroupsPrefix string
 	// RequiredClaims must be in the token with these values.
 	RequiredClaims map[string]string
-	// CAFile has the CAs of the issuer's certificate; "" means the system's.
+	// CAFile contains the CAs of the issuer's certificate; "" means the system's.
 	CAFile string
-	// SigningAlgs are the algorithms accepted: RS256 by default. Only asymmetric ones may be.
+	// SigningAlgs are the accepted algorithms: RS256 by default. They must be asymmetric.
 	SigningAlgs []string
 }
 
-// Config is the configuration with the one issuer.
+// Config returns a configuration with this issuer.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#using-flags
 func (o OIDCOptions) Config() (c ConfigOptions, err error) {
 	if o.IssuerURL == "" || o.ClientID == "" {

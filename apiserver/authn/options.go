@@ -11,48 +11,47 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options select the credentials that are accepted. The zero value accepts none.
+// Options select the accepted credentials. The zero value accepts none.
 type Options struct {
 	// ClientCAs sign the certificates of clients.
 	ClientCAs CAs
-	// KubeletClient is the certificate that the server presents to nodes; nil for none. It is no credential here, so
-	// that a node cannot make the server act on an API server.
+	// KubeletClient is the certificate that the server presents to nodes; nil for none. The server does not accept
+	// it as a credential, so that a node cannot make one API server act on another.
 	KubeletClient *tls.Certificate
-	// RequestHeader believes front proxies; nil believes none.
+	// RequestHeader accepts front proxies; nil accepts none.
 	RequestHeader *RequestHeader
-	// TokenFile has tokens and their users; "" for none.
+	// TokenFile contains tokens and their users; "" for none.
 	TokenFile string
 	// ServiceAccounts signs and verifies the tokens of service accounts.
 	ServiceAccounts *Issuer
-	// BootstrapTokens accepts the tokens with which nodes join.
+	// BootstrapTokens accepts the tokens of joining nodes.
 	BootstrapTokens bool
-	// Config has the issuers of other tokens; nil for none. Webhook asks a service about tokens; nil asks none.
+	// Config has the issuers of other tokens; nil for none. Webhook authenticates tokens with another service; nil
+	// for none.
 	Config  *ConfigOptions
 	Webhook *WebhookOptions
-	// NoAnonymous rejects requests without a credential even where none is needed.
+	// NoAnonymous rejects requests without a credential even if none is needed.
 	NoAnonymous bool
-	// AnonymousPaths, if there are any, are the only paths on which requests without a credential are
-	// accepted.
+	// AnonymousPaths, if not empty, are the only paths that accept requests without a credential.
 	AnonymousPaths []string
 }
 
-// Authentication authenticates requests by every kind of credential that was configured. It is safe for
-// concurrent use.
+// Authentication authenticates requests with every configured kind of credential. It is safe for concurrent use.
 type Authentication struct {
 	requests   Union
 	tokens     tokens
 	audiences  []string
 	background []func(context.Context)
 	metrics    []prometheus.Collector
-	anonymous  *User // nil: there is none
-	// anonymousAt are the only paths with an anonymous user; nil for all.
+	anonymous  *User // nil if there is no anonymous user
+	// anonymousAt contains the only paths with an anonymous user; nil for all.
 	anonymousAt map[string]bool
-	// proxied are the headers that only a front proxy's requests may have.
+	// proxied are the headers that only a front proxy may send.
 	proxied IdentityHeaders
 }
 
-// New makes the list of authenticators, in the order in which they are tried: first those that need no
-// request to another server.
+// New returns the configured authenticators, in the order of their use: the first ones need no request
+// to another server.
 func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger) (*Authentication, error) {
 	a := &Authentication{proxied: StandardIdentityHeaders()}
 	if o.ServiceAccounts != nil {
@@ -116,7 +115,7 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 	return a, nil
 }
 
-// Metrics are the authenticators' metrics.
+// Metrics returns the authenticators' metrics.
 func (a *Authentication) Metrics() []prometheus.Collector { return a.metrics }
 
 // Run does the authenticators' background work until ctx ends.
@@ -128,9 +127,9 @@ func (a *Authentication) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Authenticate implements Authenticator. A request without a credential is Anonymous's, if that user is
-// enabled. The headers of front proxies are removed from every request: a server to which it is passed on would believe
-// them.
+// Authenticate implements Authenticator. A request without a credential is Anonymous's, if that user is enabled.
+// The headers of front proxies are removed from every request: the next server that gets the request would
+// trust them.
 func (a *Authentication) Authenticate(r *http.Request) (*User, bool, error) {
 	user, ok, err := a.requests.Authenticate(r)
 	a.proxied.remove(r.Header)
@@ -140,7 +139,7 @@ func (a *Authentication) Authenticate(r *http.Request) (*User, bool, error) {
 	return user, ok, err
 }
 
-// AuthenticateToken implements TokenAuthenticator. Without audiences, they are those of the API server.
+// AuthenticateToken implements TokenAuthenticator. Without audiences, the API server's audiences apply.
 func (a *Authentication) AuthenticateToken(ctx context.Context, token string,
 	audiences []string) (*Identity, bool, error) {
 	if len(audiences) == 0 {
@@ -149,7 +148,7 @@ func (a *Authentication) AuthenticateToken(ctx context.Context, token string,
 	return a.tokens.AuthenticateToken(ctx, token, audiences)
 }
 
-// forUs is for tokens without audiences: they are meant for the API server alone.
+// forUs restricts an authenticator of tokens without audiences: such tokens are intended for the API server alone.
 func (a *Authentication) forUs(tokens TokenAuthenticator) TokenAuthenticator {
 	return ownAudience{tokens, a.audiences}
 }
@@ -160,13 +159,13 @@ type ownAudience struct {
 }
 
 func (o ownAudience) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
-	asked := meantFor(o.ours, audiences)
-	if len(asked) == 0 && len(audiences) > 0 {
+	requested := meantFor(o.ours, audiences)
+	if len(requested) == 0 && len(audiences) > 0 {
 		return nil, false, nil
 	}
 	id, ok, err := o.tokens.AuthenticateToken(ctx, token, audiences)
 	if !ok || err != nil {
 		return nil, false, err
 	}
-	return &Identity{User: id.User, Audiences: asked}, true, nil
+	return &Identity{User: id.User, Audiences: requested}, true, nil
 }

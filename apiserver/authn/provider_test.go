@@ -24,17 +24,17 @@ type provider struct {
 	*httptest.Server
 	caFile string
 	pem    string
-	// asked is how often its keys were fetched. Its answers are withheld while hang is locked.
+	// asked counts the fetches of its keys. Its answers are withheld while hang is locked.
 	asked atomic.Int32
 	hang  sync.RWMutex
 
 	mu     sync.Mutex
 	key    *ecdsa.PrivateKey
-	id     string // of the key
-	issuer string // that its configuration names, "" for its URL
-	path   string // of its configuration
-	extra  []any  // keys besides
-	// elsewhere are tokens with claims that other tokens have not, by their paths, for whom shows the token "ours".
+	id     string // the ID of its key
+	issuer string // the issuer that its configuration names, "" for its URL
+	path   string // the path of its configuration
+	extra  []any  // additional keys
+	// elsewhere are tokens with claims that other tokens lack, by their paths. They require the token "ours".
 	elsewhere map[string]string
 }
 
@@ -89,10 +89,10 @@ func (p *provider) rotate(t testing.TB, id string) {
 	p.key, p.id = key, id
 }
 
-func (p *provider) change(by func(p *provider)) {
+func (p *provider) change(edit func(p *provider)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	by(p)
+	edit(p)
 }
 
 func (p *provider) token(t testing.TB, claims map[string]any) string {

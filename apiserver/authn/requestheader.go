@@ -13,20 +13,21 @@ import (
 )
 
 // RequestHeader authenticates requests of front proxies: servers that have authenticated the user themselves and
-// name it in headers. A proxy is believed only on a connection with a client certificate that the CAs have signed;
-// without one the headers mean nothing.
+// name it in headers. A proxy is trusted only on a connection with a client certificate that the CAs have signed;
+// otherwise the headers are ignored.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#authenticating-proxy
 type RequestHeader struct {
-	// CAs sign the certificates of proxies (--requestheader-client-ca-file). They should sign no others: with an
-	// allowed name, their holder can be any user.
+	// CAs sign the certificates of proxies (--requestheader-client-ca-file). They should not sign others: a
+	// certificate with an allowed name can act as any user.
 	CAs CAs
-	// AllowedNames are the common names of these certificates (--requestheader-allowed-names); none allows all.
+	// AllowedNames are the common names of these certificates (--requestheader-allowed-names); an empty list allows
+	// all.
 	AllowedNames []string
 	Headers      IdentityHeaders
 }
 
-// IdentityHeaders are the names of the headers by which a proxy names the user. Of Users and UIDs, the first header
-// with a value counts; of Groups and ExtraPrefixes, all values of all headers.
+// IdentityHeaders are the names of the headers with the user of a request. Of Users and UIDs, the first header with
+// a value counts; of Groups and ExtraPrefixes, all values of all headers.
 type IdentityHeaders struct {
 	Users         []string // --requestheader-username-headers
 	UIDs          []string // --requestheader-uid-headers
@@ -34,7 +35,7 @@ type IdentityHeaders struct {
 	ExtraPrefixes []string // --requestheader-extra-headers-prefix
 }
 
-// StandardIdentityHeaders are those that Kubernetes' own proxies set.
+// StandardIdentityHeaders returns the headers that Kubernetes' own proxies set.
 func StandardIdentityHeaders() IdentityHeaders {
 	return IdentityHeaders{
 		Users: []string{"X-Remote-User"}, UIDs: []string{"X-Remote-Uid"},
@@ -42,14 +43,14 @@ func StandardIdentityHeaders() IdentityHeaders {
 	}
 }
 
-// frontProxies authenticates by RequestHeader. The validity of proxies' certificates goes by the clock.
+// frontProxies authenticates by RequestHeader. The clock decides whether a proxy's certificate is valid.
 type frontProxies struct {
 	*RequestHeader
 	clock clock.PassiveClock
 }
 
-// Authenticate implements Authenticator. A request that names no user is not a proxy's, whatever its certificate
-// is. The chain is verified once for each connection and set of CAs.
+// Authenticate implements Authenticator. A request that names no user is not a proxy's, independently of its
+// certificate. The chain is verified once for each connection and set of CAs.
 func (p frontProxies) Authenticate(r *http.Request) (*User, bool, error) {
 	name := first(r.Header, p.Headers.Users)
 	if name == "" || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -73,7 +74,7 @@ func (p frontProxies) Authenticate(r *http.Request) (*User, bool, error) {
 	return authenticated(user), true, nil
 }
 
-// proxyOf verifies a proxy's certificate, which is nobody's: its user comes with each request.
+// proxyOf verifies a proxy's certificate. It returns no user: each request names its own.
 func proxyOf(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) (*User, error) {
 	if verifyChain(cas, now, chain) != nil {
 		return nil, errBadProxy
@@ -103,8 +104,8 @@ func values(h http.Header, names []string) []string {
 	return all
 }
 
-// extra collects the headers with the prefixes. The rest of a name is the key in lower case, with percent-encoding
-// for what a header's name cannot hold.
+// extra collects the headers with the prefixes. The rest of a name is the key in lower case. Characters that a
+// header's name cannot contain are percent-encoded.
 func extra(h http.Header, prefixes []string) map[string][]string {
 	var all map[string][]string
 	for _, prefix := range prefixes {
@@ -129,7 +130,8 @@ func extra(h http.Header, prefixes []string) map[string][]string {
 	return all
 }
 
-// remove takes the headers out of a request, so that no server that it is passed on to takes them for a proxy's.
+// remove removes the headers from a request, so that the next server that gets it does not take them for a
+// proxy's.
 func (i *IdentityHeaders) remove(h http.Header) {
 	for name := range h {
 		if i.has(name) {
@@ -140,8 +142,8 @@ func (i *IdentityHeaders) remove(h http.Header) {
 
 func (i *IdentityHeaders) has(name string) bool {
 	for _, names := range [...][]string{i.Users, i.UIDs, i.Groups} {
-		for _, known := range names {
-			if len(known) == len(name) && strings.EqualFold(known, name) {
+		for _, header := range names {
+			if len(header) == len(name) && strings.EqualFold(header, name) {
 				return true
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-// shown is the client certificate of a user, as a server receives it.
+// shown returns the client certificate of a user, as a server receives it.
 func shown(t testing.TB, ca *pki.CA, name string, groups ...string) []*x509.Certificate {
 	t.Helper()
 	cert, key, err := ca.Client(name, groups...)
@@ -28,7 +28,7 @@ func shown(t testing.TB, ca *pki.CA, name string, groups ...string) []*x509.Cert
 	return []*x509.Certificate{pair.Leaf}
 }
 
-// proxied is a request with headers, in pairs, on a connection with a client certificate.
+// proxied returns a request with headers, in pairs, on a connection with a client certificate.
 func proxied(chain []*x509.Certificate, headers ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "https://server/", nil)
 	r = r.WithContext(authn.WithConnection(r.Context(), nil))
@@ -48,7 +48,7 @@ func newCA(t testing.TB) *pki.CA {
 	return ca
 }
 
-func TestRequestHeader_BelievesProxiesAndNobodyElse(t *testing.T) {
+func TestRequestHeader_TrustsOnlyProxies(t *testing.T) {
 	t.Parallel()
 	clients, proxies, strangers := newCA(t), newCA(t), newCA(t)
 	proxy := shown(t, proxies, "front-proxy-client")
@@ -111,7 +111,7 @@ func TestRequestHeader_BelievesProxiesAndNobodyElse(t *testing.T) {
 		"without a certificate": {nil, []string{"X-Remote-User", "bob", "X-Remote-Group", "system:masters"}, anonymous},
 	} {
 		r := proxied(c.chain, c.headers...)
-		for range 2 { // the second from the connection's cache
+		for range 2 { // the second time from the connection's cache
 			again := r.Clone(r.Context())
 			user, ok, err := a.Authenticate(again)
 			require.Equal(t, c.want, user, name)
@@ -123,7 +123,7 @@ func TestRequestHeader_BelievesProxiesAndNobodyElse(t *testing.T) {
 	}
 }
 
-// Without CAs for proxies there are none, and the headers go no further.
+// Without CAs for proxies there are none, and the headers are not forwarded.
 func TestRequestHeader_IsIgnoredWithoutCAs(t *testing.T) {
 	t.Parallel()
 	clients := newCA(t)
@@ -137,7 +137,7 @@ func TestRequestHeader_IsIgnoredWithoutCAs(t *testing.T) {
 	require.Equal(t, http.Header{"X-Remote-Userx": {"stays"}, "Accept": {"*/*"}}, r.Header)
 }
 
-// Where no names are given, every certificate of the CAs is a proxy's.
+// Without a list of names, every certificate of the CAs is a proxy's.
 func TestRequestHeader_AllowsAllNamesByDefault(t *testing.T) {
 	t.Parallel()
 	proxies := newCA(t)
@@ -151,7 +151,7 @@ func TestRequestHeader_AllowsAllNamesByDefault(t *testing.T) {
 	}
 }
 
-// New CAs count for connections that are open already.
+// New CAs apply to open connections.
 func TestRequestHeader_FollowsItsCAs(t *testing.T) {
 	t.Parallel()
 	before, after := newCA(t), newCA(t)
@@ -179,7 +179,7 @@ func TestRequestHeader_FollowsItsCAs(t *testing.T) {
 	require.Equal(t, string(after.PEM())+"\n", string(cas.PEM()))
 }
 
-// A certificate is looked at once for each connection, and the time with each request.
+// A certificate is verified once for each connection, and its validity with each request.
 func TestCertificates_AreValidByTheClock(t *testing.T) {
 	t.Parallel()
 	ca, c := newCA(t), clocktesting.NewFakePassiveClock(now.Add(-2*time.Hour))

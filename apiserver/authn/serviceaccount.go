@@ -31,13 +31,13 @@ const (
 	// PodTokenSeconds is the life of the token that every pod's volume requests: slightly more than an hour. A client
 	// may read it only once, and by this number the server recognizes tokens that it signs for longer (KEP-1205).
 	PodTokenSeconds = 60*60 + 7
-	// leeway is how far the clocks of several API servers may differ.
+	// leeway is the allowed difference between the clocks of API servers.
 	leeway = time.Minute
-	// verifiedTokens is how many verified tokens are cached.
+	// verifiedTokens limits the cached verified tokens.
 	verifiedTokens = 4096
 )
 
-// ServiceAccountName is the user name of a service account.
+// ServiceAccountName returns the user name of a service account.
 func ServiceAccountName(namespace, name string) string {
 	return serviceAccountPrefix + namespace + ":" + name
 }
@@ -52,14 +52,14 @@ func SplitServiceAccountName(user string) (namespace, name string, ok bool) {
 	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
 }
 
-// ServiceAccountGroups are the groups that every service account of a namespace is in.
+// ServiceAccountGroups returns the groups of every service account in a namespace.
 func ServiceAccountGroups(namespace string) []string {
 	return []string{serviceAccountsGroup, serviceAccountsGroup + ":" + namespace}
 }
 
-// serviceAccountTokens authenticates by the tokens that an Issuer signs. A valid signature is cached;
-// the existence of the token's objects is checked each time, so that a token ends at once with its
-// account, pod, secret or node.
+// serviceAccountTokens authenticates the tokens that an Issuer signs. A valid signature is cached. The existence of
+// the token's objects is checked each time, so that a token becomes invalid at once with its account, pod, secret
+// or node.
 type serviceAccountTokens struct {
 	issuer   *Issuer
 	objects  Objects
@@ -79,16 +79,16 @@ func (a *audience) UnmarshalJSON(text []byte) error {
 	return (*jwt.Audience)(a).UnmarshalJSON(text)
 }
 
-// claims are those of bound tokens and, where Kubernetes is nil, of legacy ones.
+// claims are the claims of bound tokens and, if Kubernetes is nil, of legacy ones.
 type claims struct {
 	jwt.Claims
-	// Audience stands before the one of jwt.Claims, which writes one audience without a list.
+	// Audience shadows the field of jwt.Claims, which writes one audience without a list.
 	Audience   audience `json:"aud,omitempty"`
 	Kubernetes *boundTo `json:"kubernetes.io,omitempty"`
 	legacyClaims
 }
 
-// boundTo is an object whose end is the end of the token.
+// boundTo names the objects that a token is bound to: it ends when one of them does.
 type boundTo struct {
 	Namespace      string           `json:"namespace,omitempty"`
 	ServiceAccount reference        `json:"serviceaccount,omitempty"`
@@ -108,8 +108,8 @@ func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	audiences []string) (*Identity, bool, error) {
 	now := t.issuer.now()
 	key := sha256.Sum256([]byte(token))
-	c, known := t.verified.get(key, now)
-	if !known {
+	c, ok := t.verified.get(key, now)
+	if !ok {
 		if !t.issuer.issued(token) {
 			return nil, false, nil
 		}
@@ -122,12 +122,12 @@ func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	if err := c.ValidateWithLeeway(jwt.Expected{Time: now}, leeway); err != nil {
 		return nil, false, fmt.Errorf("service account token: %w", err)
 	}
-	meant := c.Audience
-	if len(meant) == 0 { // legacy tokens name none
-		meant = t.issuer.Audiences
+	intended := c.Audience
+	if len(intended) == 0 { // legacy tokens name no audience
+		intended = t.issuer.Audiences
 	}
-	asked := meantFor(meant, audiences)
-	if len(asked) == 0 {
+	accepted := meantFor(intended, audiences)
+	if len(accepted) == 0 {
 		return nil, false, errors.New("service account token: not meant for this audience")
 	}
 	var user *User
@@ -140,18 +140,17 @@ func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	if err != nil {
 		return nil, false, fmt.Errorf("service account token: %w", err)
 	}
-	return &Identity{User: authenticated(user), Audiences: asked}, true, nil
+	return &Identity{User: authenticated(user), Audiences: accepted}, true, nil
 }
 
-// bound returns the user of a token of the TokenRequest API, if all objects that it is bound to still
-// exist.
+// bound returns the user of a token of the TokenRequest API, if all objects that it is bound to still exist.
 func (t *serviceAccountTokens) bound(ctx context.Context, c *claims, now time.Time) (*User, error) {
-	to := c.Kubernetes
-	if to.Namespace == "" || to.ServiceAccount.Name == "" || c.Subject != ServiceAccountName(to.Namespace,
-		to.ServiceAccount.Name) {
+	objects := c.Kubernetes
+	if objects.Namespace == "" || objects.ServiceAccount.Name == "" ||
+		c.Subject != ServiceAccountName(objects.Namespace, objects.ServiceAccount.Name) {
 		return nil, errors.New("sub claim is not that of its account")
 	}
-	if err := t.exists(ctx, serviceAccounts, to.Namespace, to.ServiceAccount, now); err != nil {
+	if err := t.exists(ctx, serviceAccounts, objects.Namespace, objects.ServiceAccount, now); err != nil {
 		return nil, err
 	}
 	extra := map[string][]string{}
@@ -159,31 +158,31 @@ func (t *serviceAccountTokens) bound(ctx context.Context, c *claims, now time.Ti
 		extra[ExtraCredentialID] = []string{"JTI=" + c.ID}
 	}
 	switch {
-	case to.Secret != nil:
-		if err := t.exists(ctx, secrets, to.Namespace, *to.Secret, now); err != nil {
+	case objects.Secret != nil:
+		if err := t.exists(ctx, secrets, objects.Namespace, *objects.Secret, now); err != nil {
 			return nil, err
 		}
-	case to.Pod != nil:
-		if err := t.exists(ctx, pods, to.Namespace, *to.Pod, now); err != nil {
+	case objects.Pod != nil:
+		if err := t.exists(ctx, pods, objects.Namespace, *objects.Pod, now); err != nil {
 			return nil, err
 		}
-		extra[ExtraPodName], extra[ExtraPodUID] = []string{to.Pod.Name}, []string{to.Pod.UID}
-	case to.Node != nil:
-		if err := t.exists(ctx, nodes, "", *to.Node, now); err != nil {
+		extra[ExtraPodName], extra[ExtraPodUID] = []string{objects.Pod.Name}, []string{objects.Pod.UID}
+	case objects.Node != nil:
+		if err := t.exists(ctx, nodes, "", *objects.Node, now); err != nil {
 			return nil, err
 		}
 	}
-	if to.Node != nil {
-		extra[ExtraNodeName] = []string{to.Node.Name}
-		if to.Node.UID != "" {
-			extra[ExtraNodeUID] = []string{to.Node.UID}
+	if objects.Node != nil {
+		extra[ExtraNodeName] = []string{objects.Node.Name}
+		if objects.Node.UID != "" {
+			extra[ExtraNodeUID] = []string{objects.Node.UID}
 		}
 	}
-	return serviceAccountUser(to.Namespace, to.ServiceAccount, extra), nil
+	return serviceAccountUser(objects.Namespace, objects.ServiceAccount, extra), nil
 }
 
-// exists returns an error unless an object exists, is the same as when the token was made, and has not
-// been terminating for longer than clocks may differ.
+// exists returns an error unless an object exists, is the same as when the token was made, and has not been
+// terminating for longer than leeway.
 func (t *serviceAccountTokens) exists(ctx context.Context, resource schema.GroupResource, namespace string,
 	ref reference, now time.Time) error {
 	found, err := t.objects.Find(ctx, resource, namespace, ref.Name)
@@ -206,8 +205,7 @@ func serviceAccountUser(namespace string, account reference, extra map[string][]
 	}
 }
 
-// claimedIssuer returns the issuer that a JWT claims, before it is verified; "" if the text is not a
-// JWT.
+// claimedIssuer returns the issuer that a JWT claims, before it is verified; "" if the text is not a JWT.
 func claimedIssuer(token string) string {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, signature, _ := strings.Cut(rest, ".")

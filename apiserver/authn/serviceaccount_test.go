@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// issuerByClock is an issuer that goes by the test's clock, and its key.
+// issuerByClock returns an issuer that uses the test's clock, and its key.
 func issuerByClock(t *testing.T) (*authn.Issuer, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,8 +46,8 @@ func (found) Secret(context.Context, string, string) (*corev1.Secret, error) {
 
 func (found) TokenUsed(context.Context, *corev1.Secret, string) error { return nil }
 
-// A token ends with each object that it is bound to: when the object is gone, is another one of the name, or has been
-// terminating for longer than the clocks of servers may differ.
+// A token ends with each object that it is bound to: when the object is deleted, was replaced by another one with
+// its name, or has been terminating for longer than leeway.
 func TestServiceAccountToken_EndsWithEachObjectThatItIsBoundTo(t *testing.T) {
 	t.Parallel()
 	issuer, _ := issuerByClock(t)
@@ -112,7 +112,7 @@ func TestServiceAccountToken_InASecretEndsWithTheSecretAndTheAccount(t *testing.
 		prefix + "service-account.uid": "uid"}
 	alive := authn.Found{UID: "uid"}
 	for name, c := range map[string]struct {
-		claims  map[string]any // that differ from the sound ones
+		claims  map[string]any // the ones that differ from valid claims
 		account authn.Found
 		change  func(*corev1.Secret)
 		words   string

@@ -15,12 +15,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/reload"
 )
 
-// tokenFile authenticates by the tokens of a file, which is read again when it changes.
+// tokenFile authenticates the tokens of a file, which is read again when it changes.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
 type tokenFile struct{ users *reload.Files[tokenUsers] }
 
-// tokenUsers are the users by the digests of their tokens. The time of a lookup by digest reveals
-// nothing about the token.
+// tokenUsers maps the digests of tokens to users. The time of a lookup by digest reveals no part of the token.
 type tokenUsers map[digest]*User
 
 func openTokenFile(path string, log *slog.Logger) (*tokenFile, error) {
@@ -33,8 +32,8 @@ func openTokenFile(path string, log *slog.Logger) (*tokenFile, error) {
 	return &tokenFile{users}, nil
 }
 
-// parseTokens reads lines of token, user, UID and, in quotes if they are several, groups.
-// Errors do not quote the line: there is a token in it.
+// parseTokens reads lines with a token, a user, a UID and, in quotes if there are several, groups. Errors do not
+// quote the line, as it contains a token.
 func parseTokens(content []byte) (tokenUsers, error) {
 	lines := csv.NewReader(bytes.NewReader(content))
 	lines.FieldsPerRecord = -1
@@ -61,7 +60,7 @@ func parseTokens(content []byte) (tokenUsers, error) {
 		}
 		key := sha256.Sum256([]byte(record[0]))
 		if users[key] != nil {
-			return nil, fmt.Errorf("line %d: its token is there already", line)
+			return nil, fmt.Errorf("line %d: duplicate token", line)
 		}
 		users[key] = authenticated(u)
 	}
@@ -73,5 +72,5 @@ func (f *tokenFile) AuthenticateToken(_ context.Context, token string, _ []strin
 	return &Identity{User: u}, u != nil, nil
 }
 
-// sameSecret compares in a time that does not depend on where the two differ.
+// sameSecret compares in a time that does not depend on the position of the first difference.
 func sameSecret(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }

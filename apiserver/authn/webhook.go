@@ -23,17 +23,17 @@ import (
 // WebhookOptions configure a service that authenticates tokens, as the flags
 // --authentication-token-webhook-* do.
 type WebhookOptions struct {
-	// ConfigFile is a kubeconfig: its cluster is the service, its user is this server's user there.
+	// ConfigFile is a kubeconfig: its cluster is the service, and its user this server's user there.
 	ConfigFile string
-	// Version of TokenReview that is sent: "v1beta1" by default, or "v1".
+	// Version is the version of the TokenReview that is sent: "v1beta1" by default, or "v1".
 	Version string
-	// CacheTTL is how long a response is valid; 0 asks the service for every request.
+	// CacheTTL is how long a response is cached; with 0, each request asks the service.
 	CacheTTL time.Duration
 }
 
 const (
 	webhookTimeout = 30 * time.Second
-	// webhookAnswers is how many responses are cached, and maxWebhookAnswer how long one may be.
+	// webhookAnswers limits the cached responses, and maxWebhookAnswer the bytes of one.
 	webhookAnswers   = 4096
 	maxWebhookAnswer = 1 << 20
 )
@@ -50,7 +50,7 @@ type webhookTokens struct {
 }
 
 type webhookAnswer struct {
-	id *Identity // nil: not known there
+	id *Identity // nil: not valid for the service
 }
 
 func newWebhook(o WebhookOptions, audiences []string, clock clock.PassiveClock) (*webhookTokens, error) {
@@ -81,8 +81,8 @@ func (t *webhookTokens) AuthenticateToken(ctx context.Context, token string,
 	audiences []string) (*Identity, bool, error) {
 	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(audiences, "\x00")))
 	now := t.clock.Now()
-	answer, known := t.answers.get(key, now)
-	if !known {
+	answer, ok := t.answers.get(key, now)
+	if !ok {
 		id, err := t.ask(ctx, token, audiences)
 		if err != nil {
 			return nil, false, fmt.Errorf("webhook: %w", err)
@@ -101,7 +101,7 @@ func (t *webhookTokens) ask(ctx context.Context, token string, audiences []strin
 		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
 	})
 	if err != nil {
-		return nil, errors.New("the question cannot be encoded")
+		return nil, errors.New("the TokenReview cannot be encoded")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
@@ -124,7 +124,7 @@ func (t *webhookTokens) ask(ctx context.Context, token string, audiences []strin
 	return t.identity(&review, audiences)
 }
 
-// identity returns the identity in a response. A response without audiences means that the token is for
+// identity returns the identity in a response. A response without audiences means that the token is intended for
 // the API server.
 func (t *webhookTokens) identity(review *authenticationv1.TokenReview, audiences []string) (*Identity, error) {
 	status := &review.Status
@@ -134,12 +134,12 @@ func (t *webhookTokens) identity(review *authenticationv1.TokenReview, audiences
 		}
 		return nil, nil
 	}
-	meant := status.Audiences
-	if len(meant) == 0 {
-		meant = t.apiAudiences
+	intended := status.Audiences
+	if len(intended) == 0 {
+		intended = t.apiAudiences
 	}
-	asked := meantFor(meant, audiences)
-	if len(asked) == 0 && len(audiences) > 0 {
+	accepted := meantFor(intended, audiences)
+	if len(accepted) == 0 && len(audiences) > 0 {
 		return nil, errors.New("not meant for this audience")
 	}
 	u := &User{Name: status.User.Username, UID: status.User.UID, Groups: slices.Clone(status.User.Groups)}
@@ -149,7 +149,7 @@ func (t *webhookTokens) identity(review *authenticationv1.TokenReview, audiences
 		}
 		u.Extra[key] = values
 	}
-	return &Identity{User: authenticated(u), Audiences: asked}, nil
+	return &Identity{User: authenticated(u), Audiences: accepted}, nil
 }
 
 // run closes the connections to the service when ctx ends.

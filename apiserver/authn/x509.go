@@ -17,17 +17,17 @@ import (
 
 // CAs are certificate authorities that may change while the server runs.
 type CAs interface {
-	// Pool returns the current set. It is the same pointer for as long as the set is the same.
+	// Pool returns the current set. The pointer changes only with the set.
 	Pool() *x509.CertPool
-	// PEM returns the certificates of the current set, for servers of others that are to trust them; it is empty
-	// where the set is not published.
+	// PEM returns the certificates of the current set, for other servers that should trust them; it is empty if the
+	// set is not published.
 	PEM() []byte
 }
 
-// FixedCAs are CAs that do not change and are not published.
+// FixedCAs returns CAs that do not change and are not published.
 func FixedCAs(pool *x509.CertPool) CAs { return fixedCAs{pool: pool} }
 
-// PublishedCAs are the CAs in a PEM text, which do not change.
+// PublishedCAs returns the CAs in a PEM text, which do not change.
 func PublishedCAs(pem []byte) CAs {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
@@ -42,19 +42,19 @@ type fixedCAs struct {
 func (f fixedCAs) Pool() *x509.CertPool { return f.pool }
 func (f fixedCAs) PEM() []byte          { return f.pem }
 
-// ClientCertificates authenticates by X.509 client certificates that the CAs have signed:
-// the common name is the user, the organizations are the groups.
+// ClientCertificates authenticates X.509 client certificates that the CAs have signed: the common name is the user,
+// the organizations are the groups.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates
 type ClientCertificates struct {
 	CAs CAs
-	// Clock is what the validity of certificates goes by.
+	// Clock decides whether certificates are valid.
 	Clock clock.PassiveClock
-	// Refused is a certificate whose key is no credential; nil for none.
+	// Refused is a certificate with a key that is not accepted; nil for none.
 	Refused *tls.Certificate
 }
 
-// KubeletClient is the user of API servers in requests to nodes. Nodes choose where such requests go, so that no API
-// server accepts it.
+// KubeletClient is the user of API servers in requests to nodes. Nodes choose the destination of such requests, so
+// no API server accepts this user.
 const KubeletClient = "kube-apiserver-kubelet-client"
 
 // Authenticate verifies the chain once for each connection and set of CAs.
@@ -110,26 +110,26 @@ func verifyChain(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) e
 // with every request.
 type connection struct{ client, proxy verification }
 
-// verification is the result for one set of CAs. A refusal is kept for a second: what is not valid yet will be, and
-// clocks are set right, but a chain that a client has made is costly to look at.
+// verification is the result for one set of CAs. A rejection is cached for a second: a certificate that is not
+// valid yet will become so, and clocks are corrected, but a chain that a client has chosen is expensive to verify.
 type verification struct {
-	mu   sync.Mutex
-	by   *x509.CertPool
-	at   time.Time // of the verification
-	user *User
-	err  error
+	mu       sync.Mutex
+	cas      *x509.CertPool // the set of CAs of the result
+	verified time.Time      // when the result was made
+	user     *User
+	err      error
 }
 
-// refusalKept is how long a certificate that was refused is not looked at again.
+// refusalKept is how long a rejected certificate is not verified again.
 const refusalKept = time.Second
 
-// current is the result of verify for the present CAs. A certificate that has expired since is not valid.
+// current returns the result of verify for the present CAs. A certificate that has expired since is not valid.
 func (v *verification) current(cas *x509.CertPool, now time.Time, chain []*x509.Certificate,
 	verify func(*x509.CertPool, time.Time, []*x509.Certificate) (*User, error)) (*User, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.by != cas || v.err != nil && now.Sub(v.at).Abs() >= refusalKept {
-		v.by, v.at = cas, now
+	if v.cas != cas || v.err != nil && now.Sub(v.verified).Abs() >= refusalKept {
+		v.cas, v.verified = cas, now
 		v.user, v.err = verify(cas, now, chain)
 	}
 	if v.err == nil && chain[0].NotAfter.Before(now) {
@@ -138,7 +138,7 @@ func (v *verification) current(cas *x509.CertPool, now time.Time, chain []*x509.
 	return v.user, v.err
 }
 
-// connectionOf returns the results for a request's connection; they are not kept where the server has no
+// connectionOf returns the cached results for a request's connection. They are not cached if the server has no
 // WithConnection.
 func connectionOf(r *http.Request) *connection {
 	if conn, ok := r.Context().Value(connectionKey{}).(*connection); ok {
@@ -149,7 +149,7 @@ func connectionOf(r *http.Request) *connection {
 
 type connectionKey struct{}
 
-// WithConnection is an http.Server's ConnContext.
+// WithConnection is the ConnContext of an http.Server: it adds a cache to a connection's context.
 func WithConnection(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &connection{})
 }
