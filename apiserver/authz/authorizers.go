@@ -19,12 +19,12 @@ import (
 
 // Options select the authorizers.
 type Options struct {
-	// Configuration is in force first; nil is Node and RBAC.
+	// Configuration applies at first; nil is Node and RBAC.
 	Configuration *Configuration
-	// File, when not "", is the file of the configuration, with this Content. It is read again when it changes.
+	// File, if not "", is the file of the configuration, with this Content. It is read again when it changes.
 	File    string
 	Content []byte
-	// Clock is what answers of webhooks are cached by; nil is the machine's.
+	// Clock decides how long webhooks' answers are cached; nil is the machine's.
 	Clock clock.PassiveClock
 	// RBAC and Node are used if the configuration has them.
 	RBAC *RBAC
@@ -32,20 +32,20 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// DefaultModes are the types of authorizers without a configuration.
+// DefaultModes are the types of authorizers if there is no configuration.
 var DefaultModes = []string{TypeNode, TypeRBAC}
 
-// Authorizers are those of the configuration that is in force. They are safe for concurrent use.
+// Authorizers are the authorizers of the current configuration. They are safe for concurrent use.
 type Authorizers struct {
 	Options
 	metrics *metrics
 	inForce atomic.Pointer[Union]
-	file    *configfile.Follower // nil: the configuration does not change
-	// fixed are the types besides Webhook that the first configuration has: each other one must have them, too.
+	file    *configfile.Follower // nil if the configuration does not change
+	// fixed are the first configuration's types except Webhook. Every later configuration must have the same ones.
 	fixed []string
 }
 
-// New makes the authorizers of the first configuration.
+// New returns the authorizers of the first configuration.
 func New(o Options) (*Authorizers, error) {
 	if o.Configuration == nil {
 		o.Configuration = Modes(DefaultModes, nil)
@@ -78,7 +78,7 @@ func (a *Authorizers) Run(ctx context.Context) {
 	}
 }
 
-// Metrics are the authorizers' metrics.
+// Metrics returns the authorizers' metrics.
 func (a *Authorizers) Metrics() []prometheus.Collector {
 	if a.file == nil {
 		return a.metrics.all()
@@ -87,8 +87,8 @@ func (a *Authorizers) Metrics() []prometheus.Collector {
 }
 
 // Authorize implements Authorizer.
-func (a *Authorizers) Authorize(ctx context.Context, of *Attributes) (Decision, string, error) {
-	return a.inForce.Load().Authorize(ctx, of)
+func (a *Authorizers) Authorize(ctx context.Context, attributes *Attributes) (Decision, string, error) {
+	return a.inForce.Load().Authorize(ctx, attributes)
 }
 
 // RulesFor implements Lister.
@@ -96,7 +96,7 @@ func (a *Authorizers) RulesFor(user *authn.User, namespace string) ([]rbacv1.Pol
 	return a.inForce.Load().RulesFor(user, namespace)
 }
 
-// apply puts a changed file in force. Answers of webhooks that are cached are forgotten.
+// apply applies a changed file. Cached answers of webhooks are dropped.
 func (a *Authorizers) apply(_ context.Context, content []byte) error {
 	config, err := ParseConfig(content)
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *Authorizers) apply(_ context.Context, content []byte) error {
 	return nil
 }
 
-// union makes the authorizers of a configuration, in their order.
+// union returns the authorizers of a configuration, in order.
 func (a *Authorizers) union(config *Configuration) (Union, error) {
 	var union Union
 	for _, c := range config.Authorizers {

@@ -32,15 +32,15 @@ const (
 	header   = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
 )
 
-// oracle is a webhook's server, over TLS.
+// oracle is the server of a webhook, over TLS.
 type oracle struct {
 	*httptest.Server
 	kubeconfig string
 
-	mu     sync.Mutex
-	status map[string]any
-	asked  []map[string]any // the reviews
-	hang   chan struct{}    // answers wait for it, if it is there
+	mu      sync.Mutex
+	status  map[string]any
+	reviews []map[string]any // the reviews that it received
+	hang    chan struct{}    // answers wait until it is closed, if it is not nil
 }
 
 func startOracle(t testing.TB, status map[string]any) *oracle {
@@ -50,7 +50,7 @@ func startOracle(t testing.TB, status map[string]any) *oracle {
 		var review map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		o.mu.Lock()
-		o.asked = append(o.asked, review)
+		o.reviews = append(o.reviews, review)
 		review["status"] = o.status
 		hang, failing := o.hang, o.status == nil
 		o.mu.Unlock()
@@ -79,15 +79,15 @@ func (o *oracle) says(status map[string]any) {
 	o.status = status
 }
 
-// questions are the reviews since the last call.
-func (o *oracle) questions() (asked []map[string]any) {
+// questions returns the reviews since the last call.
+func (o *oracle) questions() (reviews []map[string]any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	asked, o.asked = o.asked, nil
-	return asked
+	reviews, o.reviews = o.reviews, nil
+	return reviews
 }
 
-// entry is the webhook in a configuration, with further fields.
+// entry returns the webhook's entry in a configuration, with further fields.
 func (o *oracle) entry(name, more string) string {
 	return fmt.Sprintf("- type: Webhook\n  name: %s\n  webhook: {timeout: 10s, subjectAccessReviewVersion: v1, "+
 		"matchConditionSubjectAccessReviewVersion: v1, cacheAuthorizedRequests: false, cacheUnauthorizedRequests: false, "+
@@ -99,7 +99,7 @@ const (
 	abstained = "failurePolicy: NoOpinion"
 )
 
-// configured are the authorizers of a configuration in a file, which is followed.
+// configured returns the authorizers of a configuration in a file, whose changes they follow.
 func configured(t testing.TB, text string) (a *authz.Authorizers, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "config.yaml")
@@ -122,14 +122,14 @@ func pods(namespace string) *authz.Attributes {
 	return &authz.Attributes{User: jane, Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
 }
 
-func decides(t testing.TB, a authz.Authorizer, of *authz.Attributes, want authz.Decision, words string) {
+func decides(t testing.TB, a authz.Authorizer, attributes *authz.Attributes, want authz.Decision, words string) {
 	t.Helper()
-	d, reason, err := a.Authorize(t.Context(), of)
+	d, reason, err := a.Authorize(t.Context(), attributes)
 	require.Equal(t, want, d, "%s %v", reason, err)
 	require.Contains(t, fmt.Sprint(reason, err), words)
 }
 
-func TestAuthorizers_WebhooksInTheirOrderByTheirConditions(t *testing.T) {
+func TestAuthorizers_AskWebhooksInOrderByTheirConditions(t *testing.T) {
 	t.Parallel()
 	first, second := startOracle(t, map[string]any{"denied": true, "reason": "not here"}),
 		startOracle(t, map[string]any{"allowed": true})
@@ -150,16 +150,16 @@ func TestAuthorizers_WebhooksInTheirOrderByTheirConditions(t *testing.T) {
 			"verb": "list", "version": "v1", "resource": "pods"}}, second.questions()[0]["spec"])
 
 	on := func(node string) *authz.Attributes {
-		of := pods("default")
-		of.Fields = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
-		return of
+		attributes := pods("default")
+		attributes.Fields = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
+		return attributes
 	}
 	decides(t, a, on("n"), authz.Allow, "")
 	decides(t, a, on("m"), authz.NoOpinion, "Everything is forbidden.")
 	require.Equal(t, map[string]any{"requirements": []any{map[string]any{"key": "spec.nodeName", "operator": "In",
 		"values": []any{"n"}}}}, second.questions()[0]["spec"].(map[string]any)["resourceAttributes"].(map[string]any)["fieldSelector"])
 
-	// The second's condition fails for a path: with NoOpinion the next is asked.
+	// The second webhook's condition fails for a path: with NoOpinion the next authorizer is asked.
 	path := &authz.Attributes{User: jane, Verb: "get", Path: "/metrics"}
 	decides(t, a, path, authz.NoOpinion, "match conditions")
 	require.Empty(t, first.questions())
@@ -174,7 +174,7 @@ func TestAuthorizers_WebhooksInTheirOrderByTheirConditions(t *testing.T) {
 	}, counters(t, a))
 }
 
-// counters are those that are not zero, by the names and labels.
+// counters returns the counters that are not zero, by name and labels.
 func counters(t testing.TB, a *authz.Authorizers) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -185,12 +185,12 @@ func counters(t testing.TB, a *authz.Authorizers) map[string]float64 {
 	for _, family := range families {
 		for _, m := range family.Metric {
 			key := strings.TrimPrefix(family.GetName(), "apiserver_authorization_")
-			by := map[string]string{}
+			labels := map[string]string{}
 			for _, label := range m.Label {
-				by[label.GetName()] = label.GetValue()
+				labels[label.GetName()] = label.GetValue()
 			}
 			for _, label := range []string{"type", "name", "decision", "result", "status"} {
-				if value := by[label]; value != "" {
+				if value := labels[label]; value != "" {
 					key += "/" + value
 				}
 			}
@@ -225,7 +225,7 @@ func TestAuthorizers_FailurePolicies(t *testing.T) {
 		require.Equal(t, c.want, d, name)
 		require.Contains(t, fmt.Sprint(reason, err), c.words, name)
 	}
-	// A server that takes too long is not asked again.
+	// A server that used its whole time is not asked again.
 	o.questions()
 	o.says(map[string]any{"allowed": true})
 	o.hang = make(chan struct{})
@@ -236,7 +236,7 @@ func TestAuthorizers_FailurePolicies(t *testing.T) {
 	require.InDelta(t, 1, counters(t, a)["webhook_evaluations_total/w/timeout"], 0)
 }
 
-func TestAuthorizers_RequestsThatAreCanceledAreDenied(t *testing.T) {
+func TestAuthorizers_DenyCanceledRequests(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, nil)
 	o.hang = make(chan struct{})
@@ -258,23 +258,23 @@ func TestAuthorizers_OlderReviewsAndCaching(t *testing.T) {
 	for range 3 {
 		decides(t, a, pods("default"), authz.Allow, "")
 	}
-	asked := o.questions()
-	require.Len(t, asked, 1, "what is allowed is cached")
-	require.Equal(t, "authorization.k8s.io/v1beta1", asked[0]["apiVersion"])
+	reviews := o.questions()
+	require.Len(t, reviews, 1, "what is allowed is cached")
+	require.Equal(t, "authorization.k8s.io/v1beta1", reviews[0]["apiVersion"])
 	require.Equal(t, map[string]any{"user": "jane", "uid": "7", "group": []any{"devs"},
 		"extra": map[string]any{"a/b": []any{"c"}}, "resourceAttributes": map[string]any{"namespace": "default",
-			"verb": "list", "version": "v1", "resource": "pods"}}, asked[0]["spec"])
+			"verb": "list", "version": "v1", "resource": "pods"}}, reviews[0]["spec"])
 	o.says(map[string]any{"allowed": false})
 	for range 2 {
 		decides(t, a, pods("other"), authz.NoOpinion, "")
 	}
 	require.Len(t, o.questions(), 2, "what is not allowed is not cached")
-	// Answers that were cached under the earlier configuration are not used any more.
+	// Answers that were cached under the earlier configuration must not be used any more.
 	change(t, a, file, header+config+"- {type: AlwaysDeny, name: alwaysdeny}\n", "success")
 	decides(t, a, pods("default"), authz.NoOpinion, "")
 }
 
-// change replaces the file and waits for the outcome.
+// change replaces the file and waits until it is applied or rejected.
 func change(t *testing.T, a *authz.Authorizers, file, text, status string) {
 	t.Helper()
 	key := "config_controller_automatic_reloads_total/" + status
@@ -305,7 +305,7 @@ func TestAuthorizers_ReloadChangesWebhooksButNotTheOtherTypes(t *testing.T) {
 	require.Positive(t, testutil.CollectAndCount(a.Metrics()[0]))
 }
 
-func TestAuthorizers_RefuseConfigurations(t *testing.T) {
+func TestAuthorizers_RejectInvalidConfigurations(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, nil)
 	good := o.entry("w", denying)
@@ -358,7 +358,7 @@ func TestAuthorizers_RefuseConfigurations(t *testing.T) {
 	require.ErrorContains(t, err, `unknown authorization mode "ABAC", want one of [AlwaysAllow`)
 }
 
-// FuzzConfig: whatever a file says, it can be put in force or is refused.
+// FuzzConfig checks that every file is applied or rejected.
 func FuzzConfig(f *testing.F) {
 	o := startOracle(f, nil)
 	f.Add("- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n")
@@ -380,8 +380,8 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// BenchmarkAuthorizers compares RBAC alone with RBAC as a member of a configuration, and with a webhook before it whose
-// conditions exclude the request.
+// BenchmarkAuthorizers compares RBAC alone with RBAC as a member of a configuration, and with a webhook before it
+// with conditions that exclude the request.
 func BenchmarkAuthorizers(b *testing.B) {
 	rbac := authz.NewRBAC()
 	for _, r := range authz.Bootstrap().ClusterRoles {
@@ -394,13 +394,14 @@ func BenchmarkAuthorizers(b *testing.B) {
 	config, err := authz.ParseConfig([]byte(header + o.entry("w", denying+", matchConditions: [{expression: "+
 		"\"request.user == 'nobody'\"}]") + "- {type: RBAC, name: rbac}\n"))
 	require.NoError(b, err)
-	of := &authz.Attributes{User: &authn.User{Name: "jane", Groups: []string{authn.GroupAuthenticated}}, Verb: "get",
+	attributes := &authz.Attributes{Verb: "get",
+		User: &authn.User{Name: "jane", Groups: []string{authn.GroupAuthenticated}},
 		Path: "/version"}
 	measure := func(name string, a authz.Authorizer) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if d, _, _ := a.Authorize(b.Context(), of); d != authz.Allow {
+				if d, _, _ := a.Authorize(b.Context(), attributes); d != authz.Allow {
 					b.Fatal(d)
 				}
 			}

@@ -40,10 +40,10 @@ var conditionsScope = sync.OnceValues(func() (*cel.Scope, error) {
 	})
 })
 
-// conditions decide whether a webhook is asked.
+// conditions decide whether a webhook is called.
 type conditions struct {
 	expressions []*cel.Expression
-	// selects reports whether one reads a selector, which is otherwise not made for them.
+	// selects reports whether one of them reads a selector. If none does, document leaves selectors out.
 	selects bool
 }
 
@@ -53,24 +53,24 @@ func compileConditions(list []WebhookMatchCondition, root *field.Path) (c condit
 	}
 	seen := sets.New[string]()
 	for i, condition := range list {
-		at, source := root.Index(i).Child("expression"), condition.Expression
+		path, source := root.Index(i).Child("expression"), condition.Expression
 		switch {
 		case strings.TrimSpace(source) == "":
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(path, ""))
 			continue
 		case seen.Has(source):
-			errs = append(errs, field.Duplicate(at, source))
+			errs = append(errs, field.Duplicate(path, source))
 			continue
 		}
 		seen.Insert(source)
 		scope, err := conditionsScope()
 		if err != nil {
-			errs = append(errs, field.InternalError(at, err))
+			errs = append(errs, field.InternalError(path, err))
 			continue
 		}
 		x := scope.Compile(source, cel.Bool)
 		if x.Err != nil {
-			errs = append(errs, field.Invalid(at, source, x.Err.Error()))
+			errs = append(errs, field.Invalid(path, source, x.Err.Error()))
 			continue
 		}
 		c.expressions = append(c.expressions, x)
@@ -79,8 +79,8 @@ func compileConditions(list []WebhookMatchCondition, root *field.Path) (c condit
 	return c, errs
 }
 
-// meet reports whether all conditions are true. One that is false decides, whatever others fail with. Together they
-// may cost as much as those of an admission webhook.
+// meet reports whether all conditions are true. If one is false, the result is false even if others fail. Together
+// they may cost as much as the match conditions of an admission webhook.
 func (c *conditions) meet(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	values := map[string]any{requestVariable: c.document(spec)}
 	budget := int64(cel.MatchBudget)
@@ -99,7 +99,8 @@ func (c *conditions) meet(ctx context.Context, spec *authorizationv1.SubjectAcce
 	return len(failed) == 0, errors.Join(failed...)
 }
 
-// document has all fields that are texts, also where they are empty, so that conditions can compare them.
+// document returns the variable request. It has all text fields, even empty ones, so that conditions can compare
+// them.
 func (c *conditions) document(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
 	groups := spec.Groups
 	if groups == nil {

@@ -22,38 +22,38 @@ type Configuration struct {
 
 // AuthorizerConfiguration is one authorizer.
 type AuthorizerConfiguration struct {
-	// Type is a mode of --authorization-mode. Only Webhook may be there several times.
+	// Type is a mode of --authorization-mode. Only Webhook may occur several times.
 	Type string `json:"type"`
-	// Name is a webhook's in metrics; of other types it is the type in lower case.
+	// Name is a webhook's name in metrics; for other types it must be the type in lower case.
 	Name    string                `json:"name"`
 	Webhook *WebhookConfiguration `json:"webhook"`
 }
 
-// WebhookConfiguration is a server that is asked.
+// WebhookConfiguration describes a webhook.
 type WebhookConfiguration struct {
 	// AuthorizedTTL and UnauthorizedTTL are how long answers are cached, if they are cached.
 	AuthorizedTTL             metav1.Duration `json:"authorizedTTL"`
 	CacheAuthorizedRequests   *bool           `json:"cacheAuthorizedRequests"`
 	UnauthorizedTTL           metav1.Duration `json:"unauthorizedTTL"`
 	CacheUnauthorizedRequests *bool           `json:"cacheUnauthorizedRequests"`
-	// Timeout is for one answer, at most 30 seconds.
+	// Timeout limits one answer; it is at most 30 seconds.
 	Timeout metav1.Duration `json:"timeout"`
-	// SubjectAccessReviewVersion is that of the kind that is sent; the conditions are over another.
+	// SubjectAccessReviewVersion is the version that is sent; the version of the conditions may differ.
 	SubjectAccessReviewVersion               string `json:"subjectAccessReviewVersion"`
 	MatchConditionSubjectAccessReviewVersion string `json:"matchConditionSubjectAccessReviewVersion"`
-	// FailurePolicy is what follows if there is no answer: NoOpinion or Deny.
+	// FailurePolicy is the decision if there is no answer: NoOpinion or Deny.
 	FailurePolicy   string                  `json:"failurePolicy"`
 	ConnectionInfo  WebhookConnectionInfo   `json:"connectionInfo"`
 	MatchConditions []WebhookMatchCondition `json:"matchConditions"`
 }
 
-// WebhookConnectionInfo is where the server is.
+// WebhookConnectionInfo is the address of the server.
 type WebhookConnectionInfo struct {
 	Type           string  `json:"type"`
 	KubeConfigFile *string `json:"kubeConfigFile"`
 }
 
-// WebhookMatchCondition is an expression that must be true for the server to be asked.
+// WebhookMatchCondition is an expression. The server is called only if it is true.
 type WebhookMatchCondition struct {
 	Expression string `json:"expression"`
 }
@@ -72,10 +72,10 @@ const (
 	kubeConfigFile = "KubeConfigFile"
 )
 
-// types are those that there are, sorted.
+// types are the supported types, sorted.
 var types = []string{TypeAlwaysAllow, TypeAlwaysDeny, TypeNode, TypeRBAC, TypeWebhook}
 
-// configVersions are the versions that have an AuthorizationConfiguration. Its fields are the same in all of them.
+// configVersions are the versions of AuthorizationConfiguration. Its fields are the same in all of them.
 var configVersions = []string{"v1", "v1beta1", "v1alpha1"}
 
 // DefaultAuthorizedTTL and DefaultUnauthorizedTTL are how long a webhook's answers are cached.
@@ -84,7 +84,7 @@ const (
 	DefaultUnauthorizedTTL = 30 * time.Second
 )
 
-// ReadConfig reads and checks the file of --authorization-config.
+// ReadConfig reads and validates the file of --authorization-config.
 func ReadConfig(path string) (*Configuration, []byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -97,7 +97,7 @@ func ReadConfig(path string) (*Configuration, []byte, error) {
 	return config, content, nil
 }
 
-// ParseConfig decodes and checks an AuthorizationConfiguration.
+// ParseConfig decodes and validates an AuthorizationConfiguration.
 func ParseConfig(content []byte) (*Configuration, error) {
 	c := &Configuration{}
 	if err := configfile.Decode(content, "AuthorizationConfiguration", configVersions, c); err != nil {
@@ -120,7 +120,8 @@ func (w *WebhookConfiguration) setDefaults() {
 	}
 }
 
-// Modes is the configuration of --authorization-mode. webhook is that of the mode Webhook, and may be nil without it.
+// Modes returns the configuration of --authorization-mode. webhook configures the mode Webhook, and may be nil
+// without it.
 func Modes(modes []string, webhook *WebhookConfiguration) *Configuration {
 	c := &Configuration{}
 	for _, mode := range modes {
@@ -133,7 +134,7 @@ func Modes(modes []string, webhook *WebhookConfiguration) *Configuration {
 	return c
 }
 
-// Types are the types of the authorizers.
+// Types returns the types of the authorizers.
 func (c *Configuration) Types() []string {
 	list := make([]string, len(c.Authorizers))
 	for i, a := range c.Authorizers {

@@ -4,22 +4,23 @@ import (
 	"context"
 )
 
-// Memory is the store that roles, bindings and all else that authorizers read is kept in (storage.Store).
+// Memory is the store of roles, bindings and the other objects that authorizers read (storage.Store).
 type Memory interface {
-	// Frontier is the revision that memory has reached.
+	// Frontier returns the revision that memory has reached.
 	Frontier() int64
-	// Revision returns when memory is as new as etcd was when it was called.
+	// Revision returns when memory is at least as new as etcd was at the call.
 	Revision(ctx context.Context) (int64, error)
 }
 
-// Rights decide, and list what they would allow.
+// Rights decides about requests, and lists a user's rights.
 type Rights interface {
 	Authorizer
 	Lister
 }
 
-// Confirmed asks its members a second time about what they did not allow, when memory is as new as etcd: a right
-// holds as soon as it is granted, on whichever server. An unauthenticated user does not cause a read of etcd.
+// Confirmed asks its member a second time about a request that was not allowed, after memory has caught up with
+// etcd. So a right applies as soon as it is granted, on every server. An unauthenticated user does not cause a read
+// of etcd.
 type Confirmed struct {
 	Rights
 	Memory Memory

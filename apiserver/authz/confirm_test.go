@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// memory is behind etcd by as many revisions as newest says.
+// memory is behind etcd: at revision 0, while etcd is at newest.
 type memory struct {
 	newest int64
 	err    error
@@ -25,7 +25,7 @@ func (m *memory) Revision(context.Context) (int64, error) {
 	return m.newest, m.err
 }
 
-// answers are given one after the other.
+// answers are decisions in order.
 type answers []authz.Decision
 
 func (a *answers) Authorize(context.Context, *authz.Attributes) (authz.Decision, string, error) {

@@ -80,7 +80,7 @@ func TestEscalationCheck(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
-// A rule of two megabytes may stand for ten billion others.
+// A rule of two megabytes may have ten billion parts.
 func TestEscalation_OfARuleWithLongLists(t *testing.T) {
 	t.Parallel()
 	huge := rbacv1.PolicyRule{Verbs: []string{"get"}}

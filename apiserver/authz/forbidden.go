@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Forbidden is the answer to a request that was not allowed, in kube-apiserver's words. The reason may be empty.
+// Forbidden returns the error for a request that was not allowed, with kube-apiserver's text. The reason may be
+// empty.
 func Forbidden(a *Attributes, reason string) error {
 	name := a.User.Name
 	if reason != "" {

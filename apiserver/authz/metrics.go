@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// metrics are kube-apiserver's, of the same names.
+// metrics have the names of kube-apiserver's.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 type metrics struct {
 	decisions    *prometheus.CounterVec
@@ -59,7 +59,7 @@ func (m *metrics) all() []prometheus.Collector {
 		m.matchSeconds}
 }
 
-// results of asking a webhook.
+// The results of a call to a webhook.
 const (
 	resultSuccess  = "success"
 	resultTimeout  = "timeout"
@@ -80,20 +80,20 @@ func resultOf(ctx context.Context, err error) string {
 	return resultError
 }
 
-// asked notes a round trip to a webhook.
+// asked records a round trip to a webhook.
 func (m *metrics) asked(name, result string, took time.Duration) {
 	m.evaluations.WithLabelValues(name, result).Inc()
 	m.duration.WithLabelValues(name, result).Observe(took.Seconds())
 }
 
-// counted is an authorizer whose decisions are counted.
+// counted counts the decisions of an authorizer.
 type counted struct {
 	Authorizer
 	allowed, denied prometheus.Counter
 }
 
-func (m *metrics) counted(kind, name string, of Authorizer) counted {
-	return counted{of, m.decisions.WithLabelValues(kind, name, "allowed"),
+func (m *metrics) counted(kind, name string, authorizer Authorizer) counted {
+	return counted{authorizer, m.decisions.WithLabelValues(kind, name, "allowed"),
 		m.decisions.WithLabelValues(kind, name, "denied")}
 }
 

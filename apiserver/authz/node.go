@@ -18,26 +18,26 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// Node grants a kubelet, which is a user system:node:NAME of the group system:nodes, the rights that
-// the pods of its node need: to read the secrets, config maps, claims, volumes and service accounts
-// that they name, and its own objects. https://kubernetes.io/docs/reference/access-authn-authz/node/
+// Node grants a kubelet, which is a user system:node:NAME in the group system:nodes, the rights that the pods of
+// its node need: to read the secrets, config maps, claims, volumes and service accounts that they name, and the
+// node's own objects. https://kubernetes.io/docs/reference/access-authn-authz/node/
 //
-// It keeps no graph of references. The pods of a node are few and in memory, and are searched when a
-// kubelet reads such an object: it writes a hundred times for each such read.
+// It has no graph of references. The pods of a node are few and in memory, and are searched when a kubelet reads
+// such an object. A kubelet writes a hundred times for each such read.
 type Node struct {
 	Cluster Cluster
 	rules   *rules
 }
 
-// NewNode makes the Node authorizer of a cluster.
+// NewNode returns the Node authorizer of a cluster.
 func NewNode(c Cluster) *Node { return &Node{Cluster: c, rules: arrange(nodeRules)} }
 
-// Cluster is the state that the Node authorizer reads, from memory. Objects are shared and must not be
-// changed; missing ones are nil.
+// Cluster is the state that the Node authorizer reads, from memory. Objects are shared and must not be changed;
+// missing ones are nil.
 type Cluster interface {
-	// Pods returns the pods of a node whose documents contain a text: a superset of those that name it.
+	// Pods returns the pods of a node that contain a text in their documents: a superset of the pods that name it.
 	Pods(ctx context.Context, node, text string) ([]*corev1.Pod, error)
-	// Volumes returns the PersistentVolumes whose documents contain a text.
+	// Volumes returns the PersistentVolumes that contain a text in their documents.
 	Volumes(ctx context.Context, text string) ([]*corev1.PersistentVolume, error)
 	Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
@@ -47,8 +47,8 @@ type Cluster interface {
 
 const userOfNode = "system:node:"
 
-// nodeOf returns the name of the node whose kubelet the user is; isNode without a name is a kubelet
-// whose user name has none.
+// nodeOf returns the name of the node if the user is its kubelet. isNode is true with an empty name for a kubelet
+// whose user name lacks one.
 func nodeOf(user *authn.User) (name string, isNode bool) {
 	name, ok := strings.CutPrefix(user.Name, userOfNode)
 	if !ok || !user.In("system:nodes") {
@@ -107,7 +107,7 @@ func (n *Node) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 	return n.uniformly(a)
 }
 
-// RulesFor implements Lister: rights that depend on pods cannot be listed.
+// RulesFor implements Lister. Rights that depend on pods cannot be listed.
 func (n *Node) RulesFor(user *authn.User, _ string) ([]rbacv1.PolicyRule, bool, error) {
 	if _, isNode := nodeOf(user); isNode {
 		return nil, true, errors.New("node authorizer does not support user rule resolution")
@@ -115,7 +115,7 @@ func (n *Node) RulesFor(user *authn.User, _ string) ([]rbacv1.PolicyRule, bool, 
 	return nil, false, nil
 }
 
-// uniformly decides on the rights that every kubelet has.
+// uniformly decides by the rights that every kubelet has.
 func (n *Node) uniformly(a *Attributes) (Decision, string, error) {
 	if q := newQuery(a); n.rules.allow(&q) {
 		return Allow, "", nil
@@ -123,7 +123,7 @@ func (n *Node) uniformly(a *Attributes) (Decision, string, error) {
 	return NoOpinion, "", nil
 }
 
-// reading decides on objects that pods name and kubelets watch one by one.
+// reading decides about objects that pods name and kubelets watch one by one.
 func (n *Node) reading(ctx context.Context, node string, a *Attributes) (Decision, string, error) {
 	switch {
 	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch":
@@ -157,8 +157,8 @@ func (n *Node) account(ctx context.Context, node string, a *Attributes) (Decisio
 	return n.related(ctx, node, a)
 }
 
-// own decides on objects with the node's name. A create has no name yet: the admission plugin
-// NodeRestriction checks it.
+// own decides about objects with the node's name. A create has no name yet: the admission plugin NodeRestriction
+// checks it.
 func own(node string, a *Attributes, one, kind string) (Decision, string, error) {
 	switch a.Verb {
 	case "create":
@@ -200,7 +200,7 @@ func ownNode(node string, a *Attributes) (Decision, string, error) {
 func (n *Node) pod(ctx context.Context, node string, a *Attributes) (Decision, string, error) {
 	switch a.Subresource + "/" + a.Verb {
 	case "/create", "/delete", "status/update", "status/patch", "eviction/create":
-		// NodeRestriction limits these to its own.
+		// NodeRestriction limits these to the node's own pods.
 		return Allow, "", nil
 	case "/get":
 		return n.related(ctx, node, a)
@@ -235,7 +235,7 @@ func (n *Node) slice(ctx context.Context, node string, a *Attributes) (Decision,
 		"update, patch, delete, deletecollection", nil
 }
 
-// selects reports whether a list is narrowed to a value of a field.
+// selects reports whether a list is restricted to a value of a field.
 func (a *Attributes) selects(field, value string) bool {
 	return slices.ContainsFunc(a.Fields, func(r fields.Requirement) bool {
 		return r.Field == field && r.Value == value &&
@@ -271,8 +271,8 @@ func (n *Node) relates(ctx context.Context, node, resource, namespace, name stri
 		return false, err
 	}
 	for _, pod := range pods {
-		// A node can create mirror pods itself, so these must not give it the right to read the objects
-		// they name.
+		// A node can create mirror pods itself, so they must not give it the right to read the objects that they
+		// name.
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && resource != "pods" {
 			continue
 		}

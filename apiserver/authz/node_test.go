@@ -51,7 +51,7 @@ func (o *nodeObjects) Slice(_ context.Context, name string) (*resourcev1.Resourc
 	return called(o.slices, "", name), nil
 }
 
-// called returns the object of a name, nil if there is none.
+// called returns the object with a name, nil if there is none.
 func called[T metav1.Object](objects []T, namespace, name string) (none T) {
 	for _, obj := range objects {
 		if obj.GetNamespace() == namespace && obj.GetName() == name {
@@ -61,7 +61,7 @@ func called[T metav1.Object](objects []T, namespace, name string) (none T) {
 	return none
 }
 
-// usingAll is a pod of the namespace web that uses one object of each kind, named after the pod.
+// usingAll returns a pod in the namespace web that uses one object of each kind, named after the pod.
 func usingAll(name, node string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name}}
 	pod.Spec.NodeName, pod.Spec.ServiceAccountName = node, name+"-account"
@@ -78,7 +78,7 @@ func usingAll(name, node string) *corev1.Pod {
 	return pod
 }
 
-// volumeOf is a volume that is bound to a claim and needs a secret.
+// volumeOf returns a volume that is bound to a claim and needs a secret.
 func volumeOf(name, claim string) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "web", Name: claim, UID: "1"}
@@ -92,7 +92,8 @@ func claimOf(name, volume string) *corev1.PersistentVolumeClaim {
 		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
 }
 
-// twoNodes has a pod "mine" on node a, a pod "theirs" on node b and what goes with them, and a mirror pod on node a.
+// twoNodes returns a pod "mine" on node a, a pod "theirs" on node b, the objects that they use, and a mirror pod on
+// node a.
 func twoNodes() *nodeObjects {
 	mirror := usingAll("mirror", "a")
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "file"}
@@ -124,8 +125,8 @@ func twoNodes() *nodeObjects {
 	}
 }
 
-// decidesNode requires the decisions about requests of node a's agent, by their texts: the reason for each refusal, or
-// "allowed".
+// decidesNode requires decisions about requests of node a's kubelet: by the request, the reason of the rejection,
+// or "allowed".
 func decidesNode(t *testing.T, want map[string]string) {
 	t.Helper()
 	n := NewNode(twoNodes())
@@ -154,7 +155,7 @@ const (
 	leaseNamespace = `can only access leases in the "kube-node-lease" system namespace`
 )
 
-func TestNode_ReadsWhatItsPodsName(t *testing.T) {
+func TestNode_ReadsTheObjectsOfItsPods(t *testing.T) {
 	t.Parallel()
 	decidesNode(t, map[string]string{
 		"get secrets in web named mine-secret":                               "allowed",
@@ -193,7 +194,7 @@ func TestNode_UsesTheVolumesOfItsPods(t *testing.T) {
 		"get persistentvolumes named theirs-volume":                     unrelated,
 		// its claim is bound to another one
 		"get persistentvolumes named other-volume": unrelated,
-		// it is an earlier claim's of the name
+		// it belongs to an earlier claim of that name
 		"get persistentvolumes named earlier-volume":        unrelated,
 		"get persistentvolumes named lost-volume":           unrelated,
 		"get persistentvolumes named free-volume":           unrelated,
@@ -304,7 +305,7 @@ func TestNode_ListsByItsNameAlone(t *testing.T) {
 	}
 }
 
-func TestNode_IsAboutUsersOfNodes(t *testing.T) {
+func TestNode_DecidesOnlyAboutNodes(t *testing.T) {
 	t.Parallel()
 	n := NewNode(twoNodes())
 	for name, c := range map[string]struct {

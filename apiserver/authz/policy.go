@@ -12,12 +12,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// The roles and bindings of every cluster, as Kubernetes v1.37 has them with its default features.
+// The roles and bindings of every cluster, equal to the ones of Kubernetes v1.37 with its default features.
 // Clients, charts and audits name them, so they must not differ.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
 
-// Policy is a set of roles and bindings. The one that Bootstrap returns is shared and must not be
-// changed.
+// Policy is a set of roles and bindings. The one that Bootstrap returns is shared and must not be changed.
 type Policy struct {
 	ClusterRoles        []*rbacv1.ClusterRole
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
@@ -25,15 +24,15 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// ClusterAdmins is the group of administrators whose rights come from RBAC, by a ClusterRoleBinding of
-// this name to cluster-admin, and can be revoked; those of system:masters cannot.
+// ClusterAdmins is a group of administrators. A ClusterRoleBinding with this name binds it to cluster-admin, so its
+// rights come from RBAC and can be revoked; the rights of system:masters cannot.
 const ClusterAdmins = "coxswain:cluster-admins"
 
 // KubeletClient is the API server's user in requests to kubelets.
 const KubeletClient = authn.KubeletClient
 
-// Bootstrap is the policy that every cluster has. The rules of aggregated roles are filled in, so that
-// they also hold if no controller fills them in.
+// Bootstrap returns the policy that every cluster has. The rules of aggregated roles are filled in, so that they
+// also apply if no controller does so.
 var Bootstrap = sync.OnceValue(func() *Policy {
 	p := &Policy{}
 	for _, r := range slices.Concat(userRoles, componentRoles) {
@@ -49,7 +48,7 @@ var Bootstrap = sync.OnceValue(func() *Policy {
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind(role, strings.Fields(subjects)...))
 	}
 	admins := bind("cluster-admin", "group:"+ClusterAdmins)
-	admins.Name = ClusterAdmins // so that it can be revoked without the one of system:masters
+	admins.Name = ClusterAdmins // so that it can be revoked without the binding of system:masters
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, admins)
 	slices.SortFunc(p.ClusterRoles, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.ClusterRoleBindings, func(a, b *rbacv1.ClusterRoleBinding) int {
@@ -63,8 +62,8 @@ var Bootstrap = sync.OnceValue(func() *Policy {
 	return p
 })
 
-// aggregate fills in the rules of aggregated roles, which may be parts of others, as the
-// clusterrole-aggregation controller does.
+// aggregate fills in the rules of aggregated roles, as the clusterrole-aggregation controller does. They may be
+// parts of other aggregated roles.
 func (p *Policy) aggregate() {
 	for range p.ClusterRoles {
 		changed := false
@@ -99,8 +98,8 @@ func (p *Policy) aggregate() {
 	}
 }
 
-// named is a ClusterRole in the tables: its rules, or the label of the roles that it aggregates, and
-// the label of the one that aggregates it.
+// named is a ClusterRole in the tables: its rules, or the label of the roles that it aggregates, and the label that
+// makes another role aggregate it.
 type named struct {
 	name             string
 	rules            []rbacv1.PolicyRule
@@ -133,8 +132,8 @@ func bootstrapMeta(namespace, name string) metav1.ObjectMeta {
 	}
 }
 
-// on is a rule for resources. Verbs, groups ("core" for the one without a name), resources and names are
-// separated by spaces.
+// on returns a rule for resources. Verbs, groups ("core" for the core group), resources and names are separated by
+// spaces.
 func on(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 	in := words(groups)
 	for i := range in {
@@ -147,7 +146,7 @@ func on(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: words(verbs), APIGroups: in, Resources: words(resources), ResourceNames: names}
 }
 
-// at is a rule for paths.
+// at returns a rule for paths.
 func at(verbs, paths string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: words(verbs), NonResourceURLs: words(paths)}
 }
@@ -167,7 +166,7 @@ const (
 // eventsRule lets a component write Events.
 var eventsRule = on("create update patch", "core events.k8s.io", "events")
 
-// bind makes a ClusterRoleBinding to the role of its own name. Subjects are "group:NAME", "user:NAME" or
+// bind returns a ClusterRoleBinding to the role with its own name. Subjects are "group:NAME", "user:NAME" or
 // "NAMESPACE/NAME" for a service account.
 func bind(role string, subjects ...string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
@@ -193,8 +192,7 @@ func subjectsOf(list []string) []rbacv1.Subject {
 	return subjects
 }
 
-// clusterBindings are roles and the subjects that are bound to them. None is bound to system:node: the
-// Node authorizer decides on kubelets.
+// clusterBindings maps roles to their subjects. system:node has none: the Node authorizer decides about kubelets.
 var clusterBindings = map[string]string{
 	"cluster-admin":                           "group:system:masters",
 	"system:basic-user":                       "group:system:authenticated",

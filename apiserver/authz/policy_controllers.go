@@ -2,7 +2,7 @@ package authz
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// controllerRoles are the rights of each controller, by the name of its ServiceAccount in kube-system.
+// controllerRoles contains the rights of each controller, by the name of its ServiceAccount in kube-system.
 var controllerRoles = map[string][]rbacv1.PolicyRule{
 	"attachdetach-controller": {
 		on("list watch", "core", "persistentvolumes persistentvolumeclaims"),
@@ -62,7 +62,7 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 	},
 	"endpointslice-controller": {
 		on(read, "core", "services pods nodes"),
-		on("update", "core", "services/finalizers"), // whose slices block their deletion
+		on("update", "core", "services/finalizers"), // their slices block their deletion
 		on(read+" create update delete", "discovery.k8s.io", "endpointslices"),
 		eventsRule,
 	},
@@ -145,7 +145,7 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 	"node-local-provisioner": { // not Kubernetes'
 		on(read+" create update delete", "core", "persistentvolumes"),
 		on(read+" update", "core", "persistentvolumeclaims"),
-		on(read+" patch", "core", "nodes"), // whose agents it asks to remove folders
+		on(read+" patch", "core", "nodes"), // it asks their agents to remove folders
 		on(read+" create", "storage.k8s.io", "storageclasses"),
 		eventsRule,
 	},
@@ -181,7 +181,7 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		eventsRule,
 	},
 	"resourcequota-controller": {
-		on("list watch", "*", "*"), // it counts everything
+		on("list watch", "*", "*"), // it counts all kinds
 		on("update", "core", "resourcequotas/status"),
 		eventsRule,
 	},

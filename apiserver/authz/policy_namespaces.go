@@ -2,8 +2,8 @@ package authz
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// inNamespace is a Role and the subjects that are bound to it, by a binding of the same name unless it
-// has another.
+// inNamespace is a Role and the subjects that are bound to it. The binding has the same name, unless bindingName is
+// set.
 type inNamespace struct {
 	namespace, name string
 	rules           []rbacv1.PolicyRule
@@ -24,7 +24,8 @@ func (r inNamespace) binding() *rbacv1.RoleBinding {
 }
 
 var namespaceRoles = []inNamespace{
-	// Not of Kubernetes: publishes the DNS server that runs with the network. RBAC cannot bound creation by name.
+	// Not of Kubernetes: publishes the DNS server that runs with the network. RBAC cannot restrict creation by
+	// name.
 	{
 		namespace: "kube-system", name: "coxswain:dns-publisher",
 		rules: list{

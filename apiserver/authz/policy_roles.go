@@ -88,14 +88,14 @@ var userRoles = []named{
 	approver("legacy-unknown"),
 }
 
-// approver may approve requests to one of Kubernetes' own signers.
+// approver returns a role that may approve requests to one of Kubernetes' own signers.
 func approver(signer string) named {
 	return named{name: "system:certificates.k8s.io:" + signer + "-approver", rules: list{
 		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/"+signer),
 	}}
 }
 
-// nodeRules are the rights of every kubelet, which the Node authorizer narrows down.
+// nodeRules are the rights of every kubelet. The Node authorizer restricts them.
 var nodeRules = list{
 	on("create", "authentication.k8s.io", "tokenreviews"),
 	on("create", "authorization.k8s.io", "subjectaccessreviews localsubjectaccessreviews"),
@@ -126,7 +126,7 @@ var nodeRules = list{
 	on("get", "core", "serviceaccounts"),
 }
 
-// componentRoles are for Kubernetes' own programs, and for those that come with a cluster.
+// componentRoles are for Kubernetes' own components, and for add-ons of a cluster.
 var componentRoles = []named{
 	{name: "system:node", rules: nodeRules},
 	// Not of Kubernetes: a process that simulates very many Nodes.

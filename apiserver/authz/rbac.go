@@ -17,18 +17,17 @@ import (
 // RBAC allows requests by the roles that bindings grant to their subjects.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 //
-// It is an index: from a subject (within a namespace, or the cluster) to the rules of the roles it is
-// bound to. A decision costs one lookup for the user and one for each group, however many bindings
-// there are. Roles and bindings are put and deleted one at a time; Refresh, if not nil, is called
-// before every decision to do so. It is safe for concurrent use.
+// It is an index from a subject (within a namespace, or the cluster) to the rules of the roles it is bound to. A
+// decision costs one lookup for the user and one for each group, independently of the number of bindings. Roles and
+// bindings are put and deleted one at a time; Refresh, if not nil, is called before every decision to do so. It is
+// safe for concurrent use.
 type RBAC struct {
-	// Refresh updates the index from the store of roles and bindings. It must be cheap when nothing has
-	// changed.
+	// Refresh updates the index from the store of roles and bindings. It must be cheap if there are no changes.
 	Refresh func()
 
 	mu    sync.RWMutex
 	roles map[roleKey]*role
-	// bindings hold the subjects under which each is indexed.
+	// bindings remember the subjects under which they are indexed.
 	bindings map[roleKey]*binding
 	bound    map[subject][]party
 }
@@ -43,10 +42,10 @@ type subject struct {
 	group           bool
 }
 
-// role holds the rules of a role: bindings refer to it whether the role exists or not.
+// role holds the rules of a role. It exists as long as there is such a role or a binding refers to it.
 type role struct {
-	rules *rules // nil while there is no such role
-	users int    // how many bindings refer to it
+	rules *rules // nil if there is no such role
+	users int    // the number of bindings that refer to it
 }
 
 type binding struct {
@@ -54,15 +53,15 @@ type binding struct {
 	role     *role
 	ref      roleKey
 	subjects []rbacv1.Subject
-	filed    []subject // the subjects in the index, each once
-	// reasons are why requests of a subject in filed are allowed: each made when it is first needed.
+	filed    []subject // the subjects in the index, without duplicates
+	// reasons holds for each subject in filed the reason of an Allow, made when it is first needed.
 	reasons []atomic.Pointer[string]
 }
 
-// party is one of the subjects of a binding, filed[at].
+// party is one subject of a binding: filed[index].
 type party struct {
 	*binding
-	at int
+	index int
 }
 
 // NewRBAC returns an empty index.
@@ -70,10 +69,10 @@ func NewRBAC() *RBAC {
 	return &RBAC{roles: map[roleKey]*role{}, bindings: map[roleKey]*binding{}, bound: map[subject][]party{}}
 }
 
-// Changes is access to an index while no decisions are made.
+// Changes gives access to an index while no decisions are made.
 type Changes struct{ r *RBAC }
 
-// Change calls f, whose changes are one step for concurrent decisions: they wait.
+// Change calls f. Its changes are one step for concurrent decisions, which wait for it.
 func (r *RBAC) Change(f func(Changes)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +85,7 @@ func (c Changes) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
 	c.r.role(roleKey{namespace, name}).rules = arrange(list)
 }
 
-// PutRole is Changes.PutRole in a change of its own.
+// PutRole makes one change with Changes.PutRole.
 func (r *RBAC) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
 	r.Change(func(c Changes) { c.PutRole(namespace, name, list) })
 }
@@ -94,28 +93,28 @@ func (r *RBAC) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
 // DeleteRole removes a Role or ClusterRole.
 func (c Changes) DeleteRole(namespace, name string) {
 	key := roleKey{namespace, name}
-	if known := c.r.roles[key]; known != nil {
-		known.rules = nil
+	if existing := c.r.roles[key]; existing != nil {
+		existing.rules = nil
 		c.r.dropUnused(key)
 	}
 }
 
-// DeleteRole is Changes.DeleteRole in a change of its own.
+// DeleteRole makes one change with Changes.DeleteRole.
 func (r *RBAC) DeleteRole(namespace, name string) {
 	r.Change(func(c Changes) { c.DeleteRole(namespace, name) })
 }
 
 func (r *RBAC) role(key roleKey) *role {
-	known := r.roles[key]
-	if known == nil {
-		known = &role{}
-		r.roles[key] = known
+	existing := r.roles[key]
+	if existing == nil {
+		existing = &role{}
+		r.roles[key] = existing
 	}
-	return known
+	return existing
 }
 
 func (r *RBAC) dropUnused(key roleKey) {
-	if known := r.roles[key]; known != nil && known.rules == nil && known.users == 0 {
+	if existing := r.roles[key]; existing != nil && existing.rules == nil && existing.users == 0 {
 		delete(r.roles, key)
 	}
 }
@@ -132,19 +131,19 @@ func (c Changes) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects
 	b.role = r.role(b.ref)
 	b.role.users++
 	for i := range subjects {
-		at, ok := subjectOf(&subjects[i], namespace)
-		known := r.bound[at]
-		if !ok || len(known) > 0 && known[len(known)-1].binding == b {
+		indexed, ok := subjectOf(&subjects[i], namespace)
+		parties := r.bound[indexed]
+		if !ok || len(parties) > 0 && parties[len(parties)-1].binding == b {
 			continue
 		}
-		r.bound[at] = append(known, party{b, len(b.filed)})
-		b.filed = append(b.filed, at)
+		r.bound[indexed] = append(parties, party{b, len(b.filed)})
+		b.filed = append(b.filed, indexed)
 	}
 	b.reasons = make([]atomic.Pointer[string], len(b.filed))
 	r.bindings[key] = b
 }
 
-// PutBinding is Changes.PutBinding in a change of its own.
+// PutBinding makes one change with Changes.PutBinding.
 func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	r.Change(func(c Changes) { c.PutBinding(namespace, name, ref, subjects) })
 }
@@ -152,7 +151,7 @@ func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects [
 // DeleteBinding removes a RoleBinding or ClusterRoleBinding.
 func (c Changes) DeleteBinding(namespace, name string) { c.r.takeBinding(roleKey{namespace, name}) }
 
-// DeleteBinding is Changes.DeleteBinding in a change of its own.
+// DeleteBinding makes one change with Changes.DeleteBinding.
 func (r *RBAC) DeleteBinding(namespace, name string) {
 	r.Change(func(c Changes) { c.DeleteBinding(namespace, name) })
 }
@@ -163,12 +162,12 @@ func (r *RBAC) takeBinding(key roleKey) {
 		return
 	}
 	delete(r.bindings, key)
-	for _, at := range b.filed {
-		rest := slices.DeleteFunc(r.bound[at], func(p party) bool { return p.binding == b })
+	for _, indexed := range b.filed {
+		rest := slices.DeleteFunc(r.bound[indexed], func(p party) bool { return p.binding == b })
 		if len(rest) == 0 {
-			delete(r.bound, at)
+			delete(r.bound, indexed)
 		} else {
-			r.bound[at] = rest
+			r.bound[indexed] = rest
 		}
 	}
 	b.role.users--
@@ -186,32 +185,32 @@ func (c Changes) Forget(bindings, cluster bool) {
 		}
 		return
 	}
-	for key, known := range r.roles {
+	for key, existing := range r.roles {
 		if (key.namespace == "") == cluster {
-			known.rules = nil
+			existing.rules = nil
 			r.dropUnused(key)
 		}
 	}
 }
 
 // subjectOf returns the index key of a subject of a binding in a namespace.
-func subjectOf(s *rbacv1.Subject, namespace string) (at subject, ok bool) {
+func subjectOf(s *rbacv1.Subject, namespace string) (key subject, ok bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
 		return subject{namespace: namespace, name: s.Name}, true
 	case rbacv1.GroupKind:
 		return subject{namespace: namespace, name: s.Name, group: true}, true
 	case rbacv1.ServiceAccountKind:
-		of := s.Namespace
-		if of == "" {
-			of = namespace
+		account := s.Namespace
+		if account == "" {
+			account = namespace
 		}
-		return subject{namespace: namespace, name: "system:serviceaccount:" + of + ":" + s.Name}, of != ""
+		return subject{namespace: namespace, name: "system:serviceaccount:" + account + ":" + s.Name}, account != ""
 	}
-	return at, false
+	return key, false
 }
 
-// Authorize implements Authorizer. Where it allows, the reason names a binding that grants it.
+// Authorize implements Authorizer. If it allows a request, the reason names a binding that grants it.
 func (r *RBAC) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
 	if r.Refresh != nil {
 		r.Refresh()
@@ -219,18 +218,18 @@ func (r *RBAC) Authorize(_ context.Context, a *Attributes) (Decision, string, er
 	q := newQuery(a)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	by, ok := r.allows(a.User, "", &q)
+	granting, ok := r.allows(a.User, "", &q)
 	if !ok && a.Namespace != "" {
-		by, ok = r.allows(a.User, a.Namespace, &q)
+		granting, ok = r.allows(a.User, a.Namespace, &q)
 	}
 	if ok {
-		return Allow, by.reason(), nil
+		return Allow, granting.reason(), nil
 	}
 	return NoOpinion, r.missing(a), nil
 }
 
-// allows returns the first party to the bindings of one namespace or, with "", of the cluster by which a request is
-// allowed.
+// allows returns the first party that allows a request, among the bindings of one namespace or, with "", of the
+// cluster.
 func (r *RBAC) allows(user *authn.User, namespace string, q *query) (party, bool) {
 	for _, p := range r.bound[subject{namespace: namespace, name: user.Name}] {
 		if p.role.rules != nil && p.role.rules.allow(q) {
@@ -247,7 +246,7 @@ func (r *RBAC) allows(user *authn.User, namespace string, q *query) (party, bool
 	return party{}, false
 }
 
-// missing reports the missing roles that the user is bound to.
+// missing describes the roles that the user is bound to and that do not exist.
 func (r *RBAC) missing(a *Attributes) string {
 	var errs []string
 	r.eachBinding(a.User, a.Namespace, func(b *binding) {
@@ -284,8 +283,8 @@ func aggregate(errs []string) string {
 	return text + "]"
 }
 
-// eachBinding calls f for the bindings of the user in the cluster and the namespace, if one is given;
-// more than once for one that names the user more than once.
+// eachBinding calls f for the bindings of the user in the cluster and the namespace, if one is given. It may call f
+// several times for a binding that names the user several times.
 func (r *RBAC) eachBinding(user *authn.User, namespace string, f func(*binding)) {
 	scopes := []string{""}
 	if namespace != "" {
@@ -303,7 +302,8 @@ func (r *RBAC) eachBinding(user *authn.User, namespace string, f func(*binding))
 	}
 }
 
-// RulesFor implements Lister, with the rules of each role once. The error names missing roles that bindings refer to.
+// RulesFor implements Lister, with the rules of each role once. The error names missing roles that bindings refer
+// to.
 func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.PolicyRule, incomplete bool, err error) {
 	if r.Refresh != nil {
 		r.Refresh()
@@ -311,7 +311,7 @@ func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.Polic
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var missing []string
-	seen := map[*role]bool{} // however many bindings there are to it
+	seen := map[*role]bool{} // independently of the number of bindings to it
 	r.eachBinding(user, namespace, func(b *binding) {
 		switch {
 		case seen[b.role]:
@@ -330,19 +330,19 @@ func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.Polic
 	return list, false, err
 }
 
-// reason says why a request of the subject is allowed.
+// reason returns the reason why a request of the subject is allowed.
 func (p party) reason() string {
-	kept := &p.reasons[p.at]
-	if text := kept.Load(); text != nil {
+	cached := &p.reasons[p.index]
+	if text := cached.Load(); text != nil {
 		return *text
 	}
-	text := p.describe(p.filed[p.at])
-	kept.Store(&text)
+	text := p.describe(p.filed[p.index])
+	cached.Store(&text)
 	return text
 }
 
 // describe names the binding, its role and one of its subjects.
-func (b *binding) describe(of subject) string {
+func (b *binding) describe(target subject) string {
 	kind, name := "ClusterRoleBinding", b.name.name
 	if b.name.namespace != "" {
 		kind, name = "RoleBinding", b.name.name+"/"+b.name.namespace
@@ -353,19 +353,18 @@ func (b *binding) describe(of subject) string {
 	}
 	text := fmt.Sprintf("RBAC: allowed by %s %q of %s %q to ", kind, name, role, b.ref.name)
 	for _, s := range b.subjects {
-		if at, _ := subjectOf(&s, b.name.namespace); at != of {
+		if key, _ := subjectOf(&s, b.name.namespace); key != target {
 			continue
 		}
 		if s.Kind == rbacv1.ServiceAccountKind {
-			return text + fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+strings.Split(of.name, ":")[2])
+			return text + fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+strings.Split(target.name, ":")[2])
 		}
 		return text + fmt.Sprintf("%s %q", s.Kind, s.Name)
 	}
 	return text
 }
 
-// RoleRules returns the rules of a role that a binding in the namespace refers to; ok is false if there
-// is none.
+// RoleRules returns the rules of a role that a binding in the namespace refers to; ok is false if there is none.
 func (r *RBAC) RoleRules(namespace string, ref rbacv1.RoleRef) (list []rbacv1.PolicyRule, ok bool) {
 	if r.Refresh != nil {
 		r.Refresh()
@@ -376,9 +375,9 @@ func (r *RBAC) RoleRules(namespace string, ref rbacv1.RoleRef) (list []rbacv1.Po
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	known := r.roles[key]
-	if known == nil || known.rules == nil {
+	existing := r.roles[key]
+	if existing == nil || existing.rules == nil {
 		return nil, false
 	}
-	return known.rules.list, true
+	return existing.rules.list, true
 }

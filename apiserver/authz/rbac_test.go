@@ -16,7 +16,8 @@ func user(name string, groups ...string) *authn.User {
 	return &authn.User{Name: name, Groups: append(groups, authn.GroupAuthenticated)}
 }
 
-// asking is a request in few words: "get pods/log in web named a", "list apps:deployments", "get /healthz".
+// asking parses a short description of a request: "get pods/log in web named a", "list apps:deployments", "get
+// /healthz".
 func asking(u *authn.User, text string) *Attributes {
 	words := strings.Fields(text)
 	a := &Attributes{User: u, Verb: words[0]}
@@ -118,7 +119,7 @@ func TestRBAC_Rules(t *testing.T) {
 	}
 }
 
-func TestRBAC_BindingsReachUsersGroupsAndAccountsInTheirNamespace(t *testing.T) {
+func TestRBAC_BindsUsersGroupsAndAccountsInTheirNamespace(t *testing.T) {
 	index := NewRBAC()
 	index.PutRole("web", "reader", []rbacv1.PolicyRule{on("get", "core", "pods")})
 	index.PutRole("", "reader", []rbacv1.PolicyRule{on("get", "core", "secrets")})
@@ -149,7 +150,7 @@ func TestRBAC_BindingsReachUsersGroupsAndAccountsInTheirNamespace(t *testing.T) 
 	require.Empty(t, index.roles)
 }
 
-// A model that scans all bindings, as kube-apiserver does, makes the same decisions.
+// A model that scans all bindings, as kube-apiserver does, must make the same decisions.
 func TestRBAC_AgreesWithAScanThroughRandomChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
@@ -172,13 +173,13 @@ func TestRBAC_AgreesWithAScanThroughRandomChanges(t *testing.T) {
 			delete(roles, key)
 			index.DeleteRole(key.namespace, key.name)
 		case 2:
-			r, to := ref("ClusterRole", pick("r1", "r2", "r3")), roleKey{}
+			r, target := ref("ClusterRole", pick("r1", "r2", "r3")), roleKey{}
 			if key.namespace != "" && random.IntN(2) == 0 {
-				r.Kind, to.namespace = "Role", key.namespace
+				r.Kind, target.namespace = "Role", key.namespace
 			}
-			to.name = r.Name
+			target.name = r.Name
 			subjects := subjectsOf([]string{pick("user:u", "user:v", "a/s"), pick("group:g", "group:h", "user:u")})
-			bindings[key] = bound{to, subjects}
+			bindings[key] = bound{target, subjects}
 			index.PutBinding(key.namespace, key.name, r, subjects)
 		case 3:
 			delete(bindings, key)
@@ -204,7 +205,7 @@ func TestRBAC_AgreesWithAScanThroughRandomChanges(t *testing.T) {
 	}
 }
 
-func TestUnion_MastersAreAskedNothing(t *testing.T) {
+func TestUnion_AllowsMastersWithoutAskingMembers(t *testing.T) {
 	d, _, _ := Union{AlwaysDeny{}}.Authorize(t.Context(), asking(user("root", authn.GroupMasters), "delete nodes"))
 	require.Equal(t, Allow, d)
 	d, reason, _ := Union{AlwaysDeny{}, NewRBAC()}.Authorize(t.Context(), asking(user("jane"), "get pods"))
@@ -212,9 +213,8 @@ func TestUnion_MastersAreAskedNothing(t *testing.T) {
 	require.Equal(t, "Everything is forbidden.", reason)
 }
 
-// BenchmarkRBAC decides with the bootstrap policy and 5,000 bindings in 500 namespaces.
-// The reason names the binding and the subject by which the user was found, also when both have been replaced.
-func TestRBAC_SaysWhatAllows(t *testing.T) {
+// The reason must name the binding and the subject that allowed the user, even after both were replaced.
+func TestRBAC_NamesTheAllowingBinding(t *testing.T) {
 	t.Parallel()
 	index := NewRBAC()
 	index.PutRole("", "view", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
@@ -228,7 +228,7 @@ func TestRBAC_SaysWhatAllows(t *testing.T) {
 		require.Equal(t, Allow, d)
 		return reason
 	}
-	for range 2 { // it is kept
+	for range 2 { // the second time from the cache
 		require.Equal(t, `RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "view" to User "jane"`,
 			reason(user("jane"), "get pods in web"))
 		require.Equal(t, `RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "view" to Group "team"`,
@@ -244,7 +244,7 @@ func TestRBAC_SaysWhatAllows(t *testing.T) {
 		reason(user("joe", "team"), "get pods in web"))
 }
 
-// A rule of many groups and resources is not indexed by their combinations.
+// A rule of many groups and resources must not be indexed by their combinations.
 func TestRBAC_RulesWithLongLists(t *testing.T) {
 	t.Parallel()
 	index := NewRBAC()
@@ -264,7 +264,7 @@ func TestRBAC_RulesWithLongLists(t *testing.T) {
 	}
 }
 
-// BenchmarkRBAC_PutBinding replaces a binding with as many subjects as a body has room for.
+// BenchmarkRBAC_PutBinding replaces a binding with as many subjects as fit in a request.
 func BenchmarkRBAC_PutBinding(b *testing.B) {
 	index := NewRBAC()
 	var subjects []rbacv1.Subject
@@ -276,6 +276,7 @@ func BenchmarkRBAC_PutBinding(b *testing.B) {
 	}
 }
 
+// BenchmarkRBAC decides with the bootstrap policy and 5,000 bindings in 500 namespaces.
 func BenchmarkRBAC(b *testing.B) {
 	index := NewRBAC()
 	for _, r := range Bootstrap().ClusterRoles {

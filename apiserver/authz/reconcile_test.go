@@ -18,7 +18,7 @@ func find[T metav1.Object](t *testing.T, objects []T, name string) T {
 	return objects[i]
 }
 
-func TestReconcile_AddsWhatIsMissingAndKeepsTheRest(t *testing.T) {
+func TestReconcile_AddsMissingPartsAndKeepsTheRest(t *testing.T) {
 	want := find(t, Bootstrap().ClusterRoles, "system:kube-scheduler")
 	mended, _ := Reconcile(want.DeepCopy(), want)
 	require.Nil(t, mended, "nothing is missing")
@@ -27,8 +27,8 @@ func TestReconcile_AddsWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	own := on("get", "mine", "things")
 	have.Rules = append(have.Rules[3:], own)
 	have.Labels = map[string]string{"mine": "kept"}
-	mended, anew := Reconcile(have, want)
-	require.False(t, anew)
+	mended, recreate := Reconcile(have, want)
+	require.False(t, recreate)
 	role := mended.(*rbacv1.ClusterRole)
 	require.Empty(t, Covers(role.Rules, want.Rules))
 	require.Contains(t, role.Rules, own)
@@ -41,13 +41,13 @@ func TestReconcile_AddsWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	bound := find(t, Bootstrap().ClusterRoleBindings, "system:basic-user")
 	other := bound.DeepCopy()
 	other.Subjects = subjectsOf([]string{"user:jane"})
-	mended, anew = Reconcile(other, bound)
-	require.False(t, anew)
+	mended, recreate = Reconcile(other, bound)
+	require.False(t, recreate)
 	require.Equal(t, subjectsOf([]string{"user:jane", "group:system:authenticated"}),
 		mended.(*rbacv1.ClusterRoleBinding).Subjects)
 	other.RoleRef.Name = "cluster-admin"
-	mended, anew = Reconcile(other, bound)
-	require.True(t, anew)
+	mended, recreate = Reconcile(other, bound)
+	require.True(t, recreate)
 	require.Equal(t, bound, mended)
 
 	edit := find(t, Bootstrap().ClusterRoles, "edit")
@@ -108,13 +108,14 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// The bootstrap roles have rules of every form: each is compared with each, as Kubernetes does it.
+// The bootstrap roles have rules of every form. Each is compared with each, and with Kubernetes' result.
 func TestCovers_AgreesWithKubernetes(t *testing.T) {
 	roles := Bootstrap().ClusterRoles
-	for _, held := range roles {
-		for _, wanted := range roles {
-			_, missing := validation.Covers(held.Rules, wanted.Rules)
-			require.ElementsMatch(t, missing, Covers(held.Rules, wanted.Rules), "%s, %s", held.Name, wanted.Name)
+	for _, granted := range roles {
+		for _, requested := range roles {
+			_, missing := validation.Covers(granted.Rules, requested.Rules)
+			require.ElementsMatch(t, missing, Covers(granted.Rules, requested.Rules), "%s, %s", granted.Name,
+				requested.Name)
 		}
 	}
 }

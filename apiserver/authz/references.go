@@ -37,7 +37,7 @@ func podClaims(pod *corev1.Pod, name string) bool {
 		pod.Status.ExtendedResourceClaimStatus.ResourceClaimName == name
 }
 
-// eachContainer visits all containers, which share the fields that name other objects.
+// eachContainer visits all containers. They share the fields that name other objects.
 func eachContainer(pod *corev1.Pod, f func(env []corev1.EnvVar, from []corev1.EnvFromSource)) {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		f(c.Env, c.EnvFrom)
@@ -135,8 +135,8 @@ func podConfigMaps(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// volumeSecrets returns the secrets that a node needs to mount a volume. Those without a namespace are
-// in the claim's.
+// volumeSecrets returns the secrets that a node needs to mount a volume. The default of a secret's namespace is the
+// claim's.
 func volumeSecrets(pv *corev1.PersistentVolume) (refs []corev1.SecretReference) {
 	in := func(namespace, name string) {
 		if namespace == "" && pv.Spec.ClaimRef != nil {

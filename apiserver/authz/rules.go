@@ -7,18 +7,17 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// all stands for every verb, group, resource or path.
+// all matches every verb, group, resource or path.
 const all = "*"
 
-// rules are those of one role, indexed so that a decision checks only the few that name the request's
-// resource.
+// rules are the rules of one role, indexed so that a decision checks only the few that name the request's resource.
 type rules struct {
 	list []rbacv1.PolicyRule
-	// byTarget are the rules that name a group and a resource; byResource those of all groups;
-	// wide those of all resources, of one subresource of all, or of too many to index.
+	// byTarget has the rules that name a group and a resource, and byResource the rules for all groups. wide has
+	// the rules for all resources or for one subresource of all, and rules that are too long to index.
 	byTarget   map[target][]*grant
 	byResource map[string][]*grant
-	targets    int // in the two
+	targets    int // entries in the two maps
 	wide       []*grant
 	paths      []*grant
 }
@@ -26,13 +25,13 @@ type rules struct {
 // target is a group and a resource, or "resource/subresource".
 type target struct{ group, resource string }
 
-// grant is the part of a rule that is checked once its target matches.
+// grant is the part of a rule that is checked if its target matches.
 type grant struct {
 	*rbacv1.PolicyRule
 	verbs verbs
 }
 
-// verbs are a set: a bit for each of the usual ones, and the rest by name.
+// verbs is a set of verbs: a bit for each of the usual ones, and the rest by name.
 type verbs struct {
 	usual uint16
 	other []string
@@ -80,7 +79,7 @@ func (v *verbs) has(bit uint16, verb string) bool {
 	return v.usual&(bit|everyVerb) != 0 || bit == 0 && slices.Contains(v.other, verb)
 }
 
-// arrange indexes the rules of a list, which must not be changed afterwards.
+// arrange indexes the rules of a list. The list must not be changed afterwards.
 func arrange(list []rbacv1.PolicyRule) *rules {
 	r := &rules{list: list}
 	for i := range list {
@@ -95,8 +94,8 @@ func arrange(list []rbacv1.PolicyRule) *rules {
 	return r
 }
 
-// maxTargets is how many combinations of a group and a resource are indexed of one role. Rules that would go beyond are
-// looked at one by one.
+// maxTargets limits the indexed combinations of a group and a resource of one role. Rules beyond the limit are
+// checked one by one.
 const maxTargets = 8192
 
 func (r *rules) place(g *grant) {
@@ -121,13 +120,13 @@ func (r *rules) place(g *grant) {
 			if r.byTarget == nil {
 				r.byTarget = map[target][]*grant{}
 			}
-			at := target{group, resource}
-			r.byTarget[at] = append(r.byTarget[at], g)
+			t := target{group, resource}
+			r.byTarget[t] = append(r.byTarget[t], g)
 		}
 	}
 }
 
-// query is a request, prepared for many lookups.
+// query is a request in the form that lookups need.
 type query struct {
 	*Attributes
 	target target
@@ -174,12 +173,12 @@ func (r *rules) allow(q *query) bool {
 	return false
 }
 
-// fits reports whether the grant allows a request whose target matches.
+// fits reports whether the grant allows a request that matches its target.
 func (g *grant) fits(q *query) bool {
 	return g.verbs.has(q.bit, q.Verb) && (len(g.ResourceNames) == 0 || slices.Contains(g.ResourceNames, q.Name))
 }
 
-// reaches reports whether a rule of many resources includes the request's.
+// reaches reports whether the resources of a wide rule include the request's.
 func (g *grant) reaches(q *query) bool {
 	for _, resource := range g.Resources {
 		if resource == all || resource == q.target.resource {

@@ -24,7 +24,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
-// webhookAuthorizer asks another server, by a SubjectAccessReview, and caches its answers.
+// webhookAuthorizer asks another server with a SubjectAccessReview, and caches its answers.
 // https://kubernetes.io/docs/reference/access-authn-authz/webhook/
 type webhookAuthorizer struct {
 	webhookOptions
@@ -32,7 +32,7 @@ type webhookAuthorizer struct {
 	url    string
 	// allowedFor and refusedFor are how long answers are cached.
 	allowedFor, refusedFor time.Duration
-	// onError is the decision without an answer.
+	// onError is the decision if there is no answer.
 	onError Decision
 
 	mu     sync.Mutex
@@ -54,16 +54,16 @@ type remembered struct {
 }
 
 const (
-	// webhookTries is how often a failed request is sent.
+	// webhookTries is how often a request is sent before it fails.
 	webhookTries = 3
 	webhookPause = 500 * time.Millisecond
-	// maxRemembered bounds the cache. A request too large to be cached is sent each time.
+	// maxRemembered limits the cached answers, and maxRememberedSize the size of a request whose answer is cached.
 	maxRemembered     = 8192
 	maxAnswer         = 1 << 20
 	maxRememberedSize = 10000
 )
 
-// newWebhook asks the server at its own path.
+// newWebhook returns an authorizer that sends its requests to the server's own path.
 func newWebhook(o webhookOptions) (*webhookAuthorizer, error) {
 	server := rest.CopyConfig(o.server)
 	server.Timeout = o.config.Timeout.Duration
@@ -109,7 +109,7 @@ func withoutDeadline(request context.Context) (context.Context, context.CancelFu
 	return ctx, func() { stop(); cancel() }
 }
 
-// review asks the server where its conditions are met. Without an answer, the decision is onError.
+// review asks the server if its conditions are met. If there is no answer, the decision is onError.
 func (w *webhookAuthorizer) review(ctx context.Context, a *Attributes) (Decision, string, error) {
 	review := question(a)
 	if len(w.conditions.expressions) > 0 {
@@ -136,7 +136,7 @@ func (w *webhookAuthorizer) review(ctx context.Context, a *Attributes) (Decision
 	return NoOpinion, status.Reason, nil
 }
 
-// matches reports whether the server is to be asked.
+// matches reports whether the server must be asked.
 func (w *webhookAuthorizer) matches(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	began := time.Now()
 	ask, err := w.conditions.meet(ctx, spec)
@@ -150,7 +150,7 @@ func (w *webhookAuthorizer) matches(ctx context.Context, spec *authorizationv1.S
 	return ask, err
 }
 
-// status is the server's answer, or the one that is remembered.
+// status returns the server's answer, from the cache if possible.
 func (w *webhookAuthorizer) status(ctx context.Context,
 	review *authorizationv1.SubjectAccessReview) (status authorizationv1.SubjectAccessReviewStatus, err error) {
 	body, err := w.encode(review)
@@ -158,7 +158,7 @@ func (w *webhookAuthorizer) status(ctx context.Context,
 		return status, err
 	}
 	key := sha256.Sum256(body)
-	if status, known := w.recall(key); known {
+	if status, ok := w.recall(key); ok {
 		return status, nil
 	}
 	began := time.Now()
@@ -177,7 +177,7 @@ func (w *webhookAuthorizer) status(ctx context.Context,
 	return status, nil
 }
 
-// encode writes the review in the version that the server reads.
+// encode encodes the review in the version that the server reads.
 func (w *webhookAuthorizer) encode(review *authorizationv1.SubjectAccessReview) ([]byte, error) {
 	if w.config.SubjectAccessReviewVersion != "v1beta1" {
 		return json.Marshal(review)
@@ -196,7 +196,7 @@ func (w *webhookAuthorizer) encode(review *authorizationv1.SubjectAccessReview) 
 		APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: review.Kind}})
 }
 
-// RulesFor implements Lister: the other server's rules are unknown.
+// RulesFor implements Lister. The other server's rules are unknown.
 func (w *webhookAuthorizer) RulesFor(*authn.User, string) ([]rbacv1.PolicyRule, bool, error) {
 	return nil, true, errors.New("webhook authorizer does not support user rule resolution")
 }
@@ -259,7 +259,7 @@ func (w *webhookAuthorizer) post(ctx context.Context,
 	case errors.As(err, &failed):
 		return status, failed.Code >= 500 || failed.Code == http.StatusTooManyRequests, err
 	case err != nil:
-		// A server that took the time that it has is not asked again.
+		// A server that used its whole time is not asked again.
 		again = resultOf(ctx, err) == resultError && !errors.Is(err, webhook.ErrTooLarge)
 		return status, again, err
 	}
@@ -311,7 +311,7 @@ func fieldSelector(list fields.Requirements) *authorizationv1.FieldSelectorAttri
 	return s
 }
 
-// labelOperators are those that a review knows. It has none for greater and less.
+// labelOperators are the operators that a review supports. It has none for greater and less.
 var labelOperators = map[selection.Operator]metav1.LabelSelectorOperator{
 	selection.Equals: metav1.LabelSelectorOpIn, selection.DoubleEquals: metav1.LabelSelectorOpIn,
 	selection.In: metav1.LabelSelectorOpIn, selection.NotEquals: metav1.LabelSelectorOpNotIn,
@@ -319,22 +319,22 @@ var labelOperators = map[selection.Operator]metav1.LabelSelectorOperator{
 	selection.DoesNotExist: metav1.LabelSelectorOpDoesNotExist,
 }
 
-// labelSelector has the requirements that a review knows: each of them narrows the request, so that one which is left
-// out does not make it look harmless. It is nil if there are none.
+// labelSelector returns the requirements that a review supports. Each of them narrows the request, so leaving one
+// out makes the request look wider than it is, and never more harmless. It returns nil if there are none.
 func labelSelector(text string) *authorizationv1.LabelSelectorAttributes {
 	list, err := labels.ParseToRequirements(text)
 	if err != nil {
 		return nil
 	}
-	var known []metav1.LabelSelectorRequirement
+	var supported []metav1.LabelSelectorRequirement
 	for _, r := range list {
 		if operator, ok := labelOperators[r.Operator()]; ok {
-			known = append(known, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: operator,
+			supported = append(supported, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: operator,
 				Values: r.ValuesUnsorted()})
 		}
 	}
-	if known == nil {
+	if supported == nil {
 		return nil
 	}
-	return &authorizationv1.LabelSelectorAttributes{Requirements: known}
+	return &authorizationv1.LabelSelectorAttributes{Requirements: supported}
 }
