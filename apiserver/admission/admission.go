@@ -1,15 +1,14 @@
-// Package admission decides whether an authorized write should be done, and fills in the defaults that
-// depend on the cluster.
+// Package admission decides whether an authorized write may be done, and fills in the defaults that depend on the
+// cluster.
 //
-// What comes in: one write, as Attributes (the typed object, the one it replaces, the user). It meets
-// the plugins of the table (table.go), in the table's order: first every Mutator, which may change the
-// object; then, once the object has been validated, every Validator, which may only reject it; last
-// ResourceQuota, whose claims are written in the object's own transaction (Chain.Claim). What goes out:
-// nil, or an error for the client.
+// A write arrives as Attributes: the typed object, the one it replaces, the user. It passes the plugins of the
+// table (table.go), in the table's order. First every Mutator may change the object. When the object has been
+// validated, every Validator may reject it. ResourceQuota is the last: its claims are written in the object's own
+// transaction (Chain.Claim). The result is nil, or an error for the client.
 //
-// A plugin is one small type in a file of its own. It is called only for the resources and operations
-// of its line in the table, and reads the cluster through the Cluster interface, from the API server's
-// memory: it has no client, no goroutine and no cache of its own.
+// A plugin is one small type in a file of its own. It is called only for the resources and operations of its line
+// in the table. It reads the cluster through the Cluster interface, from the API server's memory; it has no client,
+// no goroutine and no cache of its own.
 //
 // Names, order, defaults and messages are kube-apiserver's.
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
@@ -35,54 +34,53 @@ const (
 	Create Operation = "CREATE"
 	Update Operation = "UPDATE"
 	Delete Operation = "DELETE"
-	// Connect is a request that is passed on to a pod, a service or a node.
+	// Connect is a request that is forwarded to a pod, a service or a node.
 	Connect Operation = "CONNECT"
 )
 
-// Attributes are one write on its way into the store.
+// Attributes describe one write before it is stored.
 type Attributes struct {
 	Operation   Operation
 	Resource    schema.GroupVersionResource
 	Kind        schema.GroupVersionKind
 	Subresource string
 	Namespace   string
-	// Name is "" for a create whose name the server generates.
+	// Name is "" for a create if the server generates the name.
 	Name string
-	// Object is the object to write; nil for a delete. Mutators may change it. For subresources with a
-	// kind of their own (Binding, Eviction, TokenRequest, Scale) it is of that kind.
+	// Object is the object to write; nil for a delete. Mutators may change it. For subresources with a kind of
+	// their own (Binding, Eviction, TokenRequest, Scale) it has that kind.
 	Object api.Object
 	// Old is the object that is replaced or deleted; nil for a create. It must not be changed.
 	Old    api.Object
 	User   *authn.User
 	DryRun bool
-	// Options are those of the verb, as a document; nil without any. Connect has its options
-	// as Document.
+	// Options returns the verb's options as a document; nil if there are none. Connect has its options as Document.
 	Options func() map[string]any
-	// Document holds the options of a Connect, which has no object; nil otherwise. Mutators may replace it.
+	// Document contains the options of a Connect, which has no object; nil otherwise. Mutators may replace it.
 	Document map[string]any
-	// Own settles who owns which fields of the object, before a webhook sees it; nil where nobody keeps that.
+	// Own updates metadata.managedFields before a webhook sees the object; nil if field ownership is not tracked.
 	Own func() error
-	// Collection marks the deletion of an object as one of a whole collection's.
+	// Collection reports whether the deletion of the object is part of a deletecollection.
 	Collection bool
-	// Warn adds a Warning header to the response; Audit annotates the request's audit event or, if it is not audited,
-	// adds a line to the server's log. Neither is nil.
+	// Warn adds a Warning header to the response. Audit annotates the request's audit event or, if it is not
+	// audited, adds a line to the server's log. Neither is nil.
 	Warn  func(text string)
 	Audit func(key, value string)
-	// Audited says that the request is audited, and AuditBodies that its body is recorded as well.
+	// Audited reports whether the request is audited, and AuditBodies whether its body is recorded as well.
 	Audited, AuditBodies bool
-	// Called is told of a webhook's call and how long it took; nil if nobody wants to know. It is called concurrently.
+	// Called receives the duration of each webhook call; nil if it is not needed. It is called concurrently.
 	Called func(of calls.Type, took time.Duration)
 
 	reinvocation reinvocation
 }
 
-// Rewritten reports whether a policy or a webhook has changed the object, which it may do anywhere.
-func (a *Attributes) Rewritten() bool { return a.reinvocation.wanted }
+// Rewritten reports whether a policy or a webhook has changed the object. Either may change any part.
+func (a *Attributes) Rewritten() bool { return a.reinvocation.rewritten }
 
-// GroupResource is the resource without its version.
+// GroupResource returns the resource without its version.
 func (a *Attributes) GroupResource() schema.GroupResource { return a.Resource.GroupResource() }
 
-// within is the namespace that policies and webhooks see: a Namespace is in itself.
+// within returns the namespace that policies and webhooks see: a Namespace is in itself.
 func (a *Attributes) within() string {
 	if a.Namespace == "" && a.GroupResource() == namespaces {
 		return a.Name
@@ -93,19 +91,19 @@ func (a *Attributes) within() string {
 // Plugin is a Mutator, a Validator, or both.
 type Plugin any
 
-// Mutator changes an object before it is validated and stored. It is called again when a write is
-// retried, with the object as the client sent it, and must have the same result.
+// Mutator changes an object before it is validated and stored. If a write is retried, it is called again with the
+// object as the client sent it, and must have the same result.
 type Mutator interface {
 	Mutate(ctx context.Context, a *Attributes) error
 }
 
-// Validator rejects an object by returning an error, and changes nothing.
+// Validator rejects an object by returning an error. It must not change it.
 type Validator interface {
 	Validate(ctx context.Context, a *Attributes) error
 }
 
-// Forbid is the error for a write that a plugin rejects: 403, with the object's name, or its
-// generateName if it has no name yet.
+// Forbid returns the error for a write that a plugin rejects: 403, with the object's name, or its generateName if
+// it has no name yet.
 func Forbid(a *Attributes, why error) error {
 	name := a.Name
 	if name == "" && a.Object != nil {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// antiAffinityTopology keeps pods from occupying whole zones.
+// antiAffinityTopology keeps pods from reserving whole zones.
 type antiAffinityTopology struct{}
 
 func newAntiAffinityTopology(*Env) (Plugin, error) { return antiAffinityTopology{}, nil }

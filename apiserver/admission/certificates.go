@@ -22,7 +22,7 @@ var (
 	signers         = certificatesv1.SchemeGroupVersion.WithResource("signers")
 )
 
-// mayUseSigner checks for a verb on a signer, or on all signers of its domain.
+// mayUseSigner reports whether a user may use a verb on a signer, or on all signers of its domain.
 func mayUseSigner(ctx context.Context, c Cluster, user *authn.User, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
@@ -64,7 +64,7 @@ func (p *certificateSigning) Validate(ctx context.Context, a *Attributes) error 
 	return Forbid(a, fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
 }
 
-// certificateSubject rejects requests for certificates that RBAC would not limit.
+// certificateSubject rejects requests for certificates whose rights RBAC cannot limit.
 type certificateSubject struct{}
 
 func newCertificateSubject(*Env) (Plugin, error) { return certificateSubject{}, nil }

@@ -8,8 +8,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
-// decidesBySigner requires a plugin to admit a write by a verb on the signer or on all of its domain, and by no other
-// right.
+// decidesBySigner requires a plugin to admit a write with a verb on the signer or on all signers of its domain, and
+// with no other right.
 func decidesBySigner(t *testing.T, plugin, verb, words string, write func() *Attributes) {
 	t.Helper()
 	for right, allowed := range map[string]bool{
@@ -32,7 +32,7 @@ func TestCertificateApproval_RequiresTheRightForTheSigner(t *testing.T) {
 	decidesBySigner(t, "CertificateApproval", "approve",
 		`user not permitted to approve requests with signerName "example.com/signer"`,
 		func() *Attributes { return updates(r, r).on("approval") })
-	// The request is approved that was stored, not the one that is sent.
+	// The stored request is approved, not the one that is sent.
 	newWorld().may("approve signers example.com/mine").decides(t, "CertificateApproval", "", []decision{
 		{name: "another signer in the update", write: updates(signingRequest("example.com/mine", nil),
 			r).on("approval"),
@@ -61,7 +61,7 @@ func TestCertificateSigning_RequiresTheRightForTheSigner(t *testing.T) {
 	})
 }
 
-func TestCertificateSubjectRestriction_RefusesMasters(t *testing.T) {
+func TestCertificateSubjectRestriction_RejectsMasters(t *testing.T) {
 	t.Parallel()
 	masters := pemRequest(t, pkix.Name{Organization: []string{"devs", "system:masters"}})
 	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")})

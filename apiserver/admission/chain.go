@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// Options choose and configure plugins.
+// Options select and configure plugins.
 type Options struct {
 	// Enable lists plugins to run besides the default ones, Disable default ones not to run
 	// (--enable-admission-plugins, --disable-admission-plugins).
@@ -28,11 +28,11 @@ type Options struct {
 	// NotReadySeconds and UnreachableSeconds are how long pods without a toleration of their own stay
 	// on a node that is not ready or not reachable; 0 means DefaultTolerationSeconds.
 	NotReadySeconds, UnreachableSeconds int64
-	// Webhooks calls admission webhooks. Without it, a request that one should see fails.
+	// Webhooks calls admission webhooks. Without it, a request that matches a webhook fails.
 	Webhooks *webhook.Client
-	// Clock tells the time that quotas go by.
+	// Clock provides the time for quotas.
 	Clock clock.PassiveClock
-	// TokenAudiences are those of a service account's token whose request names none: the API server's own.
+	// TokenAudiences are the audiences of a service account token if its request names none: the API server's own.
 	TokenAudiences []string
 }
 
@@ -64,32 +64,33 @@ func allNames() []string {
 	return names
 }
 
-// Chain holds the enabled plugins in their order. It is safe for concurrent use.
+// Chain holds the enabled plugins in order. It is safe for concurrent use.
 type Chain struct {
-	// For each resource, the steps that may concern it, so that a write runs no plugin that does not
-	// cover its resource. wide are those of every other resource.
+	// mutating and validating contain, for each resource that a rule names, the steps that may apply to it, so that
+	// a write runs no plugin that does not cover its resource. wideMutating and wideValidating are the steps for
+	// all other resources.
 	mutating, validating         map[schema.GroupResource][]*step
 	wideMutating, wideValidating []*step
 	quota                        *resourceQuota
 	steps                        []*step
 	seconds, whole               *prometheus.HistogramVec
-	// mutated and validated observe how long all plugins together took.
+	// mutated and validated observe the total duration of all plugins.
 	mutated, validated *step
 	quotaStep          *step
 	metrics            *pluginMetrics
 	calls              *calls.Log
 }
 
-// step is one plugin's place in the chain.
+// step is one plugin in the chain.
 type step struct {
 	name  string
 	rules []Rule
 	Mutator
 	Validator
-	// idle reports that the plugin has nothing to do for any write; nil if it always may have.
+	// idle reports whether the plugin has no work for any write; nil if it may always have some.
 	idle func() bool
-	// took observes how long calls took: [operation][rejected]. observer makes these observers when they are first
-	// needed: most never are.
+	// took observes the duration of calls: [operation][rejected]. observer makes these observers when they are
+	// first needed; most never are.
 	took     [4][2]atomic.Pointer[prometheus.Observer]
 	observer func(operation, rejected string) prometheus.Observer
 }
@@ -159,14 +160,14 @@ func (c *Chain) step(r Registration, kind string, plugin Plugin, s *step) *step 
 	return s
 }
 
-// phase is a step that stands for a whole phase.
+// phase returns a step that stands for a whole phase.
 func (c *Chain) phase(kind string) *step {
 	return &step{observer: func(operation, rejected string) prometheus.Observer {
 		return c.whole.WithLabelValues(kind, operation, rejected)
 	}}
 }
 
-// dispatch sorts the steps by the resources that they cover.
+// dispatch groups the steps by the resources that they cover.
 func (c *Chain) dispatch() {
 	for _, s := range c.steps {
 		for _, rule := range s.rules {
@@ -205,8 +206,8 @@ func (s *step) wants(a *Attributes) bool {
 	return false
 }
 
-// Mutate lets every mutating plugin change the object. The first error ends it. If a policy or a webhook
-// has changed the object, all plugins are called a second time, because their first results may no longer hold.
+// Mutate lets every mutating plugin change the object, until one returns an error. If a policy or a webhook has
+// changed the object, all plugins are called a second time, because their first results may no longer hold.
 func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
 	start := time.Now()
 	err := c.mutateAll(ctx, a)
@@ -215,7 +216,7 @@ func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
 }
 
 func (c *Chain) mutateAll(ctx context.Context, a *Attributes) error {
-	if err := c.mutate(ctx, a); err != nil || !a.reinvocation.wanted {
+	if err := c.mutate(ctx, a); err != nil || !a.reinvocation.rewritten {
 		return err
 	}
 	a.reinvocation.again = true
@@ -244,7 +245,7 @@ func (c *Chain) mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// Validate lets every validating plugin reject the write. The first error ends it.
+// Validate lets every validating plugin reject the write, until one does.
 func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
 	start := time.Now()
 	err := c.validate(ctx, a)
@@ -274,8 +275,8 @@ func (c *Chain) validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// Claim charges a write to the quotas that it uses, and rejects it if one has too little left. It
-// returns nil if the write uses none. The Claim that it returns must be settled.
+// Claim charges a write to the quotas that it uses, and rejects it if one of them would be exceeded. It returns nil
+// if the write uses none. The caller must call Settle on the Claim.
 func (c *Chain) Claim(ctx context.Context, a *Attributes) (*Claim, error) {
 	if c.quota == nil || !c.quota.tracks(a) {
 		return nil, nil
@@ -294,14 +295,14 @@ func (s *step) observe(a *Attributes, start time.Time, err error) {
 	slot := &s.took[slices.Index(operations, a.Operation)][rejected]
 	took := slot.Load()
 	if took == nil {
-		made := s.observer(string(a.Operation), strconv.FormatBool(err != nil)) // always the same one
+		made := s.observer(string(a.Operation), strconv.FormatBool(err != nil)) // the observer is the same each time
 		took = &made
 		slot.Store(took)
 	}
 	(*took).Observe(time.Since(start).Seconds())
 }
 
-// Describe and Collect implement prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c *Chain) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 // Collect sends the durations of the plugins that were called.

@@ -13,41 +13,39 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// Cluster is the state of the cluster that plugins may read. Objects that it returns are shared: they
-// must not be changed. All methods are safe for concurrent use.
+// Cluster is the state of the cluster that plugins may read. Objects that it returns are shared and must not be
+// changed. All methods are safe for concurrent use.
 type Cluster interface {
-	// Get reads one object; a missing one is ErrNotFound, and so is one of a resource that is not
-	// served. It is looked up in memory and, if it is missing, once more when memory is known to be as
-	// new as etcd.
+	// Get reads one object. A missing one is ErrNotFound, and so is one of a resource that is not served. Get looks
+	// in memory and, if the object is missing, once more when memory is known to be as new as etcd.
 	Get(ctx context.Context, resource schema.GroupResource, namespace, name string) (api.Object, error)
-	// Await is Get, except that it waits a second or two, which the Cluster chooses, for a missing
-	// object to appear.
+	// Await is Get, except that it waits a second or two for a missing object to appear; the Cluster chooses how
+	// long.
 	Await(ctx context.Context, resource schema.GroupResource, namespace, name string) (api.Object, error)
-	// List reads the objects of a namespace, or of all with "". With fresh they are as new as etcd;
-	// otherwise they are as memory holds them.
+	// List reads the objects of a namespace, or of all with "". With fresh they are as new as etcd; otherwise they
+	// are the ones in memory.
 	List(ctx context.Context, resource schema.GroupResource, namespace string, fresh bool) ([]api.Object, error)
-	// Mentioning reads the objects of all namespaces whose documents contain a text, as memory holds them.
+	// Mentioning reads the objects of all namespaces that contain a text in their documents, from memory.
 	Mentioning(ctx context.Context, resource schema.GroupResource, text string) ([]api.Object, error)
 	// CreateNamespace creates a namespace. It is not an error if the namespace exists.
 	CreateNamespace(ctx context.Context, ns *corev1.Namespace) error
-	// Kind finds the resource of a kind that is served.
+	// Kind returns the resource of a served kind.
 	Kind(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool)
-	// Changed is a number that changes with every change of the resource's objects that memory has
-	// received; 0 if there are none.
+	// Changed returns a number that changes with every change of the resource's objects that memory receives; 0 if
+	// there are no objects.
 	Changed(resource schema.GroupResource) int64
-	// Served returns the registration of a kind, and Versions those that serve the same objects as a
-	// resource, itself included; nil if there is none.
+	// Served returns the registration of a kind, nil if there is none. Versions returns the registrations that
+	// serve the same objects as a resource, itself included.
 	Served(kind schema.GroupVersionKind) *api.Resource
 	Versions(resource schema.GroupVersionResource) []*api.Resource
-	// Show is an object as a document of a version of its kind, Encode the same as JSON, and Read
-	// the way back, with defaults, into an object of the version that it has. The object is of the
-	// stored version or, if it is a custom resource, of any. Other objects are of the one kind that
-	// they have. A document that does not fit is an error; strict lists its fields that are unknown
-	// or repeated, which are dropped.
+	// Show returns an object as a document in a version of its kind, and Encode the same as JSON. Read is the
+	// inverse, with defaults, into an object of its own version. The object has the stored version or, if it is a
+	// custom resource, any version. Other objects must have the kind itself. A document that does not fit is an
+	// error; strict lists unknown or repeated fields, which are dropped.
 	Show(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) (map[string]any, error)
 	Encode(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) ([]byte, error)
 	Read(ctx context.Context, doc []byte, kind schema.GroupVersionKind, into api.Object) (strict error, err error)
-	// Merge merges a document into another of the kind, by the kind's schema.
+	// Merge merges a patch into a document of the kind, by the kind's schema.
 	Merge(kind schema.GroupVersionKind, doc, patch map[string]any) (map[string]any, error)
 	// Decide returns the authorizers' decision on any request.
 	Decide(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error)
@@ -56,10 +54,10 @@ type Cluster interface {
 		namespace, name string) (allowed bool, reason string, err error)
 }
 
-// ErrNotFound is Cluster's error for an object that does not exist.
+// ErrNotFound is the error of Cluster for an object that does not exist.
 var ErrNotFound = errors.New("not found")
 
-// get is Cluster.Get of a known Go type.
+// get is Cluster.Get for a Go type.
 func get[T api.Object](ctx context.Context, c Cluster, resource schema.GroupResource, namespace,
 	name string) (T, error) {
 	return typed[T](c.Get(ctx, resource, namespace, name))
@@ -73,7 +71,7 @@ func typed[T api.Object](obj api.Object, err error) (T, error) {
 	return obj.(T), nil
 }
 
-// list is Cluster.List, from memory, of a known Go type.
+// list is Cluster.List, from memory, for a Go type.
 func list[T api.Object](ctx context.Context, c Cluster, resource schema.GroupResource, namespace string) ([]T, error) {
 	objects, err := c.List(ctx, resource, namespace, false)
 	return assert[T](objects), err
@@ -90,7 +88,7 @@ func assert[T api.Object](objects []api.Object) []T {
 	return all
 }
 
-// notFound is the error that names the missing object, as a client's own read would.
+// notFound returns the error that names the missing object, as a client's own read would.
 func notFound(err error, resource schema.GroupResource, name string) error {
 	if errors.Is(err, ErrNotFound) {
 		return apierrors.NewNotFound(resource, name)

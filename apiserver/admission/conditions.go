@@ -13,14 +13,14 @@ import (
 // conditions are the match conditions of a webhook or a policy. They are immutable.
 type conditions struct {
 	list []*cel.Expression
-	// name is the webhook's or the policy's, of one of the words webhook and policy.
+	// name is the webhook's or the policy's, and of is "webhook" or "policy".
 	name, of string
 	kind     calls.Type
 	log      *calls.Log
 }
 
-// meet evaluates the conditions: all must be true. A false one decides, whatever the others return; an error is left to
-// the failure policy, by which a request that ignores it does not meet them.
+// meet reports whether all conditions are true. If one is false, the result is false even if others fail. An error
+// is left to the failure policy; if that ignores failures, the request does not meet the conditions.
 func (c *conditions) meet(ctx context.Context, q *question, e *cel.Evaluator, ignores bool) (bool, error) {
 	start := time.Now()
 	met, failed, err := c.evaluate(ctx, e)

@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config holds each plugin's configuration from an AdmissionConfiguration, by its name, as JSON.
+// Config contains each plugin's configuration from an AdmissionConfiguration, by the plugin's name, as JSON.
 type Config map[string]json.RawMessage
 
 // ReadConfig reads the file of --admission-control-config-file: an AdmissionConfiguration of
-// apiserver.config.k8s.io/v1. A plugin's configuration is part of it, or in a separate file that it
-// names by a path relative to itself.
+// apiserver.config.k8s.io/v1. It contains the configuration of each plugin, or names a file with it by a path
+// relative to itself.
 func ReadConfig(path string) (Config, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTable_IsInTheDocuments keeps the list in docs/security.md equal to the table.
+// TestTable_IsInTheDocuments requires the list in docs/security.md to equal the table.
 func TestTable_IsInTheDocuments(t *testing.T) {
 	t.Parallel()
 	var rows strings.Builder

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzReadConfig: what an accepted configuration has for a plugin is JSON.
+// FuzzReadConfig checks that each plugin's part of an accepted configuration is JSON.
 func FuzzReadConfig(f *testing.F) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 	for _, text := range []string{

@@ -13,7 +13,7 @@ import (
 	podresources "k8s.io/component-helpers/resource"
 )
 
-// limitRangerAnnotation lists the amounts of a pod that the plugin has filled in.
+// limitRangerAnnotation lists the amounts that the plugin has set in a pod.
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
 // limitRanger applies the LimitRanges of a namespace.
@@ -62,8 +62,9 @@ func defaultResources(pod *corev1.Pod, r *corev1.LimitRange) {
 	}
 }
 
-// defaultContainer returns a description of the requests that it has set, and one of the limits.
-func defaultContainer(c *corev1.Container, what string, requests, limits corev1.ResourceList) []string {
+// defaultContainer sets the missing requests and limits of a container. It returns a description of the requests,
+// and one of the limits, that it has set.
+func defaultContainer(c *corev1.Container, kind string, requests, limits corev1.ResourceList) []string {
 	var remarks []string
 	for _, part := range []struct {
 		name string
@@ -83,13 +84,13 @@ func defaultContainer(c *corev1.Container, what string, requests, limits corev1.
 		}
 		if len(set) > 0 {
 			slices.Sort(set)
-			remarks = append(remarks, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), part.name, what, c.Name))
+			remarks = append(remarks, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), part.name, kind, c.Name))
 		}
 	}
 	return remarks
 }
 
-// Validate holds pods and claims to their bounds.
+// Validate checks the bounds of pods and claims.
 func (p *limitRanger) Validate(ctx context.Context, a *Attributes) error {
 	if a.Old != nil && a.Old.GetDeletionTimestamp() != nil {
 		return nil // a pod that is being deleted must be able to lose its finalizers

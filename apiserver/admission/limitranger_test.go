@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// cpus is a list of one amount of CPU, or an empty one.
+// cpus returns a list with one amount of CPU, or an empty one.
 func cpus(amount string) corev1.ResourceList {
 	if amount == "" {
 		return nil
@@ -28,13 +28,13 @@ func limitRange(item corev1.LimitRangeItem) *corev1.LimitRange {
 	return r
 }
 
-func TestLimitRanger_HoldsPodsToTheirBounds(t *testing.T) {
+func TestLimitRanger_ChecksPods(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []corev1.LimitType{corev1.LimitTypeContainer, corev1.LimitTypePod} {
 		minimum := limitRange(corev1.LimitRangeItem{Type: kind, Min: cpus("2")})
 		maximum := limitRange(corev1.LimitRangeItem{Type: kind, Max: cpus("2")})
 		ratio := limitRange(corev1.LimitRangeItem{Type: kind, MaxLimitRequestRatio: cpus("2")})
-		of := " per " + string(kind) + " is 2"
+		suffix := " per " + string(kind) + " is 2"
 		for _, c := range []struct {
 			name           string
 			bound          *corev1.LimitRange
@@ -43,14 +43,14 @@ func TestLimitRanger_HoldsPodsToTheirBounds(t *testing.T) {
 		}{
 			{"the least", minimum, "2", "2", ""},
 			{"the least without a limit", minimum, "2", "", ""},
-			{"no request", minimum, "", "", "minimum cpu usage" + of + ".  No request is specified"},
-			{"a small request", minimum, "1", "3", "minimum cpu usage" + of + ", but request is 1"},
-			{"a small limit", minimum, "2", "1", "minimum cpu usage" + of + ", but limit is 1"},
+			{"no request", minimum, "", "", "minimum cpu usage" + suffix + ".  No request is specified"},
+			{"a small request", minimum, "1", "3", "minimum cpu usage" + suffix + ", but request is 1"},
+			{"a small limit", minimum, "2", "1", "minimum cpu usage" + suffix + ", but limit is 1"},
 			{"the most", maximum, "2", "2", ""},
 			{"the most without a request", maximum, "", "2", ""},
-			{"no limit", maximum, "1", "", "maximum cpu usage" + of + ".  No limit is specified"},
-			{"a large limit", maximum, "1", "3", "maximum cpu usage" + of + ", but limit is 3"},
-			{"a large request", maximum, "3", "2", "maximum cpu usage" + of + ", but request is 3"},
+			{"no limit", maximum, "1", "", "maximum cpu usage" + suffix + ".  No limit is specified"},
+			{"a large limit", maximum, "1", "3", "maximum cpu usage" + suffix + ", but limit is 3"},
+			{"a large request", maximum, "3", "2", "maximum cpu usage" + suffix + ", but request is 3"},
 			{"the largest ratio", ratio, "1", "2", ""},
 			{"no request for a ratio", ratio, "", "2", "but no request is specified or request is 0"},
 			{"no limit for a ratio", ratio, "1", "", "but no limit is specified or limit is 0"},
@@ -71,7 +71,7 @@ func TestLimitRanger_HoldsPodsToTheirBounds(t *testing.T) {
 	}
 }
 
-func TestLimitRanger_OfOtherNamespacesAndOfPodsThatEnd(t *testing.T) {
+func TestLimitRanger_IgnoresOtherNamespacesAndTerminatingPods(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: meta("p")}
 	pod.Spec.Containers = []corev1.Container{container("c", "3", "3")}
@@ -88,7 +88,7 @@ func TestLimitRanger_OfOtherNamespacesAndOfPodsThatEnd(t *testing.T) {
 	})
 }
 
-func TestLimitRanger_HoldsClaimsToTheirBounds(t *testing.T) {
+func TestLimitRanger_ChecksClaims(t *testing.T) {
 	t.Parallel()
 	kind := corev1.LimitTypePersistentVolumeClaim
 	minimum, maximum := limitRange(corev1.LimitRangeItem{Type: kind, Min: cpus("2")}),
@@ -120,7 +120,7 @@ func TestLimitRanger_HoldsClaimsToTheirBounds(t *testing.T) {
 	}
 }
 
-func TestLimitRanger_FillsInWhatIsMissing(t *testing.T) {
+func TestLimitRanger_SetsMissingRequestsAndLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: cpus("2"),
 		DefaultRequest: cpus("1")}))

@@ -2,7 +2,7 @@ package admission
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// pluginMetrics are the metrics of single plugins.
+// pluginMetrics holds the metrics of single plugins.
 type pluginMetrics struct{ podSecurity *prometheus.CounterVec }
 
 func newPluginMetrics() *pluginMetrics {

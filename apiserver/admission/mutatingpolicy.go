@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
-// mutatingPolicies changes objects as MutatingAdmissionPolicies define.
+// mutatingPolicies changes objects as MutatingAdmissionPolicies specify.
 // https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
 type mutatingPolicies struct {
 	policies[mutations]
@@ -26,7 +26,7 @@ type mutatingPolicies struct {
 // mutations are the expressions of one policy.
 type mutations struct {
 	list []mutation
-	// again means that the policy is evaluated once more when others have changed the object since.
+	// again means that the policy is evaluated a second time if the object has been changed since.
 	again bool
 }
 
@@ -70,7 +70,7 @@ func compileMutating(obj *admissionv1.MutatingAdmissionPolicy, log *calls.Log) *
 	return p
 }
 
-// task is an invocation that a request matches.
+// task is one policy with one binding and one parameter that a request matches.
 type task struct {
 	policy  *boundPolicy[mutations]
 	binding *binding
@@ -84,7 +84,7 @@ type objection struct {
 	reason  metav1.StatusReason
 }
 
-// change is one request on its way through the policies.
+// change is one request while the policies change it.
 type change struct {
 	*question
 	tasks      []task
@@ -122,7 +122,7 @@ func (c *change) object(p *boundPolicy[mutations], b *binding, reason metav1.Sta
 	c.objections = append(c.objections, objection{message, reason})
 }
 
-// plan finds the bindings and parameters of a policy that the request matches, before anything is
+// plan finds the bindings and parameters of a policy that the request matches. It is called before the object is
 // changed.
 func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
 	in, ok, err := p.match.matches(ctx, c.question)
@@ -153,7 +153,7 @@ func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
 	}
 }
 
-// run applies the policies in their order.
+// run applies the policies in order.
 func (c *change) run(ctx context.Context) error {
 	if len(c.tasks) == 0 {
 		return nil
@@ -187,13 +187,13 @@ func (c *change) run(ctx context.Context) error {
 			round.policies.note(key)
 		}
 	}
-	if round.wanted {
-		round.policies.changed() // the last policy to change the object may be evaluated again as well
+	if round.rewritten {
+		round.policies.changed() // another policy may have to be evaluated again after the last change
 	}
 	return nil
 }
 
-// mutate applies the mutations of one policy, each to the result of the one before.
+// mutate applies the mutations of one policy, each to the result of the previous one.
 func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) error {
 	for _, m := range t.policy.rules.list {
 		if c.Object == nil {
@@ -210,7 +210,7 @@ func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) er
 			c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
 		case changed:
 			c.changed()
-			c.reinvocation.wanted = true
+			c.reinvocation.rewritten = true
 			c.reinvocation.policies.changed()
 		}
 	}
@@ -267,10 +267,10 @@ func (c *change) merge(t task, doc map[string]any, result cel.Evaluation) ([]byt
 	return json.Marshal(merged)
 }
 
-// patched returns a document with the JSON patch applied; nil if a test of the patch failed, which
-// leaves the object as it is.
+// patched returns a document with the JSON patch applied; nil if a test operation of the patch failed, which leaves
+// the object unchanged.
 func patched(doc []byte, result cel.Evaluation) (after []byte, err error) {
-	defer func() { // the library panics if an operation without a value meets anything but a plain value
+	defer func() { // the library panics if an operation without a value meets a value that is not a scalar
 		if fault := recover(); fault != nil {
 			after, err = nil, fmt.Errorf("JSON Patch: %v", fault)
 		}
@@ -293,7 +293,7 @@ func patched(doc []byte, result cel.Evaluation) (after []byte, err error) {
 	return after, nil
 }
 
-// refuse makes one error of all objections: the first is the message.
+// refuse returns one error for all objections, with the message of the first.
 func (c *change) refuse() error {
 	if len(c.objections) == 0 {
 		return nil

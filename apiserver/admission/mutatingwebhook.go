@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
-// mutatingWebhooks has the webhooks of MutatingWebhookConfigurations change objects, each what the one before it has
-// made of them.
+// mutatingWebhooks lets the webhooks of MutatingWebhookConfigurations change objects. Each sees the result of the
+// previous one.
 type mutatingWebhooks struct{ *hooks }
 
 func newMutatingWebhooks(env *Env) (Plugin, error) {
@@ -64,7 +64,7 @@ func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// mutate has one webhook change the object.
+// mutate lets one webhook change the object.
 func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in matched) error {
 	if err := q.settleOwners(); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in
 		changed, err = c.patch(ctx, q, documents.Object, answer)
 		return err
 	})
-	c.tell(answer)
+	c.report(answer)
 	round := &q.reinvocation
 	number := 0
 	if round.again {
@@ -91,7 +91,7 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in
 	}
 	if changed {
 		q.changed()
-		round.wanted = true
+		round.rewritten = true
 		round.webhooks.changed()
 	}
 	if h.again {
@@ -100,13 +100,13 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in
 	if failed == nil {
 		return nil
 	}
-	if err := c.settle(failed, number, h.index); err != nil {
+	if err := c.decide(failed, number, h.index); err != nil {
 		return err
 	}
 	return inTime(ctx)
 }
 
-// auditMutation annotates the audit event with what the webhook did or, where bodies are recorded, with its patch.
+// auditMutation annotates the audit event with the webhook's change or, if bodies are recorded, with its patch.
 func (c *call) auditMutation(answer *admissionreview.Answer, changed bool, round, index int) {
 	type mutation struct {
 		Configuration string `json:"configuration"`
@@ -126,13 +126,13 @@ func (c *call) auditMutation(answer *admissionreview.Answer, changed bool, round
 	c.auditJSON("patch", round, index, patch{c.configuration, c.name, answer.Patch, string(answer.PatchType)})
 }
 
-func (c *call) auditJSON(what string, round, index int, value any) {
+func (c *call) auditJSON(annotation string, round, index int, value any) {
 	if text, err := json.Marshal(value); err == nil {
-		c.a.Audit(fmt.Sprintf("%s.webhook.admission.k8s.io/round_%d_index_%d", what, round, index), string(text))
+		c.a.Audit(fmt.Sprintf("%s.webhook.admission.k8s.io/round_%d_index_%d", annotation, round, index), string(text))
 	}
 }
 
-// settleOwners settles the owners of the object's fields before the first webhook sees it.
+// settleOwners updates the object's managedFields before the first webhook sees it.
 func (q *question) settleOwners() error {
 	if q.Own == nil {
 		return nil
@@ -143,7 +143,7 @@ func (q *question) settleOwners() error {
 	return own()
 }
 
-// patch applies the patch of an answer to the object, of which doc is the version that the webhook has seen.
+// patch applies the patch of an answer to the object. doc is the document that the webhook has seen.
 func (c *call) patch(ctx context.Context, q *question, doc []byte, answer *admissionreview.Answer) (bool, error) {
 	if len(answer.Patch) == 0 {
 		return false, nil
@@ -181,23 +181,23 @@ func (c *call) patch(ctx context.Context, q *question, doc []byte, answer *admis
 	return !equal.Semantic(before, q.Object), nil
 }
 
-// sameKind refuses a document that has become one of another kind.
+// sameKind rejects a document whose kind has changed.
 func (c *call) sameKind(doc []byte, obj api.Object) error {
-	var is metav1.TypeMeta
-	if err := json.Unmarshal(doc, &is); err != nil {
+	var seen metav1.TypeMeta
+	if err := json.Unmarshal(doc, &seen); err != nil {
 		return err
 	}
-	if is.Kind == "" && c.cluster.Served(c.in.kind) != nil && c.cluster.Served(c.in.kind).Schema != 0 {
+	if seen.Kind == "" && c.cluster.Served(c.in.kind) != nil && c.cluster.Served(c.in.kind).Schema != 0 {
 		return runtime.NewMissingKindErr(string(doc[:min(len(doc), maxAuditValue)]))
 	}
-	if is.APIVersion == "" {
-		is.APIVersion = c.in.kind.GroupVersion().String()
+	if seen.APIVersion == "" {
+		seen.APIVersion = c.in.kind.GroupVersion().String()
 	}
-	if is.Kind == "" {
-		is.Kind = c.in.kind.Kind
+	if seen.Kind == "" {
+		seen.Kind = c.in.kind.Kind
 	}
-	if is.GroupVersionKind() != c.in.kind {
-		return runtime.NewNotRegisteredErrForKind("admission", is.GroupVersionKind())
+	if seen.GroupVersionKind() != c.in.kind {
+		return runtime.NewNotRegisteredErrForKind("admission", seen.GroupVersionKind())
 	}
 	return nil
 }

@@ -11,17 +11,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// immortal namespaces cannot be deleted.
+// immortal are the namespaces that cannot be deleted.
 var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
-// namespaceLifecycle rejects new objects in terminating namespaces, and the deletion of namespaces that
-// the cluster needs.
+// namespaceLifecycle rejects new objects in terminating namespaces, and the deletion of namespaces that the cluster
+// needs.
 type namespaceLifecycle struct{ cluster Cluster }
 
 func newNamespaceLifecycle(env *Env) (Plugin, error) { return &namespaceLifecycle{env.Cluster}, nil }
 
-// Mutate changes nothing: it runs before the other plugins, so that they need not check that the
-// namespace exists.
+// Mutate checks the namespace and does not change the object. As a mutator it runs before the other plugins, which
+// therefore need not check that the namespace exists.
 func (p *namespaceLifecycle) Mutate(ctx context.Context, a *Attributes) error {
 	if a.Operation != Create || a.Namespace == "" {
 		return nil

@@ -14,7 +14,7 @@ func configMapIn(namespace string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
 }
 
-func TestNamespaceLifecycle_RefusesNewObjectsAndTheEndOfNamespacesThatAreNeeded(t *testing.T) {
+func TestNamespaceLifecycle_RejectsNewObjectsAndTheDeletionOfNeededNamespaces(t *testing.T) {
 	t.Parallel()
 	decisions := []decision{
 		{name: "an object in a namespace", write: creates(configMapIn("default"))},
@@ -36,7 +36,7 @@ func TestNamespaceLifecycle_RefusesNewObjectsAndTheEndOfNamespacesThatAreNeeded(
 	require.True(t, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause))
 }
 
-func TestNamespaceExists_RefusesWritesWithoutOne(t *testing.T) {
+func TestNamespaceExists_RejectsWritesWithoutANamespace(t *testing.T) {
 	t.Parallel()
 	here, nowhere := configMapIn("default"), configMapIn("none")
 	const words = `namespaces "none" not found`
@@ -52,7 +52,7 @@ func TestNamespaceExists_RefusesWritesWithoutOne(t *testing.T) {
 	})
 }
 
-func TestNamespaceAutoProvision_CreatesWhatIsMissing(t *testing.T) {
+func TestNamespaceAutoProvision_CreatesMissingNamespaces(t *testing.T) {
 	t.Parallel()
 	dry := creates(configMapIn("new"))
 	dry.DryRun = true

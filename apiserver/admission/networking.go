@@ -9,7 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// defaultIngressClass gives ingresses that name no class the default one.
+// defaultIngressClass gives ingresses without a class the default one.
 type defaultIngressClass struct{ cluster Cluster }
 
 func newDefaultIngressClass(env *Env) (Plugin, error) { return &defaultIngressClass{env.Cluster}, nil }
@@ -29,8 +29,8 @@ func (p *defaultIngressClass) Mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// denyExternalIPs rejects external addresses, with which a service could intercept traffic of others
-// (CVE-2020-8554). An object may keep those that it has.
+// denyExternalIPs rejects external addresses. With them a service could intercept traffic of others
+// (CVE-2020-8554). An object may keep its existing ones.
 type denyExternalIPs struct{}
 
 func newDenyExternalIPs(*Env) (Plugin, error) { return denyExternalIPs{}, nil }

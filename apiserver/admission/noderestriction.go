@@ -19,8 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// nodeRestriction limits users system:node:NAME of the group system:nodes to their own objects, within
-// the rights that authorization grants every node.
+// nodeRestriction limits users system:node:NAME in the group system:nodes to their own objects, within the rights
+// that authorization grants to every node.
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 type nodeRestriction struct {
 	cluster Cluster
@@ -32,8 +32,8 @@ func newNodeRestriction(env *Env) (Plugin, error) {
 	return &nodeRestriction{env.Cluster, env.Options.TokenAudiences}, nil
 }
 
-// nodeOf returns the name of the node whose agent the user is; isNode without a name is an agent whose
-// user name has none.
+// nodeOf returns the name of the node if the user is its agent. isNode is true with an empty name for an agent
+// whose user name lacks one.
 func nodeOf(user *authn.User) (name string, isNode bool) {
 	name, ok := strings.CutPrefix(user.Name, "system:node:")
 	if !ok {
@@ -116,8 +116,8 @@ func (p *nodeRestriction) pod(ctx context.Context, node string, a *Attributes) e
 	return nil
 }
 
-// mirrorPod lets a node create pods that mirror those it runs from files, and no others: a pod that
-// refers to secrets would let the node read them.
+// mirrorPod lets a node create pods that mirror its static pods, and no others: a pod that refers to secrets would
+// let the node read them.
 func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, pod *corev1.Pod) error {
 	if !isMirror(pod) {
 		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods",
@@ -174,7 +174,7 @@ func (p *nodeRestriction) podStatus(ctx context.Context, node string, pod, old *
 	case !equality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses):
 		return fmt.Errorf("node %q cannot update resource claim statues", node)
 	case !equality.Semantic.DeepEqual(pod.Status.ExtendedResourceClaimStatus, old.Status.ExtendedResourceClaimStatus):
-		// The Node authorizer takes the claim that it names for one that the node may read.
+		// The Node authorizer lets the node read the claim that it names.
 		return fmt.Errorf("node %q cannot update extended resource claim status", node)
 	}
 	return nodewrites.OfPod(ctx, nodeCluster{p.cluster}, pod, old)
@@ -213,7 +213,7 @@ func (p *nodeRestriction) node(ctx context.Context, node string, a *Attributes) 
 	return nil
 }
 
-// kubeletLabels are the labels of Kubernetes' own domains that a node may set on itself, besides those
+// kubeletLabels are the labels of Kubernetes' own domains that a node may set on itself, in addition to the labels
 // in kubeletLabelDomains.
 var (
 	kubeletLabels = utilsets.New(corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
@@ -223,7 +223,7 @@ var (
 	kubeletLabelDomains = []string{"kubelet.kubernetes.io", "node.kubernetes.io"}
 )
 
-// forbiddenLabels returns the changed labels with which a node could attract pods.
+// forbiddenLabels returns the changed labels that a node must not set, since it could attract pods with them.
 func forbiddenLabels(is, was map[string]string) []string {
 	changed := utilsets.New[string]()
 	for _, pair := range [][2]map[string]string{{is, was}, {was, is}} {
@@ -244,11 +244,13 @@ func forbiddenLabels(is, was map[string]string) []string {
 		if !inDomain(domain, "kubernetes.io") && !inDomain(domain, "k8s.io") || kubeletLabels.Has(key) {
 			return true
 		}
-		return slices.ContainsFunc(kubeletLabelDomains, func(of string) bool { return inDomain(domain, of) })
+		return slices.ContainsFunc(kubeletLabelDomains, func(kubelet string) bool { return inDomain(domain, kubelet) })
 	})
 }
 
-func inDomain(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
+func inDomain(domain, parent string) bool {
+	return domain == parent || strings.HasSuffix(domain, "."+parent)
+}
 
 func restrictClaim(node string, a *Attributes) error {
 	if a.Subresource != "status" {
@@ -280,7 +282,7 @@ func restrictLease(node string, a *Attributes) error {
 	return nil
 }
 
-// nodeCluster is the state that nodewrites' rows are about.
+// nodeCluster provides the state that nodewrites' rows need.
 type nodeCluster struct{ Cluster }
 
 func (c nodeCluster) Node(ctx context.Context, name string) (*corev1.Node, error) {

@@ -18,8 +18,7 @@ import (
 
 var resourceSlices = group("resource.k8s.io", "resourceslices")
 
-// podCertificate lets a node request certificates for the pods that it runs, from the signers that they
-// name (KEP-4317).
+// podCertificate lets a node request certificates for its pods, from the signers that they name (KEP-4317).
 func (p *nodeRestriction) podCertificate(ctx context.Context, node string, a *Attributes) error {
 	switch {
 	case a.Operation != Create:
@@ -57,8 +56,7 @@ func (p *nodeRestriction) podCertificate(ctx context.Context, node string, a *At
 	return p.certifyingSigner(ctx, a, pod, spec)
 }
 
-// certifiedPod returns the pod that a certificate is requested for, if it runs on the node and matches
-// the request.
+// certifiedPod returns the pod that a certificate is requested for, if it runs on the node and matches the request.
 func (p *nodeRestriction) certifiedPod(ctx context.Context, node, namespace string,
 	spec *certificatesv1.PodCertificateRequestSpec) (*corev1.Pod, error) {
 	ref := namespace + "/" + spec.PodName
@@ -102,8 +100,8 @@ func (p *nodeRestriction) certifyingSigner(ctx context.Context, a *Attributes, p
 		spec.SignerName)
 }
 
-// namedMissing is the error for an object that a request names and that is not known yet: the node may
-// retry.
+// namedMissing returns the error for a missing object that a request names. The object may not have reached memory
+// yet: the node may retry.
 func namedMissing(err error, kind, name string) error {
 	if !errors.Is(err, ErrNotFound) {
 		return err
@@ -133,8 +131,7 @@ func restrictSigningRequest(node string, a *Attributes) error {
 	return nil
 }
 
-// restrictSlice limits a node to its own devices. The Node authorizer has checked the slices that it
-// updates.
+// restrictSlice limits a node to its own devices. The Node authorizer has checked the slices that it updates.
 func restrictSlice(node string, a *Attributes) error {
 	slice, verb := a.Object, "create"
 	if a.Operation == Delete {

@@ -23,7 +23,7 @@ func certified(p *corev1.Pod) {
 				{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/signer"}}}}}}}
 }
 
-func TestNodeRestriction_OfPodCertificates(t *testing.T) {
+func TestNodeRestriction_ChecksPodCertificates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(&corev1.Node{ObjectMeta: clusterMeta("node-a")},
 		&corev1.ServiceAccount{ObjectMeta: meta("robot")},
@@ -80,7 +80,7 @@ func TestNodeRestriction_OfPodCertificates(t *testing.T) {
 	}
 	w.decides(t, "NodeRestriction", "", byNode(decisions))
 
-	w.objects = w.objects[:2] // the namespaces
+	w.objects = w.objects[:2] // only the namespaces remain
 	w.decides(t, "NodeRestriction", "", byNode([]decision{
 		{name: "for a Node that does not exist", write: creates(sound), words: `node "node-a"`,
 			reason: metav1.StatusReasonInternalError},
@@ -108,7 +108,7 @@ func TestNodeRestriction_PodCertificateOfAnySignerByRight(t *testing.T) {
 	}
 }
 
-// pemRequest is a request for a certificate in PEM.
+// pemRequest returns a certificate request in PEM.
 func pemRequest(t *testing.T, subject pkix.Name) []byte {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -124,7 +124,7 @@ func signingRequest(signer string, request []byte) *certificatesv1.CertificateSi
 	return r
 }
 
-func TestNodeRestriction_OfSigningRequests(t *testing.T) {
+func TestNodeRestriction_ChecksSigningRequests(t *testing.T) {
 	t.Parallel()
 	mine := pemRequest(t, pkix.Name{CommonName: "system:node:node-a"})
 	theirs := pemRequest(t, pkix.Name{CommonName: "system:node:node-b"})

@@ -27,7 +27,7 @@ func podOn(node, name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return made(pod, changes...)
 }
 
-// mirrorPod is one that node-a may create, with changes.
+// mirrorPod returns a pod that node-a may create, with changes.
 func mirrorPod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: meta("mirror")}
 	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "file"}
@@ -38,12 +38,12 @@ func mirrorPod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	return made(pod, changes...)
 }
 
-// owned changes the owner of a mirror pod.
+// owned returns a mirror pod with a changed owner.
 func owned(change func(*metav1.OwnerReference)) *corev1.Pod {
 	return mirrorPod(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
 }
 
-// mounting is a mirror pod with a volume.
+// mounting returns a mirror pod with a volume.
 func mounting(v corev1.VolumeSource) *corev1.Pod {
 	return mirrorPod(func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: v}} })
 }
@@ -64,7 +64,7 @@ func withToken(audience string) func(*corev1.Pod) {
 	}
 }
 
-func TestNodeRestriction_IsAboutUsersOfNodes(t *testing.T) {
+func TestNodeRestriction_AppliesToNodesOnly(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{ObjectMeta: clusterMeta("node-b")}
 	nodeWorld().decides(t, "NodeRestriction", "", []decision{
@@ -77,7 +77,7 @@ func TestNodeRestriction_IsAboutUsersOfNodes(t *testing.T) {
 	})
 }
 
-func TestNodeRestriction_OfMirrorPods(t *testing.T) {
+func TestNodeRestriction_ChecksMirrorPods(t *testing.T) {
 	t.Parallel()
 	alone := "can only create pods with an owner reference set to itself"
 	nodeWorld().decides(t, "NodeRestriction", "", byNode([]decision{
@@ -126,7 +126,7 @@ func TestNodeRestriction_OfMirrorPods(t *testing.T) {
 	}))
 }
 
-func TestNodeRestriction_OfPods(t *testing.T) {
+func TestNodeRestriction_ChecksPods(t *testing.T) {
 	t.Parallel()
 	mine, theirs := podOn("node-a", "mine"), podOn("node-b", "theirs")
 	eviction := func(name string) *Attributes {
@@ -166,7 +166,7 @@ func TestNodeRestriction_OfPods(t *testing.T) {
 	}))
 }
 
-func TestNodeRestriction_OfNodes(t *testing.T) {
+func TestNodeRestriction_ChecksNodes(t *testing.T) {
 	t.Parallel()
 	a, b := &corev1.Node{ObjectMeta: clusterMeta("node-a")}, &corev1.Node{ObjectMeta: clusterMeta("node-b")}
 	const notMine = `node "node-a" is not allowed to modify node "node-b"`
@@ -199,7 +199,7 @@ func TestNodeRestriction_OfNodes(t *testing.T) {
 	}))
 }
 
-func TestNodeRestriction_OfLabels(t *testing.T) {
+func TestNodeRestriction_ChecksLabels(t *testing.T) {
 	t.Parallel()
 	node := func(key, value string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: clusterMeta("node-a")}
@@ -238,7 +238,7 @@ func TestNodeRestriction_OfLabels(t *testing.T) {
 	}
 }
 
-func TestNodeRestriction_OfClaims(t *testing.T) {
+func TestNodeRestriction_ChecksClaims(t *testing.T) {
 	t.Parallel()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: meta("c")}
 	changed := func(change func(*corev1.PersistentVolumeClaim)) *Attributes {
@@ -262,7 +262,7 @@ func TestNodeRestriction_OfClaims(t *testing.T) {
 	}))
 }
 
-func TestNodeRestriction_OfObjectsOfItsName(t *testing.T) {
+func TestNodeRestriction_ChecksObjectsWithItsName(t *testing.T) {
 	t.Parallel()
 	lease := func(namespace, name string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

@@ -11,7 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// token lets a node request tokens for the pods that it runs.
+// token lets a node request tokens for its pods.
 func (p *nodeRestriction) token(ctx context.Context, node string, a *Attributes) error {
 	request, ok := a.Object.(*authenticationv1.TokenRequest)
 	if !ok {
@@ -38,12 +38,12 @@ func (p *nodeRestriction) token(ctx context.Context, node string, a *Attributes)
 	return p.audience(ctx, a, pod, request.Spec.Audiences)
 }
 
-// audience lets a node request tokens for the audiences that volumes of the pod name, and for others by the verb
-// request-serviceaccounts-token-audience on a resource of the audience's name. A token for another audience would let
-// the node pass for the pod where the pod itself does not go (KEP-4412).
+// audience lets a node request tokens for the audiences that volumes of the pod name. For others it requires the
+// verb request-serviceaccounts-token-audience on a resource with the audience's name. With a token for another
+// audience the node could act as the pod towards servers that the pod itself does not use (KEP-4412).
 func (p *nodeRestriction) audience(ctx context.Context, a *Attributes, pod *corev1.Pod, audiences []string) error {
 	requested := ""
-	if slices.Equal(audiences, p.tokenAudiences) { // the default, or as good
+	if slices.Equal(audiences, p.tokenAudiences) { // the default, or an equal list
 		if ok, err := p.podNamesAudience(ctx, pod, ""); ok || err != nil {
 			return err
 		}
@@ -67,8 +67,8 @@ func (p *nodeRestriction) audience(ctx context.Context, a *Attributes, pod *core
 		"audience", requested, a.User.Name)
 }
 
-// podNamesAudience reports whether a volume of the pod has tokens for the audience: a projected one, or one of a CSI
-// driver that asks for them.
+// podNamesAudience reports whether a volume of the pod has tokens for the audience: a projected one, or one of a
+// CSI driver that requests them.
 func (p *nodeRestriction) podNamesAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

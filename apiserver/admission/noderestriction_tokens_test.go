@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestNodeRestriction_OfTokens(t *testing.T) {
+func TestNodeRestriction_ChecksTokens(t *testing.T) {
 	t.Parallel()
 	token := func(change func(*authenticationv1.TokenRequest)) *Attributes {
 		r := &authenticationv1.TokenRequest{ObjectMeta: meta("robot")}
@@ -53,7 +53,7 @@ func TestNodeRestriction_OfTokens(t *testing.T) {
 	}))
 }
 
-func TestNodeRestriction_OfTokensForAudiences(t *testing.T) {
+func TestNodeRestriction_ChecksAudiencesOfTokens(t *testing.T) {
 	t.Parallel()
 	volume := func(v corev1.VolumeSource) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {

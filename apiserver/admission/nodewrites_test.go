@@ -22,15 +22,15 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission/nodewrites"
 )
 
-// attack is a change by a node, and words of the refusal; "" if the change is harmless, for the reason that the row has.
+// attack is a change by a node, and a part of the error; "" if the change is harmless, for the reason in the row.
 type attack[T any] struct {
 	name   string
 	change func(T)
 	words  string
 }
 
-// victimWorld has the node that has been taken over, node-a, whose pod is mine, and node-b with a pod that is ready at
-// 10.244.1.7 and one that is not.
+// victimWorld has a compromised node, node-a, with the pod mine, and node-b with a ready pod at 10.244.1.7 and one
+// that is not ready.
 func victimWorld() (w *world, mine *corev1.Pod) {
 	a := &corev1.Node{ObjectMeta: clusterMeta("node-a")}
 	a.Spec.PodCIDRs = []string{"10.244.0.0/24", "fd00:1::/64"}
@@ -43,7 +43,7 @@ func victimWorld() (w *world, mine *corev1.Pod) {
 		p.Status.PodIP, p.Status.PodIPs = "10.244.1.7", []corev1.PodIP{{IP: "10.244.1.7"}, {IP: "fd00:2::7"}}
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	})
-	gone := podOn("node-b", "gone", func(p *corev1.Pod) {
+	unready := podOn("node-b", "gone", func(p *corev1.Pod) {
 		p.Status.PodIP, p.Status.PodIPs = "172.16.0.9", []corev1.PodIP{{IP: "172.16.0.9"}}
 	})
 	mine = podOn("node-a", "mine", withToken(""), func(p *corev1.Pod) {
@@ -58,7 +58,7 @@ func victimWorld() (w *world, mine *corev1.Pod) {
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger"}}}
 		p.Status.Phase = corev1.PodRunning
 	})
-	return newWorld(a, b, ready, gone, mine, &corev1.ServiceAccount{ObjectMeta: meta("robot")},
+	return newWorld(a, b, ready, unready, mine, &corev1.ServiceAccount{ObjectMeta: meta("robot")},
 		&networkingv1.ServiceCIDR{ObjectMeta: clusterMeta("kubernetes"),
 			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16", "fd96::/112"}}}), mine
 }
@@ -89,7 +89,7 @@ func ofCPU(cpu string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 }
 
-// ofStatuses are attacks by a list of statuses of containers.
+// ofStatuses returns attacks by a list of container statuses.
 func ofStatuses(list func(*corev1.Pod) *[]corev1.ContainerStatus, container string) []attack[*corev1.Pod] {
 	set := func(statuses ...corev1.ContainerStatus) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { *list(p) = statuses }
@@ -329,7 +329,7 @@ var nodeAttacks = map[string][]attack[*corev1.Node]{
 	}, "must have at most 1000 items"}},
 }
 
-// fieldsOf are the fields of a struct, by their names in JSON.
+// fieldsOf returns the fields of a struct, by their names in JSON.
 func fieldsOf[T any]() []string {
 	var names []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
@@ -359,7 +359,7 @@ func TestNodeWrites_HaveARowForEachFieldOfAStatus(t *testing.T) {
 	require.Len(t, nodeAttacks, len(nodewrites.NodeStatus))
 }
 
-func TestNodeWrites_OfAPodsStatusAreBounded(t *testing.T) {
+func TestNodeWrites_LimitAPodsStatus(t *testing.T) {
 	t.Parallel()
 	w, mine := victimWorld()
 	for _, row := range nodewrites.PodStatus {
@@ -375,7 +375,7 @@ func TestNodeWrites_OfAPodsStatusAreBounded(t *testing.T) {
 	}
 }
 
-func TestNodeWrites_OfANodesStatusAreBounded(t *testing.T) {
+func TestNodeWrites_LimitANodesStatus(t *testing.T) {
 	t.Parallel()
 	w, _ := victimWorld()
 	node, err := get[*corev1.Node](t.Context(), w, nodes, "", "node-a")
@@ -400,8 +400,9 @@ func TestNodeWrites_OfANodesStatusAreBounded(t *testing.T) {
 	}
 }
 
-// TestNodeWrites_PodsThatHaveEndedStayEnded is about controllers, quotas and the scheduler, which have let go of them.
-func TestNodeWrites_PodsThatHaveEndedStayEnded(t *testing.T) {
+// TestNodeWrites_DoNotRestartEndedPods checks a promise to controllers, quotas and the scheduler, which no
+// longer count such pods.
+func TestNodeWrites_DoNotRestartEndedPods(t *testing.T) {
 	t.Parallel()
 	w, mine := victimWorld()
 	phases := []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed,
@@ -420,8 +421,8 @@ func TestNodeWrites_PodsThatHaveEndedStayEnded(t *testing.T) {
 	}
 }
 
-// TestNodeWrites_WhatIsThereAlreadyStays has statuses that others wrote, or that an earlier version let through.
-func TestNodeWrites_WhatIsThereAlreadyStays(t *testing.T) {
+// TestNodeWrites_KeepExistingValues has statuses that other users wrote, or that an earlier version accepted.
+func TestNodeWrites_KeepExistingValues(t *testing.T) {
 	t.Parallel()
 	w, mine := victimWorld()
 	for _, field := range []string{"podIP", "podIPs", "hostIP", "nominatedNodeName", "containerStatuses", "conditions",
@@ -437,8 +438,8 @@ func TestNodeWrites_WhatIsThereAlreadyStays(t *testing.T) {
 	}
 }
 
-// TestNodeWrites_OfOtherKindsAreBounded has an attack for each row of Others.
-func TestNodeWrites_OfOtherKindsAreBounded(t *testing.T) {
+// TestNodeWrites_LimitOtherKinds has an attack for each row of Others.
+func TestNodeWrites_LimitOtherKinds(t *testing.T) {
 	t.Parallel()
 	w, mine := victimWorld()
 	node, err := get[*corev1.Node](t.Context(), w, nodes, "", "node-a")

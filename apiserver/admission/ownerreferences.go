@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ownerReferences keeps users from making the garbage collector delete, or keep, objects that they may
-// not delete or keep themselves.
+// ownerReferences keeps users from making the garbage collector delete, or keep, objects that they may not delete
+// or keep themselves.
 type ownerReferences struct{ cluster Cluster }
 
 func newOwnerReferences(env *Env) (Plugin, error) { return &ownerReferences{env.Cluster}, nil }
@@ -46,8 +46,7 @@ func (p *ownerReferences) Validate(ctx context.Context, a *Attributes) error {
 
 func blocks(ref metav1.OwnerReference) bool { return ptr.Deref(ref.BlockOwnerDeletion, false) }
 
-// mayBlock checks that the user may set finalizers on the owner: blocking its deletion amounts to the
-// same.
+// mayBlock checks that the user may set finalizers on the owner: blocking its deletion has the same effect.
 func (p *ownerReferences) mayBlock(ctx context.Context, a *Attributes, ref metav1.OwnerReference) error {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {

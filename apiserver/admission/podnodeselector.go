@@ -12,9 +12,9 @@ import (
 
 const nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
 
-// podNodeSelector restricts the pods of a namespace to some nodes. Its configuration has, by namespace,
-// the labels that its pods may select, and under "clusterDefaultNodeSelector" the selector of
-// namespaces without the annotation.
+// podNodeSelector restricts the pods of a namespace to some nodes. Its configuration contains, by namespace, the
+// labels that its pods may select, and under "clusterDefaultNodeSelector" the selector of namespaces without the
+// annotation.
 type podNodeSelector struct {
 	cluster Cluster
 	config  struct {

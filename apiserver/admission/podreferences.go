@@ -9,13 +9,13 @@ import (
 
 // reference is one mention of another object in a pod's spec.
 type reference struct {
-	kind, name string // kind is a resource: secrets, configmaps, persistentvolumeclaims, clustertrustbundles
-	where      string // for messages
-	pull       bool   // an imagePullSecret
-	ephemeral  bool   // by an ephemeral container
+	kind, name string // a resource: secrets, configmaps, persistentvolumeclaims, clustertrustbundles
+	where      string // for error messages
+	pull       bool   // it is an imagePullSecret
+	ephemeral  bool   // an ephemeral container refers to it
 }
 
-// podReferences goes over the objects that a pod refers to by name.
+// podReferences yields the objects that a pod refers to by name.
 func podReferences(pod *corev1.Pod) iter.Seq[reference] {
 	return func(yield func(reference) bool) {
 		for _, pull := range pod.Spec.ImagePullSecrets {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podOf is a pod of the namespace default with a changed spec.
+// podOf returns a pod in the namespace default with a changed spec.
 func podOf(change func(*corev1.PodSpec)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: meta("p")}
 	change(&pod.Spec)
@@ -23,14 +23,14 @@ func namespaceOf(annotations map[string]string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: annotations}}
 }
 
-// inNamespace is a world whose namespace default has an annotation.
+// inNamespace returns a world with an annotation on its namespace default.
 func inNamespace(key, value string) *world {
 	w := newWorld()
 	w.objects[0] = namespaceOf(map[string]string{key: value})
 	return w
 }
 
-func TestAlwaysPullImages_HoldsEveryContainer(t *testing.T) {
+func TestAlwaysPullImages_AppliesToEveryContainer(t *testing.T) {
 	t.Parallel()
 	const never = corev1.PullNever
 	containers := map[string]func(*corev1.PodSpec){
@@ -52,7 +52,7 @@ func TestAlwaysPullImages_HoldsEveryContainer(t *testing.T) {
 	for path, change := range containers {
 		pod := always.DeepCopy()
 		change(&pod.Spec)
-		// A webhook may have changed what the plugin has set.
+		// A webhook may have changed the value that the plugin has set.
 		requireDecision(t, decision{words: path + `: Unsupported value: "Never"`,
 			reason: metav1.StatusReasonInvalid},
 			p.(Validator).Validate(t.Context(), creates(pod)))
@@ -85,7 +85,7 @@ func TestLimitPodHardAntiAffinityTopology_AllowsHostsOnly(t *testing.T) {
 	})
 }
 
-func TestPodNodeSelector_HoldsPodsToTheirNamespace(t *testing.T) {
+func TestPodNodeSelector_RestrictsPodsByNamespace(t *testing.T) {
 	t.Parallel()
 	pod := func(selector map[string]string) *corev1.Pod {
 		return podOf(func(s *corev1.PodSpec) { s.NodeSelector = selector })
@@ -113,16 +113,16 @@ func TestPodNodeSelector_HoldsPodsToTheirNamespace(t *testing.T) {
 		{name: "a value that is not allowed", write: creates(pod(map[string]string{"a": "c"})), words: words},
 		{name: "a label that is not allowed", write: creates(pod(map[string]string{"c": "d"})), words: words},
 	})
-	given := pod(map[string]string{"a": "b"})
-	require.NoError(t, newWorld().admit(t, "PodNodeSelector", config, creates(given)))
-	require.Equal(t, map[string]string{"a": "b", "x": "y"}, given.Spec.NodeSelector,
+	created := pod(map[string]string{"a": "b"})
+	require.NoError(t, newWorld().admit(t, "PodNodeSelector", config, creates(created)))
+	require.Equal(t, map[string]string{"a": "b", "x": "y"}, created.Spec.NodeSelector,
 		"with the cluster's default")
 	err := newWorld().admit(t, "PodNodeSelector", `{"podNodeSelectorPluginConfig": {"default": "a in (b)"}}`,
 		creates(pod(nil)))
 	require.ErrorContains(t, err, "PodNodeSelector's configuration for namespace default")
 }
 
-func TestPriority_IsThatOfTheClass(t *testing.T) {
+func TestPriority_ComesFromTheClass(t *testing.T) {
 	t.Parallel()
 	class := func(name string, value int32, isDefault bool) *schedulingv1.PriorityClass {
 		return &schedulingv1.PriorityClass{ObjectMeta: clusterMeta(name), Value: value,
@@ -151,14 +151,14 @@ func TestPriority_IsThatOfTheClass(t *testing.T) {
 			words: text + " (Never)"},
 	})
 	low, high := class("low", 1, true), class("high", 9, true)
-	given := pod("", nil, nil)
-	require.NoError(t, newWorld(high, calm, low).admit(t, "Priority", "", creates(given)))
-	require.Equal(t, pod("low", ptr.To[int32](1), ptr.To(corev1.PreemptLowerPriority)), given,
+	created := pod("", nil, nil)
+	require.NoError(t, newWorld(high, calm, low).admit(t, "Priority", "", creates(created)))
+	require.Equal(t, pod("low", ptr.To[int32](1), ptr.To(corev1.PreemptLowerPriority)), created,
 		"the lowest of two defaults")
 
 	updated := pod("", nil, nil)
-	require.NoError(t, newWorld().admit(t, "Priority", "", updates(updated, given)))
-	require.Equal(t, given, updated, "a manifest without what was set")
+	require.NoError(t, newWorld().admit(t, "Priority", "", updates(updated, created)))
+	require.Equal(t, created, updated, "a manifest without what was set")
 
 	newWorld(low).decides(t, "Priority", "", []decision{
 		{name: "a class", write: creates(class("x", 2, false))},
@@ -171,7 +171,7 @@ func TestPriority_IsThatOfTheClass(t *testing.T) {
 	})
 }
 
-func TestRuntimeClass_GivesPodsItsOverheadAndPlace(t *testing.T) {
+func TestRuntimeClass_SetsOverheadAndScheduling(t *testing.T) {
 	t.Parallel()
 	heavy, plain := &nodev1.RuntimeClass{ObjectMeta: clusterMeta("heavy")},
 		&nodev1.RuntimeClass{ObjectMeta: clusterMeta("plain")}
@@ -201,18 +201,18 @@ func TestRuntimeClass_GivesPodsItsOverheadAndPlace(t *testing.T) {
 		{name: "other nodes", write: creates(pod("heavy", nil, map[string]string{"a": "c"})),
 			words: "conflict: runtimeClass.scheduling.nodeSelector[a] = b; pod.spec.nodeSelector[a] = c"},
 	})
-	given := pod("heavy", nil, nil)
-	require.NoError(t, w.admit(t, "RuntimeClass", "", creates(given)))
-	require.Equal(t, cpus("1"), given.Spec.Overhead)
-	require.Equal(t, map[string]string{"a": "b"}, given.Spec.NodeSelector)
-	require.Equal(t, heavy.Scheduling.Tolerations, given.Spec.Tolerations)
-	// A webhook may have changed what the plugin has set.
+	created := pod("heavy", nil, nil)
+	require.NoError(t, w.admit(t, "RuntimeClass", "", creates(created)))
+	require.Equal(t, cpus("1"), created.Spec.Overhead)
+	require.Equal(t, map[string]string{"a": "b"}, created.Spec.NodeSelector)
+	require.Equal(t, heavy.Scheduling.Tolerations, created.Spec.Tolerations)
+	// A webhook may have changed the value that the plugin has set.
 	v := w.plugin(t, "RuntimeClass", "").(Validator)
 	requireDecision(t, decision{words: other}, v.Validate(t.Context(), creates(pod("heavy", cpus("2"), nil))))
 	requireDecision(t, decision{words: other}, v.Validate(t.Context(), creates(pod("heavy", nil, nil))))
 }
 
-func TestPodTolerationRestriction_HoldsPodsToTheirNamespace(t *testing.T) {
+func TestPodTolerationRestriction_RestrictsPodsByNamespace(t *testing.T) {
 	t.Parallel()
 	a := corev1.Toleration{Key: "a", Operator: corev1.TolerationOpExists}
 	b := corev1.Toleration{Key: "b", Operator: corev1.TolerationOpExists}
@@ -250,16 +250,16 @@ func TestPodTolerationRestriction_HoldsPodsToTheirNamespace(t *testing.T) {
 	allowed.decides(t, "PodTolerationRestriction", config, []decision{
 		{name: "the configured default", write: creates(pod()), words: words},
 	})
-	given := pod(a)
-	given.Spec.Containers = []corev1.Container{container("c", "1", "")}
+	created := pod(a)
+	created.Spec.Containers = []corev1.Container{container("c", "1", "")}
 	require.NoError(t, newWorld().admit(t, "PodTolerationRestriction",
-		`{"default": [{"key": "b", "operator": "Exists"}]}`, creates(given)))
+		`{"default": [{"key": "b", "operator": "Exists"}]}`, creates(created)))
 	require.Equal(t, []corev1.Toleration{b, {Key: corev1.TaintNodeMemoryPressure,
 		Operator: corev1.TolerationOpExists,
-		Effect:   corev1.TaintEffectNoSchedule}, a}, given.Spec.Tolerations)
+		Effect:   corev1.TaintEffectNoSchedule}, a}, created.Spec.Tolerations)
 }
 
-func TestExtendedResourceToleration_IsOfDevices(t *testing.T) {
+func TestExtendedResourceToleration_ToleratesDeviceTaints(t *testing.T) {
 	t.Parallel()
 	requests := corev1.ResourceList{}
 	for _, name := range []corev1.ResourceName{"cpu", "example.com/gpu", "kubernetes.io/x", "sub.kubernetes.io/y",
@@ -275,9 +275,9 @@ func TestExtendedResourceToleration_IsOfDevices(t *testing.T) {
 	}
 }
 
-func TestDefaultTolerationSeconds_LeavesPodsTheirOwn(t *testing.T) {
+func TestDefaultTolerationSeconds_KeepsExistingTolerations(t *testing.T) {
 	t.Parallel()
-	given := func(own ...corev1.Toleration) (keys []string) {
+	seconds := func(own ...corev1.Toleration) (keys []string) {
 		pod := podOf(func(s *corev1.PodSpec) { s.Tolerations = own })
 		require.NoError(t, newWorld().admit(t, "DefaultTolerationSeconds", "", creates(pod)))
 		for _, added := range pod.Spec.Tolerations[len(own):] {
@@ -287,16 +287,16 @@ func TestDefaultTolerationSeconds_LeavesPodsTheirOwn(t *testing.T) {
 		return keys
 	}
 	const notReady, unreachable = corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable
-	require.Equal(t, []string{notReady, unreachable}, given())
-	require.Equal(t, []string{unreachable}, given(corev1.Toleration{Key: notReady}))
-	require.Equal(t, []string{notReady}, given(corev1.Toleration{Key: unreachable,
+	require.Equal(t, []string{notReady, unreachable}, seconds())
+	require.Equal(t, []string{unreachable}, seconds(corev1.Toleration{Key: notReady}))
+	require.Equal(t, []string{notReady}, seconds(corev1.Toleration{Key: unreachable,
 		Effect: corev1.TaintEffectNoExecute}))
 	require.Equal(t, []string{notReady, unreachable},
-		given(corev1.Toleration{Key: notReady, Effect: corev1.TaintEffectNoSchedule}))
-	require.Empty(t, given(corev1.Toleration{Operator: corev1.TolerationOpExists}))
+		seconds(corev1.Toleration{Key: notReady, Effect: corev1.TaintEffectNoSchedule}))
+	require.Empty(t, seconds(corev1.Toleration{Operator: corev1.TolerationOpExists}))
 }
 
-func TestPodTopologyLabels_AreTheNodes(t *testing.T) {
+func TestPodTopologyLabels_ComeFromTheNode(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{ObjectMeta: clusterMeta("n")}
 	node.Labels = map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r", "a": "b"}

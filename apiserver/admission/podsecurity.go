@@ -19,8 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// podSecurity holds pods to the Pod Security Standards (Kubernetes' own library has the checks) that
-// labels of the namespace name: enforce rejects pods; warn and audit report them, and the templates of
+// podSecurity checks pods against the Pod Security Standards that labels of the namespace name; Kubernetes' own
+// library has the checks. The mode enforce rejects pods; warn and audit report them, and the templates of
 // workloads. https://kubernetes.io/docs/concepts/security/pod-security-admission/
 type podSecurity struct {
 	cluster   Cluster
@@ -36,10 +36,10 @@ type exemptions struct {
 	RuntimeClasses []string `json:"runtimeClasses"`
 }
 
-// When the labels of a namespace change, at most this many of its pods are checked.
+// maxPodsChecked limits the pods of a namespace that are checked when its labels change.
 const maxPodsChecked = 3000
 
-// templates are the kinds with a pod in them.
+// templates are core kinds that contain a pod template.
 var templates = []string{"replicationcontrollers", "podtemplates"}
 
 func podSecurityRules() []Rule {
@@ -129,10 +129,10 @@ func (p *podSecurity) Validate(ctx context.Context, a *Attributes) error {
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", a.Namespace))
 	}
-	asked, errs := podsecurityapi.PolicyToEvaluate(ns.Labels, p.defaults)
-	if len(errs) == 0 && asked.FullyPrivileged() {
+	policies, errs := podsecurityapi.PolicyToEvaluate(ns.Labels, p.defaults)
+	if len(errs) == 0 && policies.FullyPrivileged() {
 		if _, ok := a.Object.(*corev1.Pod); ok {
-			auditPodSecurity(a, podsecurityapi.EnforcedPolicyAnnotationKey, asked.Enforce.String())
+			auditPodSecurity(a, podsecurityapi.EnforcedPolicyAnnotationKey, policies.Enforce.String())
 		}
 		return nil
 	}
@@ -143,15 +143,16 @@ func (p *podSecurity) Validate(ctx context.Context, a *Attributes) error {
 		if a.Old != nil && !concernsSecurity(pod, a.Old.(*corev1.Pod)) {
 			return nil
 		}
-		return p.check(a, asked, &pod.ObjectMeta, &pod.Spec, true)
+		return p.check(a, policies, &pod.ObjectMeta, &pod.Spec, true)
 	}
 	if template := templateOf(a.Object); template != nil {
-		return p.check(a, asked, &template.ObjectMeta, &template.Spec, false)
+		return p.check(a, policies, &template.ObjectMeta, &template.Spec, false)
 	}
 	return nil
 }
 
-// auditPodSecurity annotates an audit event with what is so of most pods. It is not worth a line of the server's log.
+// auditPodSecurity annotates an audit event with a fact that is true of most pods. It is not worth a line in the
+// server's log.
 func auditPodSecurity(a *Attributes, key, value string) {
 	if a.Audited {
 		a.Audit(podsecurityapi.AuditAnnotationPrefix+key, value)
@@ -181,34 +182,34 @@ func templateOf(obj api.Object) *corev1.PodTemplateSpec {
 }
 
 // check evaluates a pod, or a workload's template, by each of the three modes.
-func (p *podSecurity) check(a *Attributes, asked podsecurityapi.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec,
-	enforce bool) error {
+func (p *podSecurity) check(a *Attributes, policies podsecurityapi.Policy, meta *metav1.ObjectMeta,
+	spec *corev1.PodSpec, enforce bool) error {
 	if spec.RuntimeClassName != nil && slices.Contains(p.exempt.RuntimeClasses, *spec.RuntimeClassName) {
 		auditPodSecurity(a, podsecurityapi.ExemptionReasonAnnotationKey, "runtimeClass")
 		return nil
 	}
-	known := map[podsecurityapi.LevelVersion]policy.AggregateCheckResult{}
+	results := map[podsecurityapi.LevelVersion]policy.AggregateCheckResult{}
 	evaluate := func(mode string, lv podsecurityapi.LevelVersion) policy.AggregateCheckResult {
-		result, ok := known[lv]
+		result, ok := results[lv]
 		if !ok {
 			result = policy.AggregateCheckResults(p.evaluator().EvaluatePod(lv, meta, spec))
-			known[lv] = result
+			results[lv] = result
 		}
 		p.count(a, mode, lv, result.Allowed)
 		return result
 	}
 	if enforce {
-		auditPodSecurity(a, podsecurityapi.EnforcedPolicyAnnotationKey, asked.Enforce.String())
-		if r := evaluate("enforce", asked.Enforce); !r.Allowed {
-			return Forbid(a, fmt.Errorf("violates PodSecurity %q: %s", asked.Enforce.String(), r.ForbiddenDetail()))
+		auditPodSecurity(a, podsecurityapi.EnforcedPolicyAnnotationKey, policies.Enforce.String())
+		if r := evaluate("enforce", policies.Enforce); !r.Allowed {
+			return Forbid(a, fmt.Errorf("violates PodSecurity %q: %s", policies.Enforce.String(), r.ForbiddenDetail()))
 		}
 	}
-	if r := evaluate("audit", asked.Audit); !r.Allowed {
+	if r := evaluate("audit", policies.Audit); !r.Allowed {
 		a.Audit(podsecurityapi.AuditAnnotationPrefix+podsecurityapi.AuditViolationsAnnotationKey,
-			fmt.Sprintf("would violate PodSecurity %q: %s", asked.Audit.String(), r.ForbiddenDetail()))
+			fmt.Sprintf("would violate PodSecurity %q: %s", policies.Audit.String(), r.ForbiddenDetail()))
 	}
-	if r := evaluate("warn", asked.Warn); !r.Allowed {
-		a.Warn(fmt.Sprintf("would violate PodSecurity %q: %s", asked.Warn.String(), r.ForbiddenDetail()))
+	if r := evaluate("warn", policies.Warn); !r.Allowed {
+		a.Warn(fmt.Sprintf("would violate PodSecurity %q: %s", policies.Warn.String(), r.ForbiddenDetail()))
 	}
 	return nil
 }
@@ -231,8 +232,8 @@ func (p *podSecurity) count(a *Attributes, mode string, lv podsecurityapi.LevelV
 		a.Subresource).Inc()
 }
 
-// concernsSecurity reports whether an update changes the mutable fields that the standards check:
-// images, and ephemeral containers.
+// concernsSecurity reports whether an update changes the mutable fields that the standards check: images, and
+// ephemeral containers.
 func concernsSecurity(pod, old *corev1.Pod) bool {
 	changed := func(is, was []corev1.Container) bool {
 		return !slices.EqualFunc(is, was, func(a, b corev1.Container) bool { return a.Image == b.Image })
@@ -240,16 +241,16 @@ func concernsSecurity(pod, old *corev1.Pod) bool {
 	return changed(pod.Spec.Containers, old.Spec.Containers) ||
 		changed(pod.Spec.InitContainers, old.Spec.InitContainers) ||
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
-			at := slices.IndexFunc(old.Spec.EphemeralContainers, func(o corev1.EphemeralContainer) bool {
+			i := slices.IndexFunc(old.Spec.EphemeralContainers, func(o corev1.EphemeralContainer) bool {
 				return o.Name == c.Name
 			})
-			return at < 0 || old.Spec.EphemeralContainers[at].Image != c.Image
+			return i < 0 || old.Spec.EphemeralContainers[i].Image != c.Image
 		})
 }
 
-// namespace rejects invalid labels, and warns of existing pods that would be rejected now.
+// namespace rejects invalid labels, and warns of existing pods that the new labels would reject.
 func (p *podSecurity) namespace(ctx context.Context, a *Attributes, ns *corev1.Namespace) error {
-	asked, errs := podsecurityapi.PolicyToEvaluate(ns.Labels, p.defaults)
+	policies, errs := podsecurityapi.PolicyToEvaluate(ns.Labels, p.defaults)
 	if a.Operation == Create {
 		if len(errs) > 0 {
 			return apierrors.NewInvalid(a.Kind.GroupKind(), ns.Name, errs)
@@ -260,17 +261,16 @@ func (p *podSecurity) namespace(ctx context.Context, a *Attributes, ns *corev1.N
 	if len(errs) > 0 && (len(oldErrs) == 0 || errs.ToAggregate().Error() != oldErrs.ToAggregate().Error()) {
 		return apierrors.NewInvalid(a.Kind.GroupKind(), ns.Name, errs)
 	}
-	relaxed := asked.Enforce.Version == before.Enforce.Version && podsecurityapi.CompareLevels(asked.Enforce.Level,
-		before.Enforce.Level) < 1
-	if asked.Enforce == before.Enforce || asked.Enforce.Level == podsecurityapi.LevelPrivileged || relaxed ||
+	relaxed := policies.Enforce.Version == before.Enforce.Version &&
+		podsecurityapi.CompareLevels(policies.Enforce.Level, before.Enforce.Level) < 1
+	if policies.Enforce == before.Enforce || policies.Enforce.Level == podsecurityapi.LevelPrivileged || relaxed ||
 		slices.Contains(p.exempt.Namespaces, ns.Name) {
 		return nil
 	}
-	return p.warnOfPods(ctx, a, ns.Name, asked.Enforce)
+	return p.warnOfPods(ctx, a, ns.Name, policies.Enforce)
 }
 
-// warnOfPods adds one warning for each violation, with the first pod that has it and the number of
-// others.
+// warnOfPods adds one warning for each violation, with the first pod that has it and the number of the others.
 func (p *podSecurity) warnOfPods(ctx context.Context, a *Attributes, namespace string,
 	lv podsecurityapi.LevelVersion) error {
 	all, err := list[*corev1.Pod](ctx, p.cluster, pods, namespace)

@@ -16,7 +16,7 @@ import (
 
 const securityPrefix = "pod-security.kubernetes.io/"
 
-// secured is a namespace with labels, given as pairs of mode and level.
+// secured returns a namespace with labels, given as pairs of mode and level.
 func secured(pairs ...string) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{}}}
 	for i := 0; i < len(pairs); i += 2 {
@@ -31,7 +31,7 @@ func securedWorld(pairs ...string) *world {
 	return w
 }
 
-// privileged is a pod that the levels baseline and restricted forbid.
+// privileged returns a pod that the levels baseline and restricted forbid.
 func privileged(changes ...func(*corev1.PodSpec)) *corev1.Pod {
 	return podOf(func(s *corev1.PodSpec) {
 		s.Containers = []corev1.Container{{Name: "c", Image: "a",
@@ -138,7 +138,7 @@ func TestPodSecurity_WarnsOfTemplatesAndPods(t *testing.T) {
 	}
 }
 
-func TestPodSecurity_OfNamespaces(t *testing.T) {
+func TestPodSecurity_ChecksNamespaces(t *testing.T) {
 	t.Parallel()
 	wrong, worse, good := secured("enforce", "nonsense"), secured("enforce", "nonsense", "warn", "nonsense"),
 		secured()

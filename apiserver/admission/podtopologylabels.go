@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podTopologyLabels labels pods with the zone and region in which they run (KEP-4742).
+// podTopologyLabels copies the zone and region labels of a pod's node to the pod (KEP-4742).
 type podTopologyLabels struct{ cluster Cluster }
 
 func newPodTopologyLabels(env *Env) (Plugin, error) { return &podTopologyLabels{env.Cluster}, nil }

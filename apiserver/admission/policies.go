@@ -18,21 +18,21 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
-// Admission policies are objects whose expressions a write must satisfy, or which change it. A policy
-// takes effect through its bindings, which select writes and parameters. policymatch.go decides whether
-// a policy applies to a request, policyparams.go finds the parameters, policyeval.go provides the
-// variables of the expressions; validatingpolicy.go and mutatingpolicy.go are the two plugins.
+// Admission policies are objects with expressions that a write must satisfy, or that change it. A policy takes
+// effect through its bindings, which select writes and parameters. policymatch.go decides whether a policy applies
+// to a request, policyparams.go finds the parameters, policyeval.go provides the variables of the expressions;
+// validatingpolicy.go and mutatingpolicy.go are the two plugins.
 // https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
 
-// boundPolicy is one policy, compiled, with its bindings. It is immutable. T holds the fields of the
-// plugin's own kind.
+// boundPolicy is one compiled policy with its bindings. It is immutable. T contains the fields of the plugin's own
+// kind.
 type boundPolicy[T any] struct {
 	name       string
 	ignores    bool // failurePolicy: Ignore
 	param      *admissionv1.ParamKind
 	match      matcher
 	conditions conditions
-	// variables are by name, nil without any.
+	// variables are by name; nil if there are none.
 	variables map[string]*cel.Expression
 	rules     T
 	bindings  []*binding
@@ -41,13 +41,13 @@ type boundPolicy[T any] struct {
 type binding struct {
 	name, policy string
 	ref          *admissionv1.ParamRef
-	params       labels.Selector // of ref
+	params       labels.Selector // the selector of ref
 	match        *matcher
 	actions      []admissionv1.ValidationAction
-	err          error // the reason why it cannot be used
+	err          error // the reason why the binding cannot be used
 }
 
-// policies are the policies of one kind that have a binding, read from memory and compiled when one of
+// policies holds the policies of one kind that have a binding. They are read from memory and compiled when one of
 // them has changed.
 type policies[T any] struct {
 	cluster        Cluster
@@ -60,7 +60,7 @@ type policies[T any] struct {
 }
 
 type policySet[T any] struct {
-	policies, bindings int64 // Cluster.Changed of what it was made from
+	policies, bindings int64 // Cluster.Changed of the objects of this set
 	list               []*boundPolicy[T]
 	compiled           map[compiled]*boundPolicy[T]
 }
@@ -90,7 +90,7 @@ func (p *policies[T]) now(ctx context.Context) ([]*boundPolicy[T], error) {
 func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Recorded before the objects are read, so that changes made meanwhile are read the next time.
+	// The numbers are recorded before the objects are read, so that changes made meanwhile cause another refresh.
 	set := &policySet[T]{policies: p.cluster.Changed(p.kind), bindings: p.cluster.Changed(p.bindings),
 		compiled: map[compiled]*boundPolicy[T]{}}
 	old := p.current.Load()
@@ -115,23 +115,23 @@ func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 			continue
 		}
 		key := compiled{obj.GetUID(), obj.GetGeneration()}
-		var known *boundPolicy[T]
+		var source *boundPolicy[T]
 		if old != nil {
-			known = old.compiled[key]
+			source = old.compiled[key]
 		}
-		if known == nil {
-			known = p.compile(obj)
+		if source == nil {
+			source = p.compile(obj)
 		}
-		with := *known
-		with.bindings = byPolicy[with.name]
-		set.compiled[key] = &with
-		set.list = append(set.list, &with)
+		bound := *source
+		bound.bindings = byPolicy[bound.name]
+		set.compiled[key] = &bound
+		set.list = append(set.list, &bound)
 	}
 	p.current.Store(set)
 	return set.list, nil
 }
 
-// newBinding makes a binding of the fields that the two kinds share.
+// newBinding returns a binding with the fields that the two kinds share.
 func newBinding(name, policy string, ref *admissionv1.ParamRef, match *admissionv1.MatchResources) *binding {
 	b := &binding{name: name, policy: policy, ref: ref}
 	if match != nil {
@@ -153,8 +153,8 @@ type common struct {
 	variables  []admissionv1.Variable
 }
 
-// compilePolicy compiles the shared fields, and returns the compiler for the rest. An expression that
-// does not compile is an error when it is evaluated: stored policies may come from another release.
+// compilePolicy compiles the shared fields, and returns the compiler for the rest. An expression that does not
+// compile is an error when it is evaluated, since another release may have stored the policy.
 func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type) (*boundPolicy[T], *cel.Compiler,
 	cel.Declarations) {
 	declared := cel.Declarations{Params: c.param != nil, Authorizer: true, Stored: true}
@@ -175,8 +175,8 @@ func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type
 	return p, compiler, declared
 }
 
-// exempt reports whether policies do not apply to a resource: their own, so that a bad policy can be
-// removed again, and reviews, which change nothing.
+// exempt reports whether policies do not apply to a resource: their own kinds, so that a bad policy can be removed,
+// and reviews, which do not change objects.
 func exempt(resource schema.GroupResource) bool {
 	switch resource.Group {
 	case policyGroup:

@@ -19,7 +19,7 @@ import (
 // documents are the request's objects in one version.
 type documents struct{ object, old *cel.Document }
 
-// in returns the request's objects in the given kind.
+// in returns the request's objects in a kind.
 func (q *question) in(ctx context.Context, kind schema.GroupVersionKind) *documents {
 	if d, ok := q.docs[kind]; ok {
 		return d
@@ -42,7 +42,7 @@ func (q *question) document(ctx context.Context, obj api.Object, kind schema.Gro
 	return &cel.Document{Make: func() (any, error) { return q.cluster.Show(ctx, obj, kind) }}
 }
 
-// changed drops the documents of the object, which has changed.
+// changed drops the documents of the object. It must be called when the object has been changed.
 func (q *question) changed() { q.docs, q.encoded.objects = nil, nil }
 
 // bindings returns the variables of expressions.
@@ -58,7 +58,7 @@ func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindin
 	}
 }
 
-// request returns the AdmissionRequest, without its uid and its objects.
+// request returns the AdmissionRequest, without its UID and its objects.
 func (q *question) request(in matched) map[string]any {
 	r := map[string]any{
 		"kind": kindDocument(in.kind), "resource": resourceDocument(in.resource),
@@ -103,7 +103,7 @@ func userDocument(u *authn.User) map[string]any {
 	return doc
 }
 
-// namespaceDocument is the variable namespaceObject: null for cluster-scoped requests.
+// namespaceDocument returns the variable namespaceObject: nil for cluster-scoped requests.
 func (q *question) namespaceDocument(ctx context.Context) (*cel.Document, error) {
 	if q.Namespace == "" || q.GroupResource() == namespaces {
 		return nil, nil
@@ -144,7 +144,7 @@ func (r rights) Authorize(c cel.Check) (bool, string, error) {
 	return decision == authz.Allow, reason, err
 }
 
-// deadline turns the end of the request into an error of its own: it is not the policy's failure.
+// deadline returns an error if the request has ended: that is not the policy's failure.
 func deadline(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("evaluating admission policies: %w", err)

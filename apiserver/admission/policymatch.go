@@ -45,14 +45,14 @@ func newMatcher(m *admissionv1.MatchResources) matcher {
 	return parsed
 }
 
-// matched is the resource and the kind as which a policy sees a request.
+// matched is the resource and the kind in which a policy sees a request.
 type matched struct {
 	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
 }
 
-// matches reports whether the policy applies to the request. Another version of its resource matches
-// too, unless the policy is Exact. An error in a selector counts only if everything else matches.
+// matches reports whether the policy applies to the request. Another version of its resource matches too, unless
+// the policy is Exact. An error in a selector counts only if all else matches.
 func (m *matcher) matches(ctx context.Context, q *question) (matched, bool, error) {
 	if m.err != nil {
 		return matched{}, false, m.err
@@ -88,11 +88,11 @@ func (m *matcher) matchesNamespace(ctx context.Context, q *question) (bool, erro
 		return true, nil
 	}
 	if q.GroupResource() == namespaces {
-		of := q.Object
-		if of == nil || q.Subresource != "" {
-			of = q.Old
+		subject := q.Object
+		if subject == nil || q.Subresource != "" {
+			subject = q.Old
 		}
-		return of == nil || m.namespaces.Matches(labels.Set(of.GetLabels())), nil
+		return subject == nil || m.namespaces.Matches(labels.Set(subject.GetLabels())), nil
 	}
 	if q.Namespace == "" {
 		return true, nil
@@ -117,7 +117,7 @@ func (m *matcher) matchesRules(q *question, rules []admissionv1.NamedRuleWithOpe
 	if !possible || m.MatchPolicy == nil || *m.MatchPolicy == admissionv1.Exact {
 		return matched{}, false
 	}
-	for i := range rules { // earlier rules first, whatever the order of versions
+	for i := range rules { // earlier rules first, independently of the order of versions
 		if !fits(&rules[i], q.Attributes) {
 			continue
 		}
@@ -145,7 +145,7 @@ func fits(r *admissionv1.NamedRuleWithOperations, a *Attributes) bool {
 		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, nameOf(a)))
 }
 
-// isAbout reports whether a rule is about the group and the version of a resource.
+// isAbout reports whether a rule names the group and the version of a resource.
 func isAbout(r *admissionv1.NamedRuleWithOperations, resource schema.GroupVersionResource) bool {
 	return named(r.APIGroups, resource.Group) && named(r.APIVersions, resource.Version)
 }
@@ -154,13 +154,13 @@ func named[T ~string](list []T, name T) bool {
 	return slices.Contains(list, name) || slices.Contains(list, "*")
 }
 
-// isResource compares with "pods", "pods/status", "pods/*", "*/scale", "*" or "*/*".
+// isResource compares a resource with a pattern: "pods", "pods/status", "pods/*", "*/scale", "*" or "*/*".
 func isResource(pattern, resource, subresource string) bool {
 	wantResource, wantSub, _ := strings.Cut(pattern, "/")
 	return (wantResource == "*" || wantResource == resource) && (wantSub == "*" || wantSub == subresource)
 }
 
-// inScope treats a Namespace as cluster-scoped.
+// inScope reports whether a request is in a rule's scope. A Namespace is cluster-scoped.
 func inScope(scope *admissionv1.ScopeType, a *Attributes) bool {
 	if scope == nil || *scope == admissionv1.AllScopes {
 		return true
@@ -177,7 +177,7 @@ func nameOf(a *Attributes) string {
 	return a.Name
 }
 
-// question is a request as policies see it, and caches the data that they have used.
+// question is a request in the form that policies and webhooks need. It caches the data that they have used.
 type question struct {
 	*Attributes
 	cluster Cluster
@@ -207,8 +207,7 @@ func (q *question) versions() []*api.Resource {
 	return q.others
 }
 
-// ofResource reports whether the request's objects are of the resource's own kind, and not of a
-// subresource's.
+// ofResource reports whether the request's objects have the resource's own kind, and not a subresource's.
 func (q *question) ofResource() bool {
 	res := q.cluster.Served(q.Kind)
 	return res != nil && res.Plural == q.Resource.Resource

@@ -13,14 +13,14 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// param is one parameter of a policy: an object of its paramKind. A policy without parameters is
-// evaluated once, with the zero param.
+// param is one parameter of a policy: an object of its paramKind. A policy without parameters is evaluated once,
+// with the zero param.
 type param struct {
 	obj  api.Object
 	kind schema.GroupVersionKind
 }
 
-// name is the parameter's key among the policy's parameters.
+// name returns the parameter's key among the policy's parameters.
 func (p param) name() string {
 	if p.obj == nil {
 		return ""
@@ -28,7 +28,7 @@ func (p param) name() string {
 	return p.obj.GetNamespace() + "/" + p.obj.GetName()
 }
 
-// document is the variable params of expressions: null without a parameter.
+// document returns the variable params of expressions: nil if there is no parameter.
 func (p param) document(ctx context.Context, c Cluster) *cel.Document {
 	if p.obj == nil {
 		return nil
@@ -36,8 +36,8 @@ func (p param) document(ctx context.Context, c Cluster) *cel.Document {
 	return &cel.Document{Make: func() (any, error) { return c.Show(ctx, p.obj, p.kind) }}
 }
 
-// params finds the parameters that a binding names. None at all, without an error, means that
-// the binding does not apply.
+// params finds the parameters that a binding names. An empty result without an error means that the binding does
+// not apply.
 func (q *question) params(ctx context.Context, kind *admissionv1.ParamKind, b *binding) ([]param, error) {
 	if b.err != nil {
 		return nil, b.err
@@ -75,8 +75,7 @@ func (q *question) params(ctx context.Context, kind *admissionv1.ParamKind, b *b
 	return all, nil
 }
 
-// paramNamespace returns the namespace of the parameters: the one that the binding names, or else that
-// of the request.
+// paramNamespace returns the namespace of the parameters: the one that the binding names, or else the request's.
 func paramNamespace(res *api.Resource, ref *admissionv1.ParamRef, request string) (string, error) {
 	switch {
 	case !res.Namespaced && ref.Namespace != "":

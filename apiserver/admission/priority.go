@@ -46,7 +46,7 @@ func (p *priority) Mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// keepPriority is for updates whose manifest lacks the values that Mutate once set.
+// keepPriority keeps the values that Mutate set when the pod was created, for updates whose manifest lacks them.
 func keepPriority(pod, old *corev1.Pod) {
 	if pod.Spec.Priority == nil {
 		pod.Spec.Priority = old.Spec.Priority
@@ -72,8 +72,8 @@ func (p *priority) classOf(ctx context.Context, a *Attributes, pod *corev1.Pod) 
 	return class, err
 }
 
-// globalDefault returns the class of pods that name none. Two servers may have admitted one each: the
-// lowest counts.
+// globalDefault returns the class of pods that do not name one. Two servers may have admitted one each: the lowest
+// counts.
 func (p *priority) globalDefault(ctx context.Context, besides string) (*schedulingv1.PriorityClass, error) {
 	classes, err := list[*schedulingv1.PriorityClass](ctx, p.cluster, priorityClasses, "")
 	var lowest *schedulingv1.PriorityClass

@@ -5,27 +5,28 @@ import (
 	"github.com/coxswain-dev/coxswain/api/equal"
 )
 
-// A policy or a webhook that changes an object may invalidate what those before it have decided. The whole chain is
-// then called a second time. Plugins of the table do their work again; policies and webhooks take part if their
-// reinvocationPolicy is IfNeeded and the object has changed since they saw it. There is no third round.
+// A policy or a webhook that changes an object may invalidate earlier decisions. The whole chain is then called a
+// second time. Plugins of the table repeat their work. Policies and webhooks take part if their reinvocationPolicy
+// is IfNeeded and the object has changed since they saw it. There is no third round.
 // https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#reinvocation-policy
 
 // reinvocation is the state that the two rounds of one request's mutation share.
 type reinvocation struct {
-	// wanted reports that a policy or a webhook has changed the object, again that this is the second round.
-	wanted, again bool
-	policies      invoked[invocation]
-	webhooks      invoked[string] // by uid
+	// rewritten reports whether a policy or a webhook has changed the object, and again whether this is the second
+	// round.
+	rewritten, again bool
+	policies         invoked[invocation]
+	webhooks         invoked[string] // by UID
 }
 
 // invocation is one policy with one binding and one parameter.
 type invocation struct{ policy, binding, param string }
 
-// invoked are the members of one plugin that may be invoked a second time: fresh are those that were invoked since the
-// last change, stale those that were invoked before it.
+// invoked are the policies or webhooks of one plugin that may be invoked a second time: fresh were invoked since
+// the last change, stale before it.
 type invoked[K comparable] struct {
 	fresh, stale map[K]bool
-	output       api.Object // the object as the plugin left it, if that matters
+	output       api.Object // the object after the plugin's round, if any may be invoked again
 }
 
 // changed marks all invoked so far as stale.
@@ -49,7 +50,7 @@ func (i *invoked[K]) note(k K) {
 	i.fresh[k] = true
 }
 
-// begin begins a round. Others may have changed the object since the first one.
+// begin begins a round. Other plugins may have changed the object since the first one.
 func (i *invoked[K]) begin(again bool, obj api.Object) {
 	if again && len(i.fresh) > 0 && (i.output == nil || obj == nil || !equal.Semantic(i.output, obj)) {
 		i.changed()

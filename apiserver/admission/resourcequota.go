@@ -17,13 +17,13 @@ import (
 
 // resourceQuota charges new objects to the ResourceQuotas of their namespace.
 //
-// The usage of an object is added to the quota's status in the transaction that stores the object,
-// compared on the quota's revision: either both are written or neither. So usage can never exceed the
-// limit, however many servers write at once, and nothing is charged for an object that was not stored.
-// The resourcequota controller recounts what deletions release.
+// The usage of an object is added to the quota's status in the transaction that stores the object. The transaction
+// compares the quota's revision, and writes both or neither. So usage can never exceed the limit, independently of
+// the number of servers that write, and an object that was not stored is not charged. The resourcequota controller
+// recounts after deletions.
 //
-// Writers of one namespace on one server take turns, because only one transaction can win a revision;
-// those on another server may win meanwhile, and the loser retries.
+// Writers of one namespace on one server take turns, because only one transaction can succeed for a revision. A
+// writer on another server may succeed meanwhile; then the transaction fails, and the write is retried.
 type resourceQuota struct {
 	cluster Cluster
 	clock   clock.PassiveClock
@@ -35,8 +35,7 @@ func newResourceQuota(env *Env) (Plugin, error) {
 		turns: turns{byNamespace: map[string]*turn{}}}, nil
 }
 
-// tracks reports whether a write can use quota: every create, and the updates with which an object can
-// come to use more.
+// tracks reports whether a write can use quota: every create, and the updates that can increase an object's usage.
 func (p *resourceQuota) tracks(a *Attributes) bool {
 	switch {
 	case a.Namespace == "" || a.Resource.Resource == "events" &&
@@ -52,17 +51,17 @@ func (p *resourceQuota) tracks(a *Attributes) bool {
 	return a.Subresource == "" && (a.Resource.Resource == "services" || a.Resource.Resource == "persistentvolumeclaims")
 }
 
-// Claim is the quota that a write uses, to be written together with it.
+// Claim is the quota that a write uses. It is written together with the object.
 type Claim struct {
-	// Quotas are the documents to be stored. The resourceVersion of each is that of the one
-	// that it replaces; at any other, the transaction must fail.
+	// Quotas are the documents to store. Each has the resourceVersion of the quota that it replaces. If the stored
+	// one is different, the transaction must fail.
 	Quotas []*corev1.ResourceQuota
 	turn   *turn
 	turns  *turns
 }
 
-// Settle ends the claim. It must be called once, with the revision of the transaction that
-// has stored its Quotas, or with "" if it is not known to have done so.
+// Settle ends the claim. It must be called once, with the revision of the transaction that has stored its Quotas,
+// or with "" if the transaction failed or its outcome is unknown.
 func (c *Claim) Settle(revision string) {
 	if c == nil {
 		return
@@ -97,7 +96,7 @@ func (p *resourceQuota) claim(ctx context.Context, a *Attributes) (*Claim, error
 	return &Claim{Quotas: charged, turn: turn, turns: &p.turns}, nil
 }
 
-// charge charges the quotas in memory and, before it rejects a write, those in etcd.
+// charge charges the quotas in memory. Before it rejects a write, it charges the quotas in etcd.
 func (p *resourceQuota) charge(ctx context.Context, a *Attributes, turn *turn) ([]*corev1.ResourceQuota, error) {
 	for fresh := turn.doubt; ; fresh = true {
 		objects, err := p.cluster.List(ctx, resourceQuotas, a.Namespace, fresh)
@@ -129,8 +128,8 @@ func chargeAll(a *Attributes, quotas []*corev1.ResourceQuota, now time.Time) ([]
 	return charged, nil
 }
 
-// concerns reports whether the object counts against anything that the quota limits. A quota limits
-// nothing before its controller has copied the limits into the status.
+// concerns reports whether the object counts against a resource that the quota limits. A quota is not effective
+// until its controller has copied the limits into the status.
 func concerns(q *corev1.ResourceQuota, a *Attributes) bool {
 	for name := range q.Status.Hard {
 		if quota.Counts(a.GroupResource(), name) {
@@ -140,16 +139,16 @@ func concerns(q *corev1.ResourceQuota, a *Attributes) bool {
 	return false
 }
 
-// charge returns the quota with the object's use added, or nil if it uses nothing of it.
+// charge returns the quota with the object's usage added, or nil if the object does not use it.
 func charge(a *Attributes, q *corev1.ResourceQuota, now time.Time) (*corev1.ResourceQuota, error) {
 	if pod, ok := a.Object.(*corev1.Pod); ok {
 		if err := quota.Unsaid(pod, q.Status.Hard); err != nil {
 			return nil, Forbid(a, fmt.Errorf("failed quota: %s: %w", q.Name, err))
 		}
 	}
-	asked := quota.Mask(quota.Usage(a.GroupResource(), a.Object, now), q.Status.Hard)
+	requested := quota.Mask(quota.Usage(a.GroupResource(), a.Object, now), q.Status.Hard)
 	var unknown, negative []string
-	for name, quantity := range asked {
+	for name, quantity := range requested {
 		if _, ok := q.Status.Used[name]; !ok {
 			unknown = append(unknown, string(name))
 		}
@@ -164,16 +163,16 @@ func charge(a *Attributes, q *corev1.ResourceQuota, now time.Time) (*corev1.Reso
 		return nil, Forbid(a, fmt.Errorf("quota usage is negative for resource(s): %s", sortedWords(negative)))
 	}
 	if a.Old != nil && quota.InScope(&q.Spec, a.Old) {
-		asked = quota.Growth(asked, quota.Usage(a.GroupResource(), a.Old, now))
+		requested = quota.Growth(requested, quota.Usage(a.GroupResource(), a.Old, now))
 	}
-	maps.DeleteFunc(asked, func(_ corev1.ResourceName, amount resource.Quantity) bool { return amount.IsZero() })
-	if len(asked) == 0 {
+	maps.DeleteFunc(requested, func(_ corev1.ResourceName, amount resource.Quantity) bool { return amount.IsZero() })
+	if len(requested) == 0 {
 		return nil, nil
 	}
-	used := quota.Add(q.Status.Used, asked)
-	if exceeded := quota.Growth(quota.Mask(used, asked), q.Status.Hard); len(exceeded) > 0 {
+	used := quota.Add(q.Status.Used, requested)
+	if exceeded := quota.Growth(quota.Mask(used, requested), q.Status.Hard); len(exceeded) > 0 {
 		return nil, Forbid(a, fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name,
-			amounts(quota.Mask(asked, exceeded)), amounts(quota.Mask(q.Status.Used, exceeded)),
+			amounts(quota.Mask(requested, exceeded)), amounts(quota.Mask(q.Status.Used, exceeded)),
 			amounts(quota.Mask(q.Status.Hard, exceeded))))
 	}
 	after := q.DeepCopy()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// amountsOf is a list of amounts, given as pairs of name and amount.
+// amountsOf returns a list of amounts, given as pairs of name and amount.
 func amountsOf(pairs ...string) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -25,7 +25,7 @@ func quotaOf(hard, used corev1.ResourceList, scopes ...corev1.ResourceQuotaScope
 	return q
 }
 
-// claims lets a write claim from the quotas, and settles the claim. It returns what is charged.
+// claims claims quota for a write, and settles the claim. It returns the charged quotas.
 func (w *world) claims(t *testing.T, a *Attributes) ([]*corev1.ResourceQuota, error) {
 	t.Helper()
 	p := w.plugin(t, "ResourceQuota", "").(*resourceQuota)
@@ -40,7 +40,7 @@ func (w *world) claims(t *testing.T, a *Attributes) ([]*corev1.ResourceQuota, er
 	return claim.Quotas, err
 }
 
-func TestResourceQuota_RefusesWhatExceedsIt(t *testing.T) {
+func TestResourceQuota_RejectsWritesThatExceedIt(t *testing.T) {
 	t.Parallel()
 	pod := podOf(func(s *corev1.PodSpec) { s.Containers = []corev1.Container{container("c", "2", "")} })
 	unsaid := podOf(func(s *corev1.PodSpec) { s.Containers = []corev1.Container{container("c", "", "")} })
@@ -130,8 +130,8 @@ func TestResourceQuota_ChargesTheWritesThatUseIt(t *testing.T) {
 	require.NoError(t, err, "the pod is not in the quota's scope")
 }
 
-// Memory may be behind: a write is refused only by what etcd has.
-func TestResourceQuota_LooksAgainBeforeItRefuses(t *testing.T) {
+// Memory may be behind: a write is rejected only by the quotas in etcd.
+func TestResourceQuota_ReadsEtcdBeforeItRejects(t *testing.T) {
 	t.Parallel()
 	full, free := quotaOf(amountsOf("pods", "1"), amountsOf("pods", "1")), quotaOf(amountsOf("pods", "1"),
 		amountsOf("pods", "0"))
@@ -143,8 +143,8 @@ func TestResourceQuota_LooksAgainBeforeItRefuses(t *testing.T) {
 	require.Equal(t, "pods=0", amounts(free.Status.Used), "the object in memory is shared")
 }
 
-// A turn that ends without a settled claim would stop every other writer of the namespace.
-func TestResourceQuota_GivesItsTurnBack(t *testing.T) {
+// A turn that is not ended would stop every other writer of the namespace.
+func TestResourceQuota_EndsItsTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(quotaOf(amountsOf("pods", "0"), amountsOf("pods", "0")))
 	p := w.plugin(t, "ResourceQuota", "").(*resourceQuota)

@@ -60,7 +60,7 @@ func (p *runtimeClass) Mutate(ctx context.Context, a *Attributes) error {
 
 var errOverhead = errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
 
-// Validate rejects an overhead that is not the class's.
+// Validate rejects an overhead that differs from the class's.
 func (p *runtimeClass) Validate(ctx context.Context, a *Attributes) error {
 	pod, class, err := p.class(ctx, a)
 	switch {

@@ -17,7 +17,7 @@ import (
 
 const (
 	defaultAccount = "default"
-	// tokenMountPath is where clients in a pod look for their token.
+	// tokenMountPath is the path at which clients in a pod look for their token.
 	tokenMountPath     = "/var/run/secrets/kubernetes.io/serviceaccount"
 	tokenVolumePrefix  = "kube-api-access-"
 	rootCAConfigMap    = "kube-root-ca.crt"
@@ -52,8 +52,8 @@ func (p *serviceAccount) Mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// account finds the account. It waits for a namespace's default account, which its controller may be
-// about to create.
+// account returns the account. It waits for a namespace's default account, which its controller may be about to
+// create.
 func (p *serviceAccount) account(ctx context.Context, a *Attributes, name string) (*corev1.ServiceAccount, error) {
 	read := p.cluster.Get
 	if name == defaultAccount {
@@ -81,8 +81,8 @@ func automounts(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return ptr.Deref(account.AutomountServiceAccountToken, true)
 }
 
-// mountToken mounts the volume with the token, the cluster's CA and the namespace in every container
-// that mounts nothing at its path.
+// mountToken mounts the volume with the token, the cluster's CA and the namespace in every container that has no
+// mount at its path.
 func mountToken(pod *corev1.Pod) {
 	name, present := tokenVolumePrefix+rand.String(5), false
 	for _, v := range pod.Spec.Volumes {
@@ -128,8 +128,8 @@ func tokenVolume(name string) corev1.Volume {
 	}}}
 }
 
-// Validate rejects mirror pods that need a service account, and holds other pods to the secrets that
-// their account names, if the account demands that.
+// Validate rejects mirror pods that need a service account. It limits other pods to the secrets that their account
+// names, if the account demands that.
 func (p *serviceAccount) Validate(ctx context.Context, a *Attributes) error {
 	pod := a.Object.(*corev1.Pod)
 	if a.Operation == Create && isMirror(pod) {
@@ -167,7 +167,8 @@ func checkMirror(a *Attributes, pod *corev1.Pod) error {
 	return nil
 }
 
-// checkSecrets rejects secrets that the account does not name.
+// checkSecrets rejects secrets that the account does not name. For an update, whole is false, and only ephemeral
+// containers are checked.
 func checkSecrets(account *corev1.ServiceAccount, pod *corev1.Pod, whole bool) error {
 	mountable := func(name string) bool {
 		return slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == name })

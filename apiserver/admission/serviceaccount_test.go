@@ -55,7 +55,7 @@ func TestServiceAccount_MustExist(t *testing.T) {
 	})
 }
 
-func TestServiceAccount_GivesPodsItsSecretsAndAToken(t *testing.T) {
+func TestServiceAccount_SetsSecretsAndToken(t *testing.T) {
 	t.Parallel()
 	account := &corev1.ServiceAccount{ObjectMeta: meta("default"),
 		ImagePullSecrets: []corev1.LocalObjectReference{*localRef("pull")}}
@@ -116,7 +116,7 @@ func TestServiceAccount_MirrorPodsHaveNone(t *testing.T) {
 	newWorld().decides(t, "ServiceAccount", "", decisions)
 }
 
-func TestServiceAccount_MayHoldPodsToItsSecrets(t *testing.T) {
+func TestServiceAccount_MayRestrictSecrets(t *testing.T) {
 	t.Parallel()
 	account := func(enforced string, secrets ...string) *world {
 		a := &corev1.ServiceAccount{ObjectMeta: meta("robot")}
@@ -161,7 +161,7 @@ func TestServiceAccount_MayHoldPodsToItsSecrets(t *testing.T) {
 	}
 	debugged := func(c corev1.EphemeralContainerCommon) *Attributes {
 		p := pod(func(s *corev1.PodSpec) {
-			s.Containers = []corev1.Container{{Env: secretEnv()}} // that were admitted before
+			s.Containers = []corev1.Container{{Env: secretEnv()}} // admitted before
 			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: c}}
 			s.ImagePullSecrets = []corev1.LocalObjectReference{*localRef("s")}
 		})

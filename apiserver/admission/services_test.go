@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestDenyServiceExternalIPs_AllowsThoseThatAServiceHas(t *testing.T) {
+func TestDenyServiceExternalIPs_AllowsExistingOnes(t *testing.T) {
 	t.Parallel()
 	service := func(ips ...string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: meta("s"), Spec: corev1.ServiceSpec{ExternalIPs: ips}}
@@ -76,14 +76,14 @@ func claimOf(size string, class *string, changes ...func(*corev1.PersistentVolum
 	return made(claim, changes...)
 }
 
-// annotated gives a claim its class in the way of Kubernetes 1.5.
+// annotated gives a claim its class as in Kubernetes 1.5, by an annotation.
 func annotated(class string) func(*corev1.PersistentVolumeClaim) {
 	return func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: class}
 	}
 }
 
-func TestDefaultStorageClass_IsThatOfClaimsWithoutOne(t *testing.T) {
+func TestDefaultStorageClass_AppliesToClaimsWithoutAClass(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"storageclass.kubernetes.io/is-default-class",
 		"storageclass.beta.kubernetes.io/is-default-class"} {
@@ -115,7 +115,7 @@ func TestStorageObjectInUseProtection_AddsItsFinalizersOnce(t *testing.T) {
 	}
 }
 
-func TestPersistentVolumeClaimResize_IsOfBoundClaimsOfClassesThatAllowIt(t *testing.T) {
+func TestPersistentVolumeClaimResize_NeedsABoundClaimAndAClassThatAllowsIt(t *testing.T) {
 	t.Parallel()
 	grows, fixed, silent := ptr.To("grows"), ptr.To("fixed"), ptr.To("silent")
 	w := newWorld(storageClass("grows", ptr.To(true)), storageClass("fixed", ptr.To(false)),

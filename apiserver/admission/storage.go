@@ -12,13 +12,13 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// The finalizers that controllers remove once a volume or a claim is not in use.
+// The finalizers that controllers remove when a volume or a claim is no longer in use.
 const (
 	claimProtection  = "kubernetes.io/pvc-protection"
 	volumeProtection = "kubernetes.io/pv-protection"
 )
 
-// defaultStorageClass gives claims that name no class the default one.
+// defaultStorageClass gives claims without a class the default one.
 type defaultStorageClass struct{ cluster Cluster }
 
 func newDefaultStorageClass(env *Env) (Plugin, error) { return &defaultStorageClass{env.Cluster}, nil }
@@ -39,7 +39,7 @@ func (p *defaultStorageClass) Mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// defaultClass returns the newest of the classes that an annotation marks as the default.
+// defaultClass returns the newest class that an annotation marks as the default.
 func defaultClass[T api.Object](classes []T, annotations ...string) (string, bool) {
 	classes = slices.DeleteFunc(classes, func(c T) bool {
 		return !slices.ContainsFunc(annotations, func(key string) bool { return c.GetAnnotations()[key] == "true" })
@@ -48,8 +48,8 @@ func defaultClass[T api.Object](classes []T, annotations ...string) (string, boo
 		return "", false
 	}
 	return slices.MinFunc(classes, func(a, b T) int {
-		at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-		if order := bt.Compare(at.Time); order != 0 {
+		created, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+		if order := bt.Compare(created.Time); order != 0 {
 			return order
 		}
 		return compareNames(a, b)
@@ -82,7 +82,7 @@ func (storageProtection) Mutate(_ context.Context, a *Attributes) error {
 	return nil
 }
 
-// claimResize lets claims grow only if their volume can.
+// claimResize lets claims grow only if their volume can grow.
 type claimResize struct{ cluster Cluster }
 
 func newClaimResize(env *Env) (Plugin, error) { return &claimResize{env.Cluster}, nil }

@@ -13,7 +13,7 @@ type Registration struct {
 	Name string
 	// Default reports whether the plugin runs unless it is disabled.
 	Default bool
-	// On lists the writes that the plugin is called for.
+	// On lists the writes for which the plugin is called.
 	On []Rule
 	// Does is a short description; docs/security.md shows it.
 	Does string
@@ -28,16 +28,16 @@ type Env struct {
 	Calls   *calls.Log
 }
 
-// Rule names writes by resource, subresource and operation.
+// Rule selects writes by resource, subresource and operation.
 type Rule struct {
 	Resource schema.GroupResource
-	// Subresources are those covered, "" for the object itself; none means only the object.
+	// Subresources lists the covered subresources, "" for the object itself; an empty list covers only the object.
 	Subresources []string
 	Operations   []Operation
 }
 
-// anyResource in a Rule stands for every resource, custom ones included; anySubresource
-// in its Subresources for the object and every subresource.
+// anyResource in a Rule matches every resource, including custom ones. anySubresource in its Subresources matches
+// the object and every subresource.
 var anyResource = schema.GroupResource{Group: "*", Resource: "*"}
 
 const anySubresource = "*"
@@ -52,7 +52,7 @@ func (r *Rule) covers(a *Attributes) bool {
 	return slices.Contains(r.Subresources, a.Subresource) || r.Subresources[0] == anySubresource
 }
 
-// on is a Rule about objects themselves; resource is "pods" or "group/resource".
+// on returns a Rule for writes of objects themselves.
 func on(resource schema.GroupResource, operations ...Operation) Rule {
 	return Rule{Resource: resource, Operations: operations}
 }
@@ -68,8 +68,8 @@ func group(group, resource string) schema.GroupResource {
 	return schema.GroupResource{Group: group, Resource: resource}
 }
 
-// Table lists all plugins, in the order in which a write meets them. ResourceQuota must be last: it
-// charges only objects that no other plugin will reject.
+// Table lists all plugins, in the order in which they see a write. ResourceQuota must be last: it charges only
+// objects that no other plugin will reject.
 var Table = []Registration{
 	{Name: "NamespaceAutoProvision", New: newNamespaceAutoProvision, On: []Rule{on(anyResource, Create)},
 		Does: "creates the namespace of an object if it does not exist"},

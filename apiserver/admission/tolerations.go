@@ -21,7 +21,7 @@ import (
 // reachable, unless Options have another number: kube-apiserver's --default-not-ready-toleration-seconds.
 const DefaultTolerationSeconds = 300
 
-// defaultTolerationSeconds bounds how long pods stay on a node that has failed.
+// defaultTolerationSeconds limits how long pods stay on a node that has failed.
 type defaultTolerationSeconds struct{ notReady, unreachable int64 }
 
 func newDefaultTolerationSeconds(env *Env) (Plugin, error) {
@@ -50,31 +50,30 @@ func (p defaultTolerationSeconds) Mutate(_ context.Context, a *Attributes) error
 	return nil
 }
 
-// extendedResourceToleration lets pods onto nodes that are reserved for the extended resources that
-// they request.
+// extendedResourceToleration lets pods use nodes that are reserved for the extended resources that they request.
 type extendedResourceToleration struct{}
 
 func newExtendedResourceToleration(*Env) (Plugin, error) { return extendedResourceToleration{}, nil }
 
 func (extendedResourceToleration) Mutate(ctx context.Context, a *Attributes) error {
 	pod := a.Object.(*corev1.Pod)
-	asked := utilsets.New[string]()
+	extended := utilsets.New[string]()
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for _, c := range containers {
 			for name := range c.Resources.Requests {
 				if isExtended(name) {
-					asked.Insert(string(name))
+					extended.Insert(string(name))
 				}
 			}
 		}
 	}
-	for _, name := range utilsets.List(asked) {
+	for _, name := range utilsets.List(extended) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		wanted := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists}
-		if !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return covers(t, wanted) }) {
-			pod.Spec.Tolerations = append(pod.Spec.Tolerations, wanted)
+		toleration := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists}
+		if !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return covers(t, toleration) }) {
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, toleration)
 		}
 	}
 	return nil
@@ -92,8 +91,8 @@ const (
 	allowedTolerations = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// podTolerationRestriction adds a namespace's tolerations to its pods and rejects those that it does
-// not allow. A namespace without annotations has those of the plugin's configuration.
+// podTolerationRestriction adds a namespace's tolerations to its pods and rejects the ones that it does not allow.
+// The plugin's configuration applies to a namespace without annotations.
 type podTolerationRestriction struct {
 	cluster Cluster
 	config  struct {
@@ -116,7 +115,7 @@ func (p *podTolerationRestriction) Mutate(ctx context.Context, a *Attributes) er
 	if err != nil {
 		return err
 	}
-	if !quota.BestEffort(pod) { // the kubelet evicts best-effort pods first: others may stay
+	if !quota.BestEffort(pod) { // the kubelet evicts best-effort pods first, so others may stay
 		added = append(slices.Clone(added), corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists,
 			Effect: corev1.TaintEffectNoSchedule,
@@ -135,7 +134,7 @@ func (p *podTolerationRestriction) Validate(ctx context.Context, a *Attributes) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(allowed, func(by corev1.Toleration) bool { return covers(by, t) }) {
+		if !slices.ContainsFunc(allowed, func(other corev1.Toleration) bool { return covers(other, t) }) {
 			return Forbid(a, errors.New("pod tolerations (possibly merged with namespace default tolerations) "+
 				"conflict with its namespace whitelist"))
 		}
@@ -163,9 +162,9 @@ func (p *podTolerationRestriction) of(ctx context.Context, a *Attributes, annota
 	return own, nil
 }
 
-// mergeTolerations returns the first list, and the tolerations of the second that it does not cover,
-// without those that another one covers. There may be many, each of which is compared with all others: that ends
-// with ctx.
+// mergeTolerations returns the first list, and the tolerations of the second that it does not cover, without the
+// ones that another one covers. Each is compared with all others, and there may be many: the comparison ends with
+// ctx.
 func mergeTolerations(ctx context.Context, first, second []corev1.Toleration) ([]corev1.Toleration, error) {
 	all := slices.Concat(first, second)
 	var merged []corev1.Toleration
@@ -173,11 +172,11 @@ func mergeTolerations(ctx context.Context, first, second []corev1.Toleration) ([
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(merged, func(by corev1.Toleration) bool { return covers(by, t) }) {
+		if slices.ContainsFunc(merged, func(other corev1.Toleration) bool { return covers(other, t) }) {
 			continue
 		}
-		if slices.ContainsFunc(all[i+1:], func(by corev1.Toleration) bool {
-			return covers(by, t) && !equality.Semantic.DeepEqual(by, t)
+		if slices.ContainsFunc(all[i+1:], func(other corev1.Toleration) bool {
+			return covers(other, t) && !equality.Semantic.DeepEqual(other, t)
 		}) {
 			continue
 		}
@@ -186,17 +185,18 @@ func mergeTolerations(ctx context.Context, first, second []corev1.Toleration) ([
 	return merged, nil
 }
 
-// covers reports whether by tolerates every taint that t does, and for at least as long.
-func covers(by, t corev1.Toleration) bool {
+// covers reports whether other tolerates every taint that t does, and for at least as long.
+func covers(other, t corev1.Toleration) bool {
 	switch {
-	case by.Key != "" && by.Key != t.Key, by.Key == "" && by.Operator != corev1.TolerationOpExists:
+	case other.Key != "" && other.Key != t.Key, other.Key == "" && other.Operator != corev1.TolerationOpExists:
 		return false
-	case by.Effect != "" && by.Effect != t.Effect:
+	case other.Effect != "" && other.Effect != t.Effect:
 		return false
-	case by.Operator != corev1.TolerationOpExists && (t.Operator == corev1.TolerationOpExists || by.Value != t.Value):
+	case other.Operator != corev1.TolerationOpExists &&
+		(t.Operator == corev1.TolerationOpExists || other.Value != t.Value):
 		return false
-	case by.TolerationSeconds == nil:
+	case other.TolerationSeconds == nil:
 		return true
 	}
-	return t.TolerationSeconds != nil && *t.TolerationSeconds <= *by.TolerationSeconds
+	return t.TolerationSeconds != nil && *t.TolerationSeconds <= *other.TolerationSeconds
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestMergeTolerations_KeepsThoseThatNoOtherCovers(t *testing.T) {
+func TestMergeTolerations_DropsCoveredTolerations(t *testing.T) {
 	t.Parallel()
 	exists := func(key string) corev1.Toleration {
 		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists}
@@ -30,7 +30,7 @@ func TestMergeTolerations_KeepsThoseThatNoOtherCovers(t *testing.T) {
 	}
 }
 
-// Comparing each of 100,000 tolerations with all others takes half a minute, for which nobody waits.
+// Comparing each of 100,000 tolerations with all others takes half a minute, and must end with the request.
 func TestMergeTolerations_EndsWithItsRequest(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,21 +14,21 @@ type turns struct {
 	byNamespace map[string]*turn
 }
 
-// turn is the turn of one namespace. Its holder may use all fields but users.
+// turn is the turn of one namespace. Its holder alone may use the fields other than gate and users.
 type turn struct {
 	gate  chan struct{}
 	users int // holders and waiters; guarded by turns.mu
-	// latest are the quotas as the last turn has stored them, which memory may not have received yet.
+	// latest are the quotas that the last turns have stored. Memory may not have received them yet.
 	latest map[string]*corev1.ResourceQuota
-	// doubt means that the last turn lost against another server, or does not know whether it won: the
-	// quotas in memory are old.
+	// doubt means that the last transaction failed or its outcome is unknown: another server may have written, and
+	// the quotas in memory may be old.
 	doubt bool
 }
 
-// maxIdle is how many namespaces without a writer are remembered.
+// maxIdle limits the namespaces without a writer that are remembered.
 const maxIdle = 1000
 
-// take waits for the namespace's turn, which must be ended.
+// take waits for the namespace's turn. The caller must call end.
 func (t *turns) take(ctx context.Context, namespace string) (*turn, error) {
 	t.mu.Lock()
 	one := t.byNamespace[namespace]
@@ -59,7 +59,7 @@ func (t *turns) leave(one *turn) {
 	t.mu.Unlock()
 }
 
-// forgetIdle drops the turns of idle namespaces. A dropped turn costs one lost transaction at most.
+// forgetIdle drops the turns of idle namespaces. A dropped turn costs one failed transaction at most.
 func (t *turns) forgetIdle() {
 	if len(t.byNamespace) < maxIdle {
 		return
@@ -71,11 +71,11 @@ func (t *turns) forgetIdle() {
 	}
 }
 
-// newest replaces quotas from memory by newer ones that this turn has stored.
+// newest replaces quotas from memory with newer ones that this turn has stored.
 func (t *turn) newest(quotas []*corev1.ResourceQuota) []*corev1.ResourceQuota {
 	for i, q := range quotas {
-		if known := t.latest[q.Name]; known != nil && revisionOf(known) > revisionOf(q) && known.UID == q.UID {
-			quotas[i] = known
+		if stored := t.latest[q.Name]; stored != nil && revisionOf(stored) > revisionOf(q) && stored.UID == q.UID {
+			quotas[i] = stored
 		}
 	}
 	return quotas

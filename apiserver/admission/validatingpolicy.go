@@ -114,7 +114,7 @@ func (v *validatingPolicies) Validate(ctx context.Context, a *Attributes) error 
 	}
 	all := &verdict{question: &question{Attributes: a, cluster: v.cluster}}
 	for _, p := range list {
-		if err := all.hear(ctx, p); err != nil {
+		if err := all.evaluate(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -138,7 +138,7 @@ func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err err
 }
 
 // hear evaluates one policy, for each of its bindings and their parameters.
-func (v *verdict) hear(ctx context.Context, p *boundPolicy[validations]) error {
+func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) error {
 	in, ok, err := p.match.matches(ctx, v.question)
 	if err != nil {
 		v.misconfigured(p, nil, err)
@@ -195,7 +195,7 @@ func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *bindi
 	e := cel.NewEvaluator(bound, p.variables)
 	budget := int64(cel.PolicyBudget)
 	found, err := check(ctx, e, p, &budget)
-	if err != nil { // the budget is used up: nothing else counts
+	if err != nil { // the budget is used up: the other results do not count
 		if !p.ignores {
 			v.act(b, p, 0, refusal{message: err.Error()})
 		}
@@ -210,7 +210,7 @@ func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *bindi
 	return nil
 }
 
-// check evaluates the validations; a refusal is at the index of its expression.
+// check evaluates the validations. A refusal is at the index of its expression.
 func check(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], budget *int64) ([]*refusal, error) {
 	found := make([]*refusal, len(p.rules.checks))
 	for i, rule := range p.rules.checks {
@@ -238,8 +238,8 @@ func check(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], b
 	return found, nil
 }
 
-// explain returns the message of a refusal: the result of messageExpression, if that is one line of a
-// reasonable length, or else the message, or the expression itself.
+// explain returns the message of a refusal: the result of messageExpression, if that is one line of a reasonable
+// length, or else the message, or the expression itself.
 func (v *validation) explain(ctx context.Context, e *cel.Evaluator, budget *int64) (string, error) {
 	if v.says != nil {
 		result, err := e.Evaluate(ctx, v.says, budget)
@@ -273,7 +273,7 @@ func (v *verdict) act(b *binding, p *boundPolicy[validations], index int, r refu
 	}
 }
 
-// annotate evaluates the audit annotations. One that fails rejects the request, whatever the binding's
+// annotate evaluates the audit annotations. If one fails, the request is rejected, independently of the binding's
 // actions, unless failures are ignored.
 func (v *verdict) annotate(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], b *binding,
 	notes map[string][]string) {
@@ -303,19 +303,19 @@ func (v *verdict) annotate(ctx context.Context, e *cel.Evaluator, p *boundPolicy
 	}
 }
 
-// audit logs the failures with the action Audit, the first fifty of them.
+// audit records the first fifty failures with the action Audit.
 func (v *verdict) audit() {
-	const most = 50
+	const limit = 50
 	if len(v.failures) == 0 {
 		return
 	}
-	list, err := json.Marshal(v.failures[:min(len(v.failures), most)])
+	list, err := json.Marshal(v.failures[:min(len(v.failures), limit)])
 	if err == nil {
 		v.Audit("validation.policy.admission.k8s.io/validation_failure", string(list))
 	}
 }
 
-// refuse makes an error of the first refusal.
+// refuse returns an error for the first refusal.
 func (v *verdict) refuse() error {
 	if len(v.denied) == 0 {
 		return nil

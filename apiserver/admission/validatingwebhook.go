@@ -11,11 +11,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
-// maxParallel is how many webhooks are asked about one request at a time.
+// maxParallel limits the concurrent calls for one request.
 const maxParallel = 32
 
-// validatingWebhooks rejects writes that the webhooks of ValidatingWebhookConfigurations do not allow. All that a
-// request concerns are asked at once, and all are waited for.
+// validatingWebhooks rejects writes that the webhooks of ValidatingWebhookConfigurations deny. It calls all
+// webhooks that match a request concurrently, and waits for all of them.
 type validatingWebhooks struct{ *hooks }
 
 func newValidatingWebhooks(env *Env) (Plugin, error) {
@@ -35,7 +35,7 @@ func newValidatingWebhooks(env *Env) (Plugin, error) {
 	return &validatingWebhooks{h}, err
 }
 
-// inquiry is a call of one webhook about a request: the question, and then the answer or the error.
+// inquiry is a call of one webhook: the request to it, and then its answer or the error.
 type inquiry struct {
 	call
 	ask    *admissionreview.Question
@@ -60,18 +60,18 @@ func (v *validatingWebhooks) Validate(ctx context.Context, a *Attributes) error 
 	var first error
 	for i := range inquiries {
 		one := &inquiries[i]
-		one.tell(one.answer)
+		one.report(one.answer)
 		if one.err == nil {
 			continue
 		}
-		if err := one.settle(one.err, 0, i); first == nil {
+		if err := one.decide(one.err, 0, i); first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
-// inquiries are those that a request concerns, with their documents.
+// inquiries returns the calls for the webhooks that match a request, with their documents.
 func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list []ranked) ([]inquiry, error) {
 	q := &question{Attributes: a, cluster: v.cluster}
 	var inquiries []inquiry
@@ -92,7 +92,8 @@ func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list 
 	return inquiries, nil
 }
 
-// ask asks all webhooks, and waits for all: the first of several refusals is the one that comes first in the list.
+// ask calls all webhooks, and waits for all of them. If several deny the request, the error is the first one's in
+// the list.
 func ask(ctx context.Context, inquiries []inquiry) {
 	var running sync.WaitGroup
 	places := make(chan struct{}, maxParallel)

@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	// maxAnswer is how many bytes an answer may have: a patch that replaces the largest object, in base64.
+	// maxAnswer limits an answer, in bytes. A patch that replaces the largest object, in base64, fits.
 	maxAnswer = 8 << 20
-	// maxAudit is how many annotations of an answer are logged, and maxAuditValue how many bytes of each.
+	// maxAudit limits the annotations of an answer that are recorded, and maxAuditValue the bytes of each.
 	maxAudit      = 64
 	maxAuditValue = 10 << 10
 )
 
-// callError means that a webhook has not given an answer that can be used: its failurePolicy decides.
+// callError means that there is no usable answer of a webhook: its failurePolicy decides.
 type callError struct {
 	webhook string
 	reason  error
-	status  *apierrors.StatusError // by which it is counted
+	status  *apierrors.StatusError // for the metrics
 }
 
 func (e *callError) Error() string {
@@ -47,7 +47,7 @@ func callFailure(name string, status *apierrors.StatusError, format string, args
 	return &callError{name, fmt.Errorf(format, args...), status}
 }
 
-// rejection means that a webhook does not allow the request.
+// rejection means that a webhook denies the request.
 type rejection struct{ *apierrors.StatusError }
 
 // encodings are the request's objects as JSON. Several webhooks share them.
@@ -55,7 +55,7 @@ type encodings struct {
 	objects, olds map[schema.GroupVersionKind][]byte
 }
 
-// documentsIn returns the request's objects in the version of a kind.
+// documentsIn returns the request's objects in a kind.
 func (q *question) documentsIn(ctx context.Context, kind schema.GroupVersionKind) (admissionreview.Documents, error) {
 	e, found := &q.encoded, false
 	if e.olds == nil {
@@ -88,7 +88,7 @@ func (q *question) documentsIn(ctx context.Context, kind schema.GroupVersionKind
 	return d, nil
 }
 
-// review is what a webhook is asked.
+// review returns the AdmissionReview request for a webhook.
 func (q *question) review(in matched, d admissionreview.Documents) *admissionreview.Question {
 	user := authenticationv1.UserInfo{Username: q.User.Name, UID: q.User.UID, Groups: q.User.Groups}
 	for key, values := range q.User.Extra {
@@ -117,8 +117,8 @@ type call struct {
 	in matched
 }
 
-// answer asks the webhook, and counts how that went. The error is a *callError, a *rejection, or one that is the
-// server's own fault. use does something with the answer that may make it useless after all; it may be nil.
+// answer calls the webhook, and records the result. The error is a *callError, a *rejection, or one of the server
+// itself. use, if not nil, uses the answer, and returns an error if it is not usable after all.
 func (c *call) answer(ctx context.Context, ask *admissionreview.Question,
 	use func(*admissionreview.Answer) error) (answer *admissionreview.Answer, err error) {
 	start := time.Now()
@@ -140,12 +140,12 @@ func (c *call) answer(ctx context.Context, ask *admissionreview.Question,
 	return answer, err
 }
 
-// panicked is the failure of a call that must not end the server.
+// panicked returns the failure of a call that panicked. A panic must not end the server.
 func (c *call) panicked(fault any) error {
 	return callFailure(c.name, apierrors.NewInternalError(errors.New("panic")), "the call has panicked: %v", fault)
 }
 
-// ask sends the question and checks the answer.
+// ask sends the review and checks the answer.
 func (c *call) ask(ctx context.Context, ask *admissionreview.Question) (*admissionreview.Answer, error) {
 	if c.a.DryRun && c.sideEffects != nil {
 		return nil, c.sideEffects
@@ -171,7 +171,7 @@ func (c *call) ask(ctx context.Context, ask *admissionreview.Question) (*admissi
 	return answer, nil
 }
 
-// sendFailure is the failure of a call that has brought no review.
+// sendFailure returns the failure of a call without a review as its result.
 func (c *call) sendFailure(err error) error {
 	var config *webhook.ConfigError
 	if errors.As(err, &config) {
@@ -184,7 +184,7 @@ func (c *call) sendFailure(err error) error {
 	return callFailure(c.name, status, "failed to call webhook: %w", err)
 }
 
-// send sends the review within the webhook's time, of which it is told.
+// send sends the review, and passes the remaining time in the query.
 func (c *call) send(ctx context.Context, body []byte) (*admissionreview.Review, error) {
 	if c.client == nil {
 		return nil, errors.New("this server calls no webhooks")
@@ -194,29 +194,29 @@ func (c *call) send(ctx context.Context, body []byte) (*admissionreview.Review, 
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	to := c.target
+	target := c.target
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		if rounded := left.Truncate(time.Second); rounded != left {
 			left = rounded + time.Second
 		}
 		if left > 0 {
-			to.Query = "timeout=" + left.String()
+			target.Query = "timeout=" + left.String()
 		}
 	}
-	got, err := c.client.Ask(ctx, to, body, maxAnswer)
+	got, err := c.client.Ask(ctx, target, body, maxAnswer)
 	if err != nil {
-		if key, reason := x509metrics.Annotation(err, to.Host()); key != "" {
+		if key, reason := x509metrics.Annotation(err, target.Host()); key != "" {
 			c.a.Audit(key, reason)
 		}
-		return nil, worded(err, to)
+		return nil, worded(err, target)
 	}
 	return admissionreview.Decode(c.version,
 		admissionreview.Response{Code: got.Code, ContentType: got.ContentType, Body: got.Body})
 }
 
-// worded is the error of a call in the words of Kubernetes' client.
-func worded(err error, to webhook.Target) error {
+// worded returns the error of a call with the text of Kubernetes' client.
+func worded(err error, target webhook.Target) error {
 	var early *webhook.ReadError
 	if errors.As(err, &early) {
 		return fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", early.Err)
@@ -227,12 +227,12 @@ func worded(err error, to webhook.Target) error {
 	}
 	reason := unresolved.Err
 	if apierrors.IsNotFound(reason) {
-		reason = fmt.Errorf("service %q not found", to.Service.Name)
+		reason = fmt.Errorf("service %q not found", target.Service.Name)
 	}
-	return &url.Error{Op: "Post", URL: to.Name(), Err: reason}
+	return &url.Error{Op: "Post", URL: target.Name(), Err: reason}
 }
 
-// count notes how a call went.
+// count records the result of a call.
 func (c *call) count(ctx context.Context, start time.Time, err error) {
 	done := calls.Call{Configuration: c.configuration, Webhook: c.name, Type: c.of, Operation: string(c.a.Operation),
 		At: start, Took: time.Since(start), Outcome: calls.Allowed, Code: 200}
@@ -257,18 +257,18 @@ func (c *call) count(ctx context.Context, start time.Time, err error) {
 	}
 }
 
-// tell passes on what an answer says besides its decision. It may be nil.
-func (c *call) tell(answer *admissionreview.Answer) {
+// report passes on an answer's audit annotations and warnings. The answer may be nil.
+func (c *call) report(answer *admissionreview.Answer) {
 	if answer == nil {
 		return
 	}
-	told := 0
+	count := 0
 	for key, value := range answer.AuditAnnotations {
 		key = c.name + "/" + key
 		if strings.Count(key, "/") != 1 || len(utilvalidation.IsQualifiedName(key)) > 0 {
 			continue
 		}
-		if told++; told > maxAudit {
+		if count++; count > maxAudit {
 			break
 		}
 		c.a.Audit(key, value[:min(len(value), maxAuditValue)])
@@ -278,9 +278,9 @@ func (c *call) tell(answer *admissionreview.Answer) {
 	}
 }
 
-// settle returns the error with which a failed call ends the request; nil if the failure is ignored. index is the
-// webhook's among those that were asked.
-func (c *call) settle(err error, round, index int) error {
+// decide returns the error with which a failed call ends the request; nil if the failure is ignored. index is the
+// webhook's index among the called ones.
+func (c *call) decide(err error, round, index int) error {
 	var failed *callError
 	if !errors.As(err, &failed) {
 		var rejected *rejection
@@ -302,7 +302,7 @@ func (c *call) settle(err error, round, index int) error {
 	return nil
 }
 
-// inTime is an error if the request is over: no webhook need be asked about it.
+// inTime returns an error if the request has ended: then no webhook need be called.
 func inTime(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)

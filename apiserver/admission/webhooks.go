@@ -22,20 +22,20 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
-// Admission webhooks are servers of others that are asked about requests. This file has the webhooks of all
-// configurations, and finds those that a request concerns; webhookcall.go asks one, and mutatingwebhook.go and
+// Admission webhooks are other servers that may change or reject requests. This file reads the webhooks of all
+// configurations, and finds the ones that match a request; webhookcall.go calls one, and mutatingwebhook.go and
 // validatingwebhook.go are the two plugins.
 // https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
 // hook is one webhook. It is immutable.
 type hook struct {
-	// uid tells it from all others: a configuration may have several webhooks of one name.
+	// uid identifies the webhook: a configuration may have several webhooks with one name.
 	uid, configuration, name string
 	match                    matcher
 	conditions               conditions
 	ignores                  bool // failurePolicy: Ignore
 	again                    bool // reinvocationPolicy: IfNeeded
-	// sideEffects is a reason not to ask it about dry runs; nil if it has none.
+	// sideEffects is the error for a dry run; nil if the webhook has no side effects.
 	sideEffects error
 	timeout     time.Duration // 0 for none
 	target      webhook.Target
@@ -43,7 +43,7 @@ type hook struct {
 	versionErr  error
 }
 
-// hookSpec are the fields that webhooks of both kinds have.
+// hookSpec has the fields that webhooks of both kinds share.
 type hookSpec struct {
 	name        string
 	client      admissionv1.WebhookClientConfig
@@ -72,38 +72,38 @@ type hooks struct {
 }
 
 type hookSet struct {
-	changed int64 // Cluster.Changed of what it was made from
+	changed int64 // Cluster.Changed of the objects of this set
 	list    []*hook
 	known   map[compiled][]*hook
 
 	mu    sync.RWMutex
-	sorts map[sort][]ranked
+	byKey map[matchKey][]ranked
 }
 
-// sort is what the rules of webhooks tell requests apart by, but for the version.
-type sort struct {
+// matchKey is the part of a request that webhook rules match on, except the version.
+type matchKey struct {
 	resource    schema.GroupResource
 	subresource string
 	operation   Operation
 	namespaced  bool
 }
 
-// maxSorts is how many sorts of requests are remembered.
-const maxSorts = 4096
+// maxMatchKeys limits the cached match keys.
+const maxMatchKeys = 4096
 
-// ranked is a webhook and its place among all.
+// ranked is a webhook and its index among all.
 type ranked struct {
 	*hook
 	index int
 }
 
-// about returns the webhooks whose rules may match a request. It is found out once for each sort.
+// about returns the webhooks with rules that may match a request. The result is cached for each match key.
 func (s *hookSet) about(a *Attributes) []ranked {
-	of := sort{a.GroupResource(), a.Subresource, a.Operation, a.Namespace != ""}
+	key := matchKey{a.GroupResource(), a.Subresource, a.Operation, a.Namespace != ""}
 	s.mu.RLock()
-	list, known := s.sorts[of]
+	list, cached := s.byKey[key]
 	s.mu.RUnlock()
-	if known {
+	if cached {
 		return list
 	}
 	for i, h := range s.list {
@@ -115,10 +115,10 @@ func (s *hookSet) about(a *Attributes) []ranked {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sorts == nil || len(s.sorts) >= maxSorts {
-		s.sorts = map[sort][]ranked{}
+	if s.byKey == nil || len(s.byKey) >= maxMatchKeys {
+		s.byKey = map[matchKey][]ranked{}
 	}
-	s.sorts[of] = list
+	s.byKey[key] = list
 	return list
 }
 
@@ -149,10 +149,10 @@ func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Obje
 	return h, err
 }
 
-// idle reports that there are no webhooks at all. It costs a lookup.
+// idle reports whether there are no webhooks. It costs a lookup.
 func (h *hooks) idle() bool { return h.cluster.Changed(h.kind) == 0 }
 
-// about returns the webhooks that may be asked about a request, in their order.
+// about returns the webhooks that may have to be called for a request, in order.
 func (h *hooks) about(ctx context.Context, a *Attributes) ([]ranked, error) {
 	changed := h.cluster.Changed(h.kind)
 	if changed == 0 || exemptFromWebhooks(a.GroupResource()) {
@@ -168,8 +168,8 @@ func (h *hooks) about(ctx context.Context, a *Attributes) ([]ranked, error) {
 	return set.about(a), nil
 }
 
-// exemptFromWebhooks reports whether webhooks are not asked about a resource: what configures admission, so that a bad
-// configuration can be removed again, and reviews, which every request's authorization may depend on.
+// exemptFromWebhooks reports whether webhooks are not called for a resource: the configuration of admission, so
+// that a bad one can be removed, and reviews, because every request's authorization may depend on them.
 func exemptFromWebhooks(resource schema.GroupResource) bool {
 	return resource.Group == policyGroup && strings.HasSuffix(resource.Resource, "webhookconfigurations") ||
 		exempt(resource)
@@ -178,7 +178,7 @@ func exemptFromWebhooks(resource schema.GroupResource) bool {
 func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Recorded before the objects are read, so that changes made meanwhile are read the next time.
+	// The number is recorded before the objects are read, so that changes made meanwhile cause another refresh.
 	set := &hookSet{changed: h.cluster.Changed(h.kind), known: map[compiled][]*hook{}}
 	old := h.current.Load()
 	if old != nil && old.changed == set.changed {
@@ -192,22 +192,22 @@ func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	slices.SortFunc(configurations, func(a, b api.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, obj := range configurations {
 		key := compiled{obj.GetUID(), obj.GetGeneration()}
-		var of []*hook
+		var compiledHooks []*hook
 		known := false
 		if old != nil {
-			of, known = old.known[key]
+			compiledHooks, known = old.known[key]
 		}
 		if !known {
-			of = h.compile(obj.GetName(), h.read(obj))
+			compiledHooks = h.compile(obj.GetName(), h.read(obj))
 		}
-		set.known[key] = of
-		set.list = append(set.list, of...)
+		set.known[key] = compiledHooks
+		set.list = append(set.list, compiledHooks...)
 	}
 	h.current.Store(set)
 	return set, nil
 }
 
-// compile makes the webhooks of one configuration. One without rules is never asked.
+// compile returns the webhooks of one configuration. A webhook without rules is never called.
 func (h *hooks) compile(configuration string, specs []hookSpec) []*hook {
 	var list []*hook
 	repeated := map[string]int{}
@@ -257,30 +257,30 @@ func (h *hooks) hook(uid, configuration string, spec *hookSpec) *hook {
 	return made
 }
 
-// target is the server that a webhook names. Its path is cleaned as Kubernetes' client cleans it.
+// target returns the server that a webhook names. Its path is cleaned as Kubernetes' client cleans it.
 func target(c *admissionv1.WebhookClientConfig) webhook.Target {
-	to := webhook.Target{UserAgent: "kube-apiserver-admission", CABundle: c.CABundle}
+	server := webhook.Target{UserAgent: "kube-apiserver-admission", CABundle: c.CABundle}
 	if s := c.Service; s != nil {
-		to.Service = &webhook.Service{Namespace: s.Namespace, Name: s.Name, Path: "/"}
+		server.Service = &webhook.Service{Namespace: s.Namespace, Name: s.Name, Path: "/"}
 		if s.Path != nil {
-			to.Service.Path = (&url.URL{Path: path.Join("/", *s.Path)}).EscapedPath()
+			server.Service.Path = (&url.URL{Path: path.Join("/", *s.Path)}).EscapedPath()
 		}
 		if s.Port != nil {
-			to.Service.Port = *s.Port
+			server.Service.Port = *s.Port
 		}
-		return to
+		return server
 	}
 	if c.URL == nil {
-		return to
+		return server
 	}
-	to.URL = *c.URL
+	server.URL = *c.URL
 	if u, err := url.Parse(*c.URL); err == nil {
-		to.URL = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}).String()
+		server.URL = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}).String()
 	}
-	return to
+	return server
 }
 
-// concerns reports whether a webhook is to be asked about a request, and as what it sees it.
+// concerns reports whether a webhook must be called for a request, and the resource and kind in which it sees it.
 func (h *hook) concerns(ctx context.Context, q *question) (matched, bool, error) {
 	in, ok, err := h.match.matches(ctx, q)
 	if err != nil {
@@ -296,7 +296,7 @@ func (h *hook) concerns(ctx context.Context, q *question) (matched, bool, error)
 	return in, ok, nil
 }
 
-// statusError leaves an error alone that is a Status, and makes one of others.
+// statusError returns an error unchanged if it is a Status, and an internal error for others.
 func statusError(err error) error {
 	if _, ok := err.(apierrors.APIStatus); ok {
 		return err

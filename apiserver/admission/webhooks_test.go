@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// configurations are a Cluster that has webhooks and nothing else.
+// configurations is a Cluster that has only webhooks.
 type configurations struct {
 	Cluster
 	list    []api.Object
@@ -35,7 +35,7 @@ func (c *configurations) List(context.Context, schema.GroupResource, string, boo
 
 func (c *configurations) Served(schema.GroupVersionKind) *api.Resource { return nil }
 
-// configuration is one with webhooks about Deployments and Pods.
+// configuration returns one with webhooks for Deployments and Pods.
 func configuration(name string, webhooks ...string) *admissionv1.ValidatingWebhookConfiguration {
 	c := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 	rule := func(group, resource string) admissionv1.RuleWithOperations {
@@ -97,8 +97,8 @@ func TestHooks_AreReadOnceForEachChange(t *testing.T) {
 	require.Empty(t, none)
 }
 
-// Objects that an older release has stored may have side effects, which a dry run must not have.
-func TestHooks_WithSideEffectsAreNotAskedAboutDryRuns(t *testing.T) {
+// An older release may have stored webhooks with side effects. A dry run must not have them.
+func TestHooks_WithSideEffectsAreNotCalledForDryRuns(t *testing.T) {
 	t.Parallel()
 	some, none := admissionv1.SideEffectClassSome, admissionv1.SideEffectClassNone
 	for _, c := range []struct {
@@ -114,8 +114,8 @@ func TestHooks_WithSideEffectsAreNotAskedAboutDryRuns(t *testing.T) {
 		{&none, false, 500, `Internal error occurred: failed calling webhook "w": could not create admission objects: ` +
 			`webhook does not accept known AdmissionReview versions (v1, v1beta1)`},
 	} {
-		of := configuration("c", "w")
-		w := &of.Webhooks[0]
+		changed := configuration("c", "w")
+		w := &changed.Webhooks[0]
 		w.Rules[0] = admissionv1.RuleWithOperations{Operations: []admissionv1.OperationType{"*"},
 			Rule: admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}}}
 		w.SideEffects = c.effects
@@ -125,7 +125,7 @@ func TestHooks_WithSideEffectsAreNotAskedAboutDryRuns(t *testing.T) {
 		}
 		a := creation()
 		a.Object, a.Audit, a.Warn = nil, func(string, string) {}, func(string) {}
-		err := validatingOf(t, &configurations{changed: 1, list: []api.Object{of}}).Validate(t.Context(), a)
+		err := validatingOf(t, &configurations{changed: 1, list: []api.Object{changed}}).Validate(t.Context(), a)
 		if c.words == "" {
 			require.NoError(t, err)
 			continue
@@ -135,8 +135,8 @@ func TestHooks_WithSideEffectsAreNotAskedAboutDryRuns(t *testing.T) {
 	}
 }
 
-// BenchmarkHooks_OthersThanThoseConcerned is what ten webhooks cost a write that they are not about.
-func BenchmarkHooks_OthersThanThoseConcerned(b *testing.B) {
+// BenchmarkHooks_NoMatch measures ten webhooks that do not match the write.
+func BenchmarkHooks_NoMatch(b *testing.B) {
 	c := &configurations{changed: 1}
 	for i := range 10 {
 		c.list = append(c.list, configuration(fmt.Sprint(i), "w.example.com"))
@@ -151,7 +151,7 @@ func BenchmarkHooks_OthersThanThoseConcerned(b *testing.B) {
 	}
 }
 
-// BenchmarkHooks_None is what webhooks cost where there are none.
+// BenchmarkHooks_None measures a write if there are no webhooks.
 func BenchmarkHooks_None(b *testing.B) {
 	v := validatingOf(b, &configurations{})
 	a := creation()

@@ -34,21 +34,21 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// world is a Cluster of a few objects and rights. Its other methods are not for plugins that decide by themselves.
+// world is a Cluster of a few objects and rights. It implements only the methods that single plugins need.
 type world struct {
 	Cluster
 	objects []api.Object
-	// rights are requests that are authorized, as "VERB RESOURCE[/SUBRESOURCE] [NAMESPACE/]NAME".
+	// rights are authorized requests, as "VERB RESOURCE[/SUBRESOURCE] [NAMESPACE/]NAME".
 	rights []string
-	// fresh are the objects as etcd has them; nil if memory is as new.
+	// fresh are the objects in etcd; nil if memory is as new.
 	fresh []api.Object
-	err   error // of every read
+	err   error // the error of every read
 	// tokenAudiences are Options.TokenAudiences.
 	tokenAudiences []string
 	made           []string
 }
 
-// newWorld has the namespaces default and closing, which is being deleted, and these objects.
+// newWorld returns a world with these objects and the namespaces default and closing, which is being deleted.
 func newWorld(objects ...api.Object) *world {
 	closing := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "closing"}}
 	closing.Status.Phase = corev1.NamespaceTerminating
@@ -183,12 +183,12 @@ func resourceOf(obj api.Object) schema.GroupVersionResource {
 	panic(fmt.Sprintf("no resource for %T", obj))
 }
 
-// meta is the metadata of an object in the namespace default, with its name as its UID.
+// meta returns the metadata of an object in the namespace default, with its name as its UID.
 func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}
 }
 
-// clusterMeta is the metadata of an object without a namespace.
+// clusterMeta returns the metadata of an object without a namespace.
 func clusterMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, UID: types.UID(name)}
 }
@@ -225,7 +225,7 @@ func (a *Attributes) by(user string, groups ...string) *Attributes {
 	return a
 }
 
-// plugin makes a plugin of the table, with a configuration as JSON if it is given one.
+// plugin returns a plugin of the table, with a configuration as JSON unless that is "".
 func (w *world) plugin(t testing.TB, name, config string) Plugin {
 	t.Helper()
 	i := slices.IndexFunc(Table, func(r Registration) bool { return r.Name == name })
@@ -239,7 +239,7 @@ func (w *world) plugin(t testing.TB, name, config string) Plugin {
 	return p
 }
 
-// admit lets one plugin of the table change and then judge a write, which its line must cover.
+// admit lets one plugin of the table change and then validate a write. The plugin's line must cover the write.
 func (w *world) admit(t testing.TB, name, config string, a *Attributes) error {
 	t.Helper()
 	require.True(t, slices.ContainsFunc(Table, func(r Registration) bool {
@@ -260,13 +260,13 @@ func (w *world) admit(t testing.TB, name, config string, a *Attributes) error {
 	return nil
 }
 
-// decision is one write and what a plugin decides.
+// decision is one write and the expected decision of a plugin.
 type decision struct {
 	name  string
 	write *Attributes
-	// words are part of the refusal; "" if the write is admitted.
+	// words are a part of the error; "" if the write is admitted.
 	words string
-	// reason is the refusal's; Forbidden if it is "".
+	// reason is the error's; Forbidden if it is "".
 	reason metav1.StatusReason
 }
 

@@ -1,9 +1,9 @@
-// Package admissionreview speaks with admission webhooks: it writes the AdmissionReview that asks one about a request,
-// and reads the one that it answers, in the versions v1 and v1beta1 of admission.k8s.io.
+// Package admissionreview encodes the AdmissionReview requests for admission webhooks and decodes their responses,
+// in the versions v1 and v1beta1 of admission.k8s.io.
 //
-// A Question and its documents come in and go out as bytes (Question.Encode); the bytes of an answer come in and go
-// out as an Answer (answer.go), whose patch is applied to a document (patch.go). Nothing is read, called or stored
-// here, and nothing of an answer is believed that has not been checked.
+// Question.Encode makes the bytes of a request from a Question and its documents. Decode makes an Answer of the
+// bytes of a response (answer.go); its patch is applied to a document (patch.go). The package does no I/O, and
+// checks every part of a response before it is used.
 //
 // https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response
 package admissionreview
@@ -19,10 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Question is the request of an AdmissionReview. v1 and v1beta1 have the same fields.
+// Question is an AdmissionReview's request. v1 and v1beta1 have the same fields.
 type Question struct {
 	UID types.UID `json:"uid"`
-	// Kind and Resource are those that the webhook asked for, RequestKind and RequestResource those of the request.
+	// Kind and Resource are the ones that the webhook's rules match; RequestKind and RequestResource are the
+	// request's.
 	Kind               metav1.GroupVersionKind     `json:"kind"`
 	Resource           metav1.GroupVersionResource `json:"resource"`
 	Subresource        string                      `json:"subResource,omitempty"`
@@ -38,10 +39,10 @@ type Question struct {
 	Documents Documents `json:"-"`
 }
 
-// Documents are JSON; one that is empty is sent as null.
+// Documents are JSON. An empty one is sent as null.
 type Documents struct{ Object, OldObject, Options []byte }
 
-// Version returns the first version in a webhook's list that this package speaks.
+// Version returns the first version in a webhook's list that this package supports.
 func Version(accepted []string) (string, error) {
 	for _, version := range accepted {
 		if version == admissionv1.SchemeGroupVersion.Version || version == admissionv1beta1.SchemeGroupVersion.Version {
@@ -51,7 +52,7 @@ func Version(accepted []string) (string, error) {
 	return "", fmt.Errorf("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 }
 
-// Encode returns the AdmissionReview. The documents are not looked at, and go into it as they are.
+// Encode returns the AdmissionReview. The documents are included unchanged and unchecked.
 func (q *Question) Encode(version string) ([]byte, error) {
 	request, err := json.Marshal(q)
 	if err != nil {

@@ -23,7 +23,7 @@ func question() *Question {
 		Documents: Documents{Object: []byte(`{"kind":"Pod"}`), OldObject: []byte(`{"a":"b"}`)}}
 }
 
-func TestQuestion_IsWhatKubernetesWouldSend(t *testing.T) {
+func TestQuestion_MatchesKubernetesRequest(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "v1beta1"} {
 		doc, err := question().Encode(version)
@@ -34,7 +34,7 @@ func TestQuestion_IsWhatKubernetesWouldSend(t *testing.T) {
 			`"resource":"pods"},"name":"p","namespace":"default","operation":"UPDATE","userInfo":{"username":"jane",`+
 			`"extra":{"a":["b"]}},"dryRun":true,"object":{"kind":"Pod"},"oldObject":{"a":"b"},"options":null}}`, string(doc))
 	}
-	// A webhook that is written with Kubernetes' types reads all of it.
+	// A webhook that uses Kubernetes' types must be able to read all of it.
 	doc, err := question().Encode("v1")
 	require.NoError(t, err)
 	var v1 admissionv1.AdmissionReview
@@ -47,7 +47,7 @@ func TestQuestion_IsWhatKubernetesWouldSend(t *testing.T) {
 	require.True(t, *beta.Request.DryRun)
 }
 
-func TestVersion_IsTheFirstThatIsKnown(t *testing.T) {
+func TestVersion_IsTheFirstSupportedOne(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"v1": "v1", "v7 v1beta1 v1": "v1beta1", "v1 v1beta1": "v1"} {
 		got, err := Version(strings.Fields(text))
@@ -58,7 +58,7 @@ func TestVersion_IsTheFirstThatIsKnown(t *testing.T) {
 	require.EqualError(t, err, "webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 }
 
-func TestPatch_CostsNoMoreThanItMay(t *testing.T) {
+func TestPatch_IsLimited(t *testing.T) {
 	t.Parallel()
 	list := func(n int) string { return `{"a":[` + strings.TrimSuffix(strings.Repeat("0,", n), ",") + `]}` }
 	inserts := func(n int) string {
@@ -85,7 +85,7 @@ func TestPatch_CostsNoMoreThanItMay(t *testing.T) {
 	}
 }
 
-// FuzzDecode looks for answers that end the server.
+// FuzzDecode looks for responses that crash the server.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{"", "{}", "[]", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1",` +
 		`"response":{"uid":"u","allowed":true,"patchType":"JSONPatch","patch":"W10="}}`, `{"kind":"Status"}`} {

@@ -18,47 +18,47 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// Answer is the response of an AdmissionReview, as v1 has it.
+// Answer is an AdmissionReview's response, in the form of v1.
 type Answer struct {
 	Allowed bool
-	// Result says why the request is not allowed; it may be nil.
+	// Result is the reason why the request is not allowed; it may be nil.
 	Result *metav1.Status
-	// Patch and its type are those of a mutating webhook.
+	// Patch and PatchType are for mutating webhooks.
 	Patch     []byte
 	PatchType admissionv1.PatchType
-	// AuditAnnotations are without the webhook's name.
+	// AuditAnnotations lack the webhook's name as prefix.
 	AuditAnnotations map[string]string
 	Warnings         []string
 }
 
-// codec decodes as kube-apiserver's does, so that a malformed answer is an error of the same words.
+// codec decodes like kube-apiserver's, so that a malformed answer gives the same error text.
 var codec = func() runtime.Codec {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionv1beta1.AddToScheme, admissionv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			panic(err) // the same two every time
+			panic(err) // both always succeed
 		}
 	}
 	return serializer.NewCodecFactory(scheme).LegacyCodec(admissionv1beta1.SchemeGroupVersion,
 		admissionv1.SchemeGroupVersion)
 }()
 
-// Response is what a webhook's server has answered.
+// Response is the HTTP response of a webhook's server.
 type Response struct {
 	Code        int
 	ContentType string
-	// Body is the answer's content, or its beginning if the code is no success.
+	// Body is the answer's content, or its beginning if the code is not a success.
 	Body []byte
 }
 
-// Review is a decoded AdmissionReview that has not been checked.
+// Review is a decoded AdmissionReview that has not been checked yet.
 type Review struct {
 	v1      *admissionv1.AdmissionReview
 	v1beta1 *admissionv1beta1.AdmissionReview
 }
 
-// Decode decodes a response to a question of the version. An error is what a client of Kubernetes would make of the
-// response: a Status for one that is no success, and any error for one that cannot be decoded.
+// Decode decodes the response to a request of the version. Its errors are the ones of a Kubernetes client: a Status
+// if the code is not a success, and any error if the response cannot be decoded.
 func Decode(version string, r Response) (*Review, error) {
 	if r.Code < http.StatusOK || r.Code > http.StatusPartialContent {
 		return nil, failed(r)
@@ -84,7 +84,7 @@ func Decode(version string, r Response) (*Review, error) {
 	return review, nil
 }
 
-// failed is the error for a response that is no success: the Status in it, or one with its text.
+// failed returns the error for a response with an error code: the Status in it, or one with its text.
 func failed(r Response) error {
 	const quoted = 2048
 	message := "unknown"
@@ -105,7 +105,7 @@ func failed(r Response) error {
 	return err
 }
 
-// Check returns the answer of a review, or an error if it is not one to the question of this uid.
+// Check returns the answer of a review, or an error if it does not answer the request with this UID.
 func (r *Review) Check(uid types.UID, mutating bool) (*Answer, error) {
 	if r.v1beta1 != nil {
 		return r.checkBeta(mutating)
@@ -132,7 +132,7 @@ func (r *Review) Check(uid types.UID, mutating bool) (*Answer, error) {
 	return answer, nil
 }
 
-// checkBeta is laxer, as v1beta1 has always been: any uid and any kind will do, and every patch is a JSON patch.
+// checkBeta is laxer, as v1beta1 has always been: it accepts any UID and kind, and every patch is a JSON patch.
 func (r *Review) checkBeta(mutating bool) (*Answer, error) {
 	response := r.v1beta1.Response
 	if response == nil {
@@ -146,7 +146,7 @@ func (r *Review) checkBeta(mutating bool) (*Answer, error) {
 	return answer, nil
 }
 
-// checkPatch has patch and patchType come together, and from a mutating webhook alone.
+// checkPatch requires patch and patchType together, and accepts them from a mutating webhook alone.
 func checkPatch(r *admissionv1.AdmissionResponse, mutating bool) error {
 	switch {
 	case !mutating && len(r.Patch) > 0:
@@ -163,11 +163,11 @@ func checkPatch(r *admissionv1.AdmissionResponse, mutating bool) error {
 	return nil
 }
 
-// maxCode is the largest code that HTTP can carry.
+// maxCode is the largest code that HTTP can transport.
 const maxCode = 999
 
-// Denied returns the error of a request that a webhook does not allow: the webhook's own Status, in which a code below
-// 400 is 400, one that cannot be sent is 500, and the message names the webhook.
+// Denied returns the error for a request that a webhook denies. It is the webhook's own Status with these changes:
+// a code below 400 becomes 400, a code above maxCode becomes 500, and the message names the webhook.
 func Denied(webhook string, result *metav1.Status) *apierrors.StatusError {
 	status := metav1.Status{Status: metav1.StatusFailure}
 	if result != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// A patch comes from a program that may be broken or hostile. Three things bound what it costs: the operations that it
-// may have, the bytes that it may make, and the product of operations and bytes, because an operation may copy a whole
-// list.
+// The author of a patch may be faulty or hostile. Three limits bound its cost: the number of operations, the bytes
+// of the result, and the product of operations and bytes, because an operation may copy a whole list.
 const (
 	maxOperations = 10_000
 	maxPatched    = 8 << 20
@@ -36,7 +35,7 @@ func DecodePatch(doc []byte) (Patch, error) {
 	return Patch{operations}, nil
 }
 
-// Empty reports whether the patch changes nothing.
+// Empty reports whether the patch has no operations.
 func (p Patch) Empty() bool { return len(p.operations) == 0 }
 
 // Apply returns a document with the patch applied.
@@ -45,7 +44,7 @@ func (p Patch) Apply(doc []byte) (patched []byte, err error) {
 		return nil, fmt.Errorf("the patch has %d operations on a document of %d bytes, which are too many",
 			len(p.operations), len(doc))
 	}
-	defer func() { // the library panics if an operation without a value meets anything but a plain value
+	defer func() { // the library panics if an operation without a value meets a value that is not a scalar
 		if fault := recover(); fault != nil {
 			patched, err = nil, fmt.Errorf("applying a JSON patch: %v", fault)
 		}

@@ -1,8 +1,8 @@
-// Package calls remembers how the calls of admission webhooks went: which refused a request lately, which were slow,
-// and which failed. A Call comes in when it has ended; kube-apiserver's metrics (metrics.go) and the Report that
-// /debug/admission_webhooks serves go out.
+// Package calls records the results of admission webhook calls: which webhooks denied requests lately, which were
+// slow, and which failed. The caller passes a Call when it has ended. The results are kube-apiserver's metrics
+// (metrics.go) and the Report that /debug/admission_webhooks serves.
 //
-// Both are bounded, and hold nothing of a request's objects but what a webhook says about them.
+// Both are bounded. Of a request's objects they contain only the text in a webhook's messages.
 package calls
 
 import (
@@ -14,33 +14,33 @@ import (
 )
 
 const (
-	// maxWebhooks is how many webhooks a Report shows, maxRecent how many calls of each.
+	// maxWebhooks limits the webhooks in a Report, and maxRecent the calls of each.
 	maxWebhooks = 128
 	maxRecent   = 10
-	// maxMessage is how many bytes of a message are kept.
+	// maxMessage limits a stored message, in bytes.
 	maxMessage = 512
 )
 
-// Type is the sort of a webhook, by kube-apiserver's name for it in metrics.
+// Type is the type of a webhook, with kube-apiserver's names in metrics.
 type Type string
 
-// The sorts of webhooks.
+// The types of webhooks.
 const (
 	Mutating   Type = "admit"
 	Validating Type = "validating"
 )
 
-// Outcome is how a call ended.
+// Outcome is the result of a call.
 type Outcome string
 
-// The outcomes. A webhook that has Failed has not given an answer that this server could use.
+// The outcomes. Failed means that this server could not use the webhook's answer, or got none.
 const (
 	Allowed Outcome = "allowed"
 	Denied  Outcome = "denied"
 	Failed  Outcome = "failed"
 )
 
-// Call is one call of a webhook that has ended.
+// Call is one ended call of a webhook.
 type Call struct {
 	Configuration, Webhook string
 	Type                   Type
@@ -48,35 +48,36 @@ type Call struct {
 	At                     time.Time
 	Took                   time.Duration
 	Outcome                Outcome
-	// Rejected means that the request ends with the call, ErrorType why. Canceled means that the client has left.
+	// Rejected reports whether the request ends with the call, and ErrorType is the reason. Canceled means that the
+	// client has left.
 	Rejected, Canceled bool
 	ErrorType          string
-	// Code is the HTTP status of the outcome, Message says what a client is told of a call that did not succeed.
+	// Code is the HTTP status of the outcome, and Message the text for the client if the call did not succeed.
 	Code    int
 	Message string
 }
 
-// Report is the answer of /debug/admission_webhooks: the webhooks that were called lately, the last one first.
+// Report is the answer of /debug/admission_webhooks: the recently called webhooks, the last one first.
 type Report struct {
 	Webhooks []Webhook `json:"webhooks"`
 }
 
-// Webhook is one webhook in a Report. The counts are those of this server, since its start or since the webhook was
-// called again after many others.
+// Webhook is one webhook in a Report. It counts the calls of this server since its start, or since the webhook
+// entered the report again after many others were called.
 type Webhook struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
 	// Type is Mutating or Validating, in kube-apiserver's words: admit or validating.
 	Type Type `json:"type"`
-	// LastCalled is when the last call began, and LastSeconds how long it took.
+	// LastCalled is when the last call began, and LastSeconds its duration.
 	LastCalled  time.Time `json:"lastCalled"`
 	LastSeconds float64   `json:"lastSeconds"`
 	Allowed     int64     `json:"allowed"`
 	Denied      int64     `json:"denied"`
 	Failed      int64     `json:"failed"`
-	// FailedOpen is how many of the failures were ignored, by the webhook's failurePolicy.
+	// FailedOpen is the number of failures that were ignored because of the webhook's failurePolicy.
 	FailedOpen int64 `json:"failedOpen"`
-	// Recent are the last calls, the newest first.
+	// Recent lists the last calls, the newest first.
 	Recent []Recent `json:"recent"`
 }
 
@@ -86,12 +87,12 @@ type Recent struct {
 	Seconds   float64   `json:"seconds"`
 	Operation string    `json:"operation"`
 	Outcome   Outcome   `json:"outcome"`
-	// Code is the HTTP status of the outcome; Message is "" for a request that was allowed.
+	// Code is the HTTP status of the outcome; Message is "" for an allowed request.
 	Code    int    `json:"code"`
 	Message string `json:"message,omitempty"`
 }
 
-// Log remembers calls. Its methods are safe for concurrent use.
+// Log records calls. Its methods are safe for concurrent use.
 type Log struct {
 	metrics metrics
 
@@ -107,7 +108,7 @@ type key struct {
 // NewLog returns an empty log.
 func NewLog() *Log { return &Log{metrics: newMetrics(), known: map[key]*Webhook{}} }
 
-// Done remembers a call.
+// Done records a call.
 func (l *Log) Done(c Call) {
 	l.metrics.done(&c)
 	l.mu.Lock()
@@ -122,7 +123,7 @@ func (l *Log) Done(c Call) {
 	w.add(&c)
 }
 
-// add adds a call, and forgets the oldest of many.
+// add adds a call, and drops the oldest if there are too many.
 func (w *Webhook) add(c *Call) {
 	w.LastCalled, w.LastSeconds = c.At, c.Took.Seconds()
 	switch c.Outcome {
@@ -144,22 +145,22 @@ func (w *Webhook) add(c *Call) {
 		Code: c.Code, Message: shortened(c.Message)})
 }
 
-// makeRoom forgets the webhook that was called the longest ago, if there are too many. l.mu is held.
+// makeRoom drops the least recently called webhook, if there are too many. The caller holds l.mu.
 func (l *Log) makeRoom() {
 	if len(l.known) < maxWebhooks {
 		return
 	}
 	var oldest key
-	var at *Webhook
+	var least *Webhook
 	for k, w := range l.known {
-		if at == nil || w.LastCalled.Before(at.LastCalled) {
-			oldest, at = k, w
+		if least == nil || w.LastCalled.Before(least.LastCalled) {
+			oldest, least = k, w
 		}
 	}
 	delete(l.known, oldest)
 }
 
-// Report returns the webhooks that were called lately.
+// Report returns the recently called webhooks.
 func (l *Log) Report() Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +178,7 @@ func (l *Log) Report() Report {
 	return report
 }
 
-// shortened is the beginning of a message, in a string of its own.
+// shortened returns the beginning of a message as a separate string, so that the whole one is not kept alive.
 func shortened(message string) string {
 	if len(message) <= maxMessage {
 		return message

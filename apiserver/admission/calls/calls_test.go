@@ -40,11 +40,11 @@ func TestLog_ShowsTheLastCallsNewestFirst(t *testing.T) {
 	require.Equal(t, start.Add(24*time.Second), a.Recent[0].At)
 	require.Equal(t, start.Add(15*time.Second), a.Recent[9].At)
 	require.Equal(t, 0.02, a.LastSeconds)
-	a.Recent[0].Message = "changed" // the report is the reader's own
+	a.Recent[0].Message = "changed" // the caller owns the report
 	require.Empty(t, l.Report().Webhooks[1].Recent[0].Message)
 }
 
-func TestLog_IsBoundedWhateverWebhooksAreCalled(t *testing.T) {
+func TestLog_IsBounded(t *testing.T) {
 	t.Parallel()
 	l := NewLog()
 	var calling sync.WaitGroup

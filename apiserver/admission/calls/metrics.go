@@ -9,13 +9,14 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// maxSeries is how many combinations of labels each metric shows: names of webhooks are their authors' choice.
+// maxSeries limits the combinations of labels of each metric, since the names of webhooks are their authors'
+// choice.
 const maxSeries = 256
 
-// maxCode is the largest HTTP status that is told apart, as in kube-apiserver.
+// maxCode is the largest HTTP status with a series of its own, as in kube-apiserver.
 const maxCode = 600
 
-// Why a request was rejected at a webhook, as apiserver_admission_webhook_rejection_count has it.
+// The reasons for a rejection at a webhook, as in apiserver_admission_webhook_rejection_count.
 const (
 	CallingWebhookError    = "calling_webhook_error"
 	APIServerInternalError = "apiserver_internal_error"
@@ -36,7 +37,7 @@ type (
 		code                             int
 	}
 	openLabels struct{ name, kind string }
-	// conditionLabels have in of the word for an object with match conditions: webhook or policy.
+	// conditionLabels.of is the kind of object with match conditions: webhook or policy.
 	conditionLabels struct{ name, of, kind, operation string }
 )
 
@@ -62,7 +63,7 @@ type labels interface {
 	values() []string
 }
 
-// counters are a family of counters.
+// counters is a family of counters.
 type counters[L labels] struct {
 	vec *prometheus.CounterVec
 	of  *series.Recent[L, prometheus.Counter]
@@ -75,7 +76,7 @@ func newCounters[L labels](name, help string, names ...string) counters[L] {
 		func(l L) { vec.DeleteLabelValues(l.values()...) })}
 }
 
-// histograms are a family of histograms.
+// histograms is a family of histograms.
 type histograms[L labels] struct {
 	vec *prometheus.HistogramVec
 	of  *series.Recent[L, prometheus.Observer]
@@ -135,9 +136,9 @@ func newMetrics() metrics {
 func (m *metrics) done(c *Call) {
 	code := min(c.Code, maxCode)
 	kind := string(c.Type)
-	of := callLabels{c.Webhook, kind, c.Operation, c.Rejected}
-	m.durations.of.Of(of).Observe(c.Took.Seconds())
-	m.requests.of.Of(requestLabels{of, code}).Inc()
+	called := callLabels{c.Webhook, kind, c.Operation, c.Rejected}
+	m.durations.of.Of(called).Observe(c.Took.Seconds())
+	m.requests.of.Of(requestLabels{called, code}).Inc()
 	if c.Rejected && !c.Canceled {
 		m.rejections.of.Of(rejectionLabels{c.Webhook, kind, c.Operation, c.ErrorType, code}).Inc()
 	}
@@ -146,40 +147,41 @@ func (m *metrics) done(c *Call) {
 	}
 }
 
-// Conditions are an evaluation of match conditions.
+// Conditions describes an evaluation of match conditions.
 type Conditions struct {
-	// Name is the webhook's or the policy's, Of one of the words webhook and policy, Type the type of admission.
+	// Name is the webhook's or the policy's, Of is "webhook" or "policy", and Type the type of admission.
 	Name, Of  string
 	Type      Type
 	Operation string
 	Took      time.Duration
-	// Errors is how many conditions could not be evaluated. Excluded means that the request is of no concern.
+	// Errors is the number of conditions that could not be evaluated. Excluded means that the conditions exclude
+	// the request.
 	Errors   int
 	Excluded bool
 }
 
 // Evaluated counts an evaluation of match conditions.
 func (l *Log) Evaluated(c Conditions) {
-	of := conditionLabels{c.Name, c.Of, string(c.Type), c.Operation}
-	l.metrics.evaluations.of.Of(of).Observe(c.Took.Seconds())
+	evaluated := conditionLabels{c.Name, c.Of, string(c.Type), c.Operation}
+	l.metrics.evaluations.of.Of(evaluated).Observe(c.Took.Seconds())
 	if c.Errors > 0 {
-		l.metrics.errors.of.Of(of).Add(float64(c.Errors))
+		l.metrics.errors.of.Of(evaluated).Add(float64(c.Errors))
 	}
 	if c.Excluded {
-		if c.Type == Validating { // the one metric that has the word of the plugin's method
-			of.kind = "validate"
+		if c.Type == Validating { // this metric alone has the name of the plugin's method
+			evaluated.kind = "validate"
 		}
-		l.metrics.exclusions.of.Of(of).Inc()
+		l.metrics.exclusions.of.Of(evaluated).Inc()
 	}
 }
 
-// collectors are all families.
+// collectors returns all families.
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.durations.vec, m.requests.vec, m.rejections.vec, m.open.vec, m.evaluations.vec,
 		m.errors.vec, m.exclusions.vec}
 }
 
-// Describe and Collect implement prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (l *Log) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range l.metrics.collectors() {
 		c.Describe(ch)

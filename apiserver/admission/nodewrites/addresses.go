@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// parseClaimed reads an address that a node reports, in the form in which it is compared.
+// parseClaimed parses an address that a node reports, into the form that is compared.
 func parseClaimed(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
@@ -18,8 +18,8 @@ func parseClaimed(text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// refuseRange refuses addresses that no machine and no pod has: those of Services, and those that mean something else
-// on each machine. Loopback addresses are for the caller to judge.
+// refuseRange rejects addresses that no machine and no pod can have: addresses of Services, and addresses whose
+// meaning depends on the machine. The caller decides about loopback addresses.
 func refuseRange(ctx context.Context, c Cluster, a netip.Addr) error {
 	switch {
 	case a.IsUnspecified(), a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
@@ -44,8 +44,9 @@ func containsAny(cidrs []string, a netip.Addr) bool {
 	})
 }
 
-// refusePodOfOthers refuses the address of a pod that is ready on another node. The address of a pod that is not may
-// have been given to another: its node may be gone. It is looked for as agents write it, however the claim spells it.
+// refusePodOfOthers rejects the address of a ready pod on another node. The address of a pod that is not ready may
+// have been given to another one, since its node may no longer exist. Pods are searched for the address in the form
+// that agents write, independently of the claim's spelling.
 func refusePodOfOthers(ctx context.Context, c Cluster, node string, a netip.Addr) error {
 	found, err := c.PodsMentioning(ctx, `"`+a.String()+`"`)
 	if err != nil {
@@ -70,8 +71,8 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// refusePodAddress refuses an address of a pod or of its host that others may have. The node may use its own range and
-// its own addresses.
+// refusePodAddress rejects an address of a pod or of its host that may belong to others. The node may use its own
+// range and its own addresses.
 func refusePodAddress(ctx context.Context, c Cluster, node, text string) error {
 	a, err := parseClaimed(text)
 	if err != nil {
@@ -99,8 +100,8 @@ func refusePodAddress(ctx context.Context, c Cluster, node, text string) error {
 	return refusePodOfOthers(ctx, c, node, a)
 }
 
-// refusePodCIDRs keeps a Node from taking the addresses of other Nodes' pods, which the pods' network routes to
-// whatever Node has the range.
+// refusePodCIDRs keeps a Node from taking the addresses of other Nodes' pods: the pods' network routes a range to
+// the Node that has it.
 func refusePodCIDRs(ctx context.Context, c Cluster, now, old *corev1.Node) error {
 	if slices.Equal(now.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		return nil
@@ -116,7 +117,7 @@ func refusePodCIDRs(ctx context.Context, c Cluster, now, old *corev1.Node) error
 	for _, text := range now.Spec.PodCIDRs {
 		cidr, err := netip.ParsePrefix(text)
 		if err != nil {
-			continue // which validation refuses
+			continue // validation rejects it
 		}
 		for _, r := range ranges {
 			if overlapsAny(r.Spec.CIDRs, cidr) {

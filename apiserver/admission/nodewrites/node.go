@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// NodeStatus are the fields of a Node's status.
+// NodeStatus lists the fields of a Node's status.
 var NodeStatus = []Row[*corev1.Node]{
 	{"capacity", "allocatable where that is missing", "1000 resources, 2^60 of each, 10^9 CPUs",
 		func(_ context.Context, _ Cluster, now, old *corev1.Node) error {
@@ -74,7 +74,7 @@ var NodeStatus = []Row[*corev1.Node]{
 		}},
 }
 
-// The largest amounts: sums of those of many Nodes stay in an int64, in thousandths of CPUs, too.
+// The largest amounts. Sums of the amounts of many Nodes fit an int64, also in thousandths of CPUs.
 var (
 	mostOfResource = resource.NewQuantity(1<<60, resource.BinarySI)
 	mostCPU        = resource.NewQuantity(1e9, resource.DecimalSI)
@@ -85,21 +85,21 @@ func refuseCapacity(now, old corev1.ResourceList) error {
 		return err
 	}
 	for name, q := range now {
-		most := mostOfResource
+		limit := mostOfResource
 		if name == corev1.ResourceCPU {
-			most = mostCPU
+			limit = mostCPU
 		}
 		if before, ok := old[name]; ok && q.Cmp(before) == 0 {
 			continue
 		}
-		if q.Cmp(*most) > 0 {
-			return fmt.Errorf("%s: must be at most %s", name, most)
+		if q.Cmp(*limit) > 0 {
+			return fmt.Errorf("%s: must be at most %s", name, limit)
 		}
 	}
 	return nil
 }
 
-// refuseConditions bounds a list that is one of each type.
+// refuseConditions checks that a list has at most MaxConditions elements, and one of each type.
 func refuseConditions[C any](conditions []C, kind func(*C) string) error {
 	if err := bounded(len(conditions), MaxConditions); err != nil {
 		return err

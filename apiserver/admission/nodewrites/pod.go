@@ -13,7 +13,7 @@ import (
 
 type podRule = func(ctx context.Context, c Cluster, now, old *corev1.Pod) error
 
-// PodStatus are the fields of a pod's status.
+// PodStatus lists the fields of a pod's status.
 var PodStatus = []Row[*corev1.Pod]{
 	{"observedGeneration", "clients that wait for a resize", "at most the pod's generation", refuseGeneration},
 	{"phase", "workloads, Jobs, quotas and the scheduler, which count pods that have ended no more; endpoints, " +
@@ -80,7 +80,8 @@ func refuseGeneration(_ context.Context, _ Cluster, now, _ *corev1.Pod) error {
 	return nil
 }
 
-// refusePhase lets no pod begin again: controllers have replaced it, and quotas have given its share to others.
+// refusePhase keeps a pod that has ended from running again: controllers have replaced it, and quotas have given
+// its share to others.
 func refusePhase(_ context.Context, _ Cluster, now, old *corev1.Pod) error {
 	switch is, was := now.Status.Phase, old.Status.Phase; {
 	case is == was:
@@ -117,11 +118,11 @@ func refuseHostAddresses(ctx context.Context, c Cluster, now, old *corev1.Pod) e
 	for _, ip := range now.Status.HostIPs {
 		claimed = append(claimed, ip.IP)
 	}
-	known := []string{"", old.Status.HostIP}
+	existing := []string{"", old.Status.HostIP}
 	for _, ip := range old.Status.HostIPs {
-		known = append(known, ip.IP)
+		existing = append(existing, ip.IP)
 	}
-	return refuseAddresses(ctx, c, now.Spec.NodeName, claimed, known)
+	return refuseAddresses(ctx, c, now.Spec.NodeName, claimed, existing)
 }
 
 func refusePodAddresses(ctx context.Context, c Cluster, now, old *corev1.Pod) error {
@@ -133,14 +134,14 @@ func refusePodAddresses(ctx context.Context, c Cluster, now, old *corev1.Pod) er
 	if len(s.PodIPs) > 0 && s.PodIP != s.PodIPs[0].IP {
 		return errors.New("must be the first of podIPs")
 	}
-	known := []string{"", old.Status.PodIP}
+	existing := []string{"", old.Status.PodIP}
 	for _, ip := range old.Status.PodIPs {
-		known = append(known, ip.IP)
+		existing = append(existing, ip.IP)
 	}
-	return refuseAddresses(ctx, c, now.Spec.NodeName, claimed, known)
+	return refuseAddresses(ctx, c, now.Spec.NodeName, claimed, existing)
 }
 
-// refuseAddresses refuses those of the claimed addresses that are neither known nor the node's to claim.
+// refuseAddresses rejects claimed addresses that are not in known and that the node may not claim.
 func refuseAddresses(ctx context.Context, c Cluster, node string, claimed, known []string) error {
 	for i, text := range claimed {
 		if slices.Contains(known, text) || slices.Contains(claimed[:i], text) {
@@ -177,7 +178,7 @@ func refuseVolumeHealth(_ context.Context, _ Cluster, now, _ *corev1.Pod) error 
 	return nil
 }
 
-// specContainer is what the spec says of a container whose status is written.
+// specContainer is the part of the spec that belongs to a container's status.
 type specContainer struct {
 	name      string
 	resources corev1.ResourceRequirements
@@ -202,7 +203,7 @@ func ephemeralContainers(spec *corev1.PodSpec) []specContainer {
 	return containers
 }
 
-// ofContainers holds a list of statuses to the containers of the spec.
+// ofContainers checks a list of statuses against the containers of the spec.
 func ofContainers(statuses func(*corev1.PodStatus) []corev1.ContainerStatus,
 	of func(*corev1.PodSpec) []specContainer) podRule {
 	return func(_ context.Context, _ Cluster, now, old *corev1.Pod) error {
@@ -258,7 +259,7 @@ func refusePodResources(_ context.Context, _ Cluster, now, old *corev1.Pod) erro
 	return refuseRequirements(now.Status.Resources, old.Status.Resources, podResources(&now.Spec))
 }
 
-// podResources are the resources of the pod, and of each container.
+// podResources returns the resources of the pod, and of each container.
 func podResources(spec *corev1.PodSpec) []corev1.ResourceList {
 	var known []corev1.ResourceList
 	if spec.Resources != nil {
@@ -283,14 +284,16 @@ func refuseRequirements(is, was *corev1.ResourceRequirements, known []corev1.Res
 	return refuseAmounts(is.Limits, was.Limits, known)
 }
 
-// leastReported are the smallest amounts, which cgroups cannot express, are reported larger than they are.
+// leastReported are amounts that a report may always contain: cgroups cannot express the smallest amounts, so they
+// are reported larger than they are.
 var leastReported = map[corev1.ResourceName]resource.Quantity{
 	corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("16Mi"),
 }
 
-// refuseAmounts refuses amounts by which quotas would charge the namespace for what its pods never asked for. A
-// kubelet reports what the spec asks for, or did, rounded to what cgroups can express: what is known to the object
-// already, or at most twice the sum of what the spec says.
+// refuseAmounts rejects amounts that would charge the namespace's quotas for resources that its pods never
+// requested. A kubelet reports the amounts of the present or a former spec, rounded to values that cgroups can
+// express. So an amount may be at most the one that the object has already, or leastReported and twice the sum of
+// the amounts in the spec.
 func refuseAmounts(is, was corev1.ResourceList, known []corev1.ResourceList) error {
 	for name, q := range is {
 		if before, ok := was[name]; q.Sign() >= 0 && ok && q.Cmp(before) <= 0 {

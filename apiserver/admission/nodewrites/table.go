@@ -1,10 +1,11 @@
-// Package nodewrites bounds what the agent of a node may write. Its tables are all that an agent may write and that
-// something acts on. A node that has been taken over writes what it likes: whatever reads such a field must be right
-// for every value that the row lets through. Only agents are held to the rows (NodeRestriction), and only to what a
-// kubelet never writes; others with the right, such as controllers, are held to the API's validation.
+// Package nodewrites limits the writes of a node's agent. Its tables list every field that an agent may write and
+// that affects other components. A compromised node writes arbitrary values: every component that reads such a
+// field must be correct for each value that the row allows. The rows apply to agents alone (NodeRestriction), and
+// reject only values that a kubelet never writes. For other users with the right, such as controllers, the API's
+// validation applies.
 //
-// A test of package admission goes through the fields of NodeStatus and PodStatus: one that has no row fails, and so
-// does a row without an attack by a node.
+// A test of package admission visits the fields of NodeStatus and PodStatus: it fails for a field without a row,
+// and for a row without an attack by a node.
 package nodewrites
 
 import (
@@ -16,13 +17,13 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Cluster is the state that rows are about. Objects are shared and must not be changed.
+// Cluster is the state that rows need. Objects are shared and must not be changed.
 type Cluster interface {
 	// Node returns a Node, nil if it does not exist.
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 	Nodes(ctx context.Context) ([]*corev1.Node, error)
 	ServiceCIDRs(ctx context.Context) ([]*networkingv1.ServiceCIDR, error)
-	// PodsMentioning returns the pods whose documents contain a text.
+	// PodsMentioning returns the pods that contain a text in their documents.
 	PodsMentioning(ctx context.Context, text string) ([]*corev1.Pod, error)
 }
 
@@ -30,21 +31,21 @@ type Cluster interface {
 type Row[T any] struct {
 	// Field is the field's name in JSON.
 	Field string
-	// ActedOnBy is what acts on it, apart from people.
+	// ActedOnBy names the components that act on it, apart from people.
 	ActedOnBy string
-	// Bound is what a node may write.
+	// Bound describes the values that a node may write.
 	Bound string
-	// refuse returns an error for a change by the node that is out of bounds. It is nil where the API's validation, or
-	// the part that acts on the field, is the bound.
+	// refuse returns an error for a change by the node that violates the bound. It is nil if the API's validation,
+	// or the component that acts on the field, enforces it.
 	refuse func(ctx context.Context, c Cluster, now, old T) error
 }
 
-// OfPod returns an error for a change of a pod's status by the agent of its node that is out of bounds.
+// OfPod returns an error if a change of a pod's status by the agent of its node violates a bound.
 func OfPod(ctx context.Context, c Cluster, now, old *corev1.Pod) error {
 	return restrict(ctx, c, PodStatus, now, old)
 }
 
-// OfNode is OfPod for a Node and its own agent. An empty one is before its registration.
+// OfNode is OfPod for a Node and its own agent. Before the registration, old is an empty Node.
 func OfNode(ctx context.Context, c Cluster, now, old *corev1.Node) error {
 	if err := refusePodCIDRs(ctx, c, now, old); err != nil {
 		return err
@@ -65,11 +66,11 @@ func restrict[T any](ctx context.Context, c Cluster, table []Row[T], now, old T)
 	return nil
 }
 
-// Others are what else nodes may write. NodeRestriction has the rules of their rows that do not say otherwise.
+// Others lists the other writes of nodes. NodeRestriction enforces the rows that do not name another component.
 var Others = []struct {
 	// Write is the resource, and the subresource or part of the object.
 	Write string
-	// ActedOnBy is what acts on it, and Bound what a node may write.
+	// ActedOnBy names the components that act on it, and Bound describes the writes that a node may make.
 	ActedOnBy, Bound string
 }{
 	{"nodes metadata", "labels: the scheduler, DaemonSets, EndpointSlice hints; annotations: the agents of simulated " +
@@ -97,7 +98,7 @@ var Others = []struct {
 		"capacity, conditions and allocated resources, validated as quantities"},
 }
 
-// Bounds of lists that a kubelet keeps far below.
+// Limits of lists. A kubelet stays far below them.
 const (
 	MaxConditions = 200
 	MaxAddresses  = 100
@@ -107,9 +108,9 @@ const (
 	MaxMessage    = 64 << 10
 )
 
-func bounded(n, most int) error {
-	if n > most {
-		return fmt.Errorf("must have at most %d items, not %d", most, n)
+func bounded(n, limit int) error {
+	if n > limit {
+		return fmt.Errorf("must have at most %d items, not %d", limit, n)
 	}
 	return nil
 }
