@@ -1,17 +1,18 @@
-// Package aggregation is the part of an API server that other API servers extend (kube-aggregator). An APIService says
-// that a group and version of the API is another server's: requests for it are authenticated and authorized here and
-// passed on to a Service, under the user's name and by this server's certificate.
+// Package aggregation lets other API servers extend this one, as kube-aggregator does. An APIService declares that
+// another server serves a group and version of the API. This server authenticates and authorizes the requests for
+// that group and version, then proxies them to a Service, with its own certificate and the user's name in headers.
 //
-// The APIServices in memory become the current set (services.go). A request that its path leads to another server
-// (attributes.go) goes there (proxy.go) over connections that only its APIService uses (link.go), with headers that
-// say who the user is (identity.go). What other servers say about themselves (document.go) becomes part of this
-// server's discovery and OpenAPI (discovery.go, openapi.go). Every server asks them whether they are there and writes
-// it into the status of their APIServices (availability.go), and keeps APIServices of what it serves itself (local.go).
+// A watch keeps an immutable set of the APIServices in memory (services.go). A request with a path that belongs to
+// another server (attributes.go) is proxied (proxy.go) over connections that belong to its APIService alone
+// (link.go), with headers that name the user (identity.go). The discovery and OpenAPI documents of other servers
+// are fetched and cached (document.go), then merged into this server's own (discovery.go, openapi.go). Every server
+// checks whether the others are reachable and writes the result into the status of their APIServices
+// (availability.go). It also maintains APIServices for the groups it serves itself (local.go).
 //
-// Such a server may be slow, broken or hostile. Nothing here waits for it but the requests that are for it; sizes and
-// times are bounded. Where no APIService names a Service, a request costs one atomic load.
+// Another server may be slow, broken or hostile. Only the requests addressed to it wait for it, and sizes and times
+// are bounded. When no APIService names a Service, the cost is one atomic load per request.
 //
-// The server itself must not be imported.
+// This package must not import package apiserver.
 package aggregation
 
 import (
@@ -34,59 +35,61 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Objects are the API objects as the server itself reads and writes them.
+// Objects reads and writes API objects in the way the server itself does.
 type Objects interface {
 	// Collection opens the stored objects of a kind.
 	Collection(res *api.Resource) *storage.Collection
-	// Create is the write that creates an object.
+	// Create returns the write that creates obj.
 	Create(res *api.Resource, obj api.Object) (storage.Write, error)
-	// Update is the write, if one is needed, by which a stored object becomes what change makes of it.
+	// Update applies change to the stored object and returns the resulting write, or none if the object is
+	// unchanged.
 	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) (
 		[]storage.Write, error)
-	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
+	// Commit makes the writes durable in one transaction, as storage.Store does, and records them in the audit log.
 	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 }
 
-// Options assemble an Aggregation. All fields but ProxyClient and Dial are required.
+// Options configures an Aggregation. All fields except ProxyClient and Dial are required.
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
 	Objects  Objects
-	// Services are where requests go.
+	// Services finds the endpoints that requests are sent to.
 	Services endpoints.Objects
-	// Settle waits until the registry has the kinds of all definitions in memory.
+	// Settle waits until the registry contains the kinds of all CustomResourceDefinitions in memory.
 	Settle func(ctx context.Context) error
-	// ProxyClient is the certificate by which other servers recognize this one; nil shows none.
+	// ProxyClient returns the client certificate that this server presents to the others; nil presents none.
 	ProxyClient func() (*tls.Certificate, error)
-	// Dial opens connections; nil dials them.
+	// Dial opens connections; nil uses a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Drain is done when the server stops: streams end.
+	// Drain is done when the server starts to stop: streams end then.
 	Drain context.Context
-	// MaxBody is how many bytes a request may have.
+	// MaxBody limits the body of a request, in bytes.
 	MaxBody int64
 	Clock   clock.PassiveClock
 	Log     *slog.Logger
 }
 
-// Aggregation is the aggregator of a server. Its methods are safe for concurrent use.
+// Aggregation implements the aggregator of a server. Its methods are safe for concurrent use.
 type Aggregation struct {
 	Options
 	res *api.Resource
-	// self is the server's name in the Via header of what it passes on.
+	// self identifies this server in the Via header of the requests it proxies.
 	self string
 
+	// current is the set that requests use. It is replaced as a whole and nil if it would be empty.
 	current atomic.Pointer[set]
-	mu      sync.Mutex // held while the set changes
+	mu      sync.Mutex // guards known and changed, and is held while current is replaced
 	known   map[string]*registered
-	changed chan struct{} // closed when known changes
+	changed chan struct{} // closed and replaced when known changes
 
-	checks      chan struct{} // holds a token for each check under way
-	fetches     chan struct{} // and for each document that is being fetched
+	checks      chan struct{} // a semaphore: one token for each check in progress
+	fetches     chan struct{} // a semaphore: one token for each document being fetched
 	unavailable *unavailability
 	refused     *x509metrics.Counters
 	merged      mergedDocument
 
-	// running is what requests have started, until background is done.
+	// running counts the goroutines that requests started. They end when background is done.
 	running    sync.WaitGroup
 	background context.Context
 	end        context.CancelFunc
@@ -94,7 +97,7 @@ type Aggregation struct {
 
 const dialTimeout = 10 * time.Second
 
-// New reads the APIServices that memory has. It returns nil if the kind is not served.
+// New reads the APIServices in memory. It returns nil if the server does not serve the kind.
 func New(ctx context.Context, o Options) (*Aggregation, error) {
 	res := o.Registry.Snapshot().Kind(apiregistrationv1.SchemeGroupVersion.WithKind("APIService"))
 	if res == nil {
@@ -104,7 +107,7 @@ func New(ctx context.Context, o Options) (*Aggregation, error) {
 		o.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
 	var id [8]byte
-	_, _ = rand.Read(id[:]) // which never fails
+	_, _ = rand.Read(id[:]) // never fails
 	a := &Aggregation{Options: o, res: res, self: "coxswain-" + hex.EncodeToString(id[:]),
 		known: map[string]*registered{}, changed: make(chan struct{}), checks: make(chan struct{}, checksAtOnce),
 		fetches: make(chan struct{}, fetchesAtOnce), unavailable: newUnavailability(),
@@ -114,7 +117,7 @@ func New(ctx context.Context, o Options) (*Aggregation, error) {
 	return a, err
 }
 
-// Run follows the APIServices until ctx ends.
+// Run follows the APIServices until ctx ends, then closes all connections.
 func (a *Aggregation) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { a.follow(ctx) })

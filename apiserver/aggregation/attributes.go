@@ -11,24 +11,27 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
 
-// What paths below /apis/GROUP/VERSION and /api/VERSION mean. This server does not know the kinds of others, so that a
-// request's verb and resource are read from its path alone (k8s.io/apiserver/pkg/endpoints/request.RequestInfo).
+// The server does not know the kinds of other servers, so it derives the verb and resource of a request below
+// /apis/GROUP/VERSION and /api/VERSION from the path alone, as k8s.io/apiserver/pkg/endpoints/request.RequestInfo
+// does.
 
-// methodVerbs are the verbs of methods. Others have none, and nobody but an administrator has a right to that.
+// methodVerbs maps HTTP methods to verbs. Other methods have no verb, so only an administrator is authorized to use
+// them.
 var methodVerbs = map[string]string{http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create",
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}
 
-// streamed are the subresources that are connected to for as long as the client likes.
+// streamed lists the subresources with requests that last as long as the client wants.
 var streamed = []string{"attach", "exec", "log", "portforward", "proxy"}
 
-// namespaceParts are below a namespace, and are no resources of it.
+// namespaceParts lists the path segments below a namespace that are subresources of the namespace rather than
+// resources in it.
 var namespaceParts = []string{"status", "finalize"}
 
-// maxParts is how many parts of a path say what it is about: apis, a group, a version, watch or proxy, namespaces, a
+// maxParts is the number of path segments that can matter: apis, a group, a version, watch or proxy, namespaces, a
 // namespace, a resource, a name and a subresource.
 const maxParts = 9
 
-// appendParts appends the first parts of a path. The core group has the name "".
+// appendParts appends the first maxParts segments of the path. It inserts "" as the core group's name.
 func appendParts(parts []string, path string) []string {
 	for more := true; more && len(parts) < maxParts; {
 		var part string
@@ -40,15 +43,15 @@ func appendParts(parts []string, path string) []string {
 	return parts
 }
 
-// Attributes are those by which a request for another server is authorized. a.Path is set for /apis/GROUP/VERSION
-// itself, and for paths that are not below one.
+// Attributes returns the attributes for the authorization of a request to another server. It sets only Path for
+// /apis/GROUP/VERSION itself and for paths outside of one.
 func Attributes(r *http.Request, user *authn.User) (authz.Attributes, error) {
 	var room [maxParts]string
 	parts := appendParts(room[:0], strings.Trim(r.URL.Path, "/"))
 	if len(parts) < 4 || parts[0] != "api" && parts[0] != "apis" { // apis, group, version
 		verb := strings.ToLower(r.Method)
 		if verb == "head" {
-			verb = "get" // of which it tells a part
+			verb = "get" // HEAD returns part of what GET does
 		}
 		return authz.Attributes{User: user, Verb: verb, Path: r.URL.Path}, nil
 	}
@@ -87,10 +90,10 @@ func Attributes(r *http.Request, user *authn.User) (authz.Attributes, error) {
 	return a, nil
 }
 
-// Streams reports whether a request with these attributes may go on for as long as the client likes.
+// Streams reports whether a request with these attributes may last as long as the client wants.
 func Streams(a *authz.Attributes) bool { return a.Verb == "watch" || Connects(a) }
 
-// Connects reports whether it is a connection to something that the other server has.
+// Connects reports whether the request opens a connection to something behind the other server.
 func Connects(a *authz.Attributes) bool {
 	return a.Verb == "proxy" || slices.Contains(streamed, a.Subresource)
 }

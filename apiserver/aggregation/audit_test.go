@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 )
 
-// A request that is passed on is one request in both servers' logs: it has the same ID there, which the client is told
-// once, whatever the other server answers.
+// The other server logs the request under the same audit ID. The client gets the ID once, regardless of the other
+// server's answer.
 func TestPass_TheAuditIDIsTheSame(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -27,34 +27,34 @@ import (
 )
 
 const (
-	// checkEvery is how often a server is asked whether it is there, if nothing else calls for it.
+	// checkEvery is the interval between checks of a server unless an event triggers an earlier one.
 	checkEvery = 30 * time.Second
-	// checkTimeout bounds one question, of which there are up to checkTries.
+	// checkTimeout limits each attempt of a check, which makes up to checkTries attempts.
 	checkTimeout = 5 * time.Second
 	checkTries   = 5
-	// retryAfter is how long a server that has failed is left alone first. The time doubles up to checkEvery.
+	// retryAfter is the first pause after a failed check. Pauses double up to checkEvery.
 	retryAfter = 5 * time.Millisecond
-	// checksAtOnce is how many servers are asked at the same time.
+	// checksAtOnce limits the number of servers checked in parallel.
 	checksAtOnce = 5
 )
 
-// aggregatorUser asks servers what they serve.
+// aggregatorUser is the user that checks and document requests are made as.
 var aggregatorUser = &authn.User{Name: "system:kube-aggregator", Groups: []string{authn.GroupMasters}}
 
-// verdict is what a check finds out: the status, the reason and the message of the condition Available.
+// verdict is the result of a check: the status, reason and message of the condition Available.
 type verdict struct {
 	status          apiregistrationv1.ConditionStatus
 	reason, message string
 }
 
-// checker keeps the condition Available of one APIService, until its link closes.
+// checker maintains the condition Available of one APIService until its link closes.
 type checker struct {
 	a    *Aggregation
 	name string
 	link *link
 }
 
-// run checks until ctx, or the link, ends.
+// run checks repeatedly until ctx ends or the link closes.
 func (c *checker) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,38 +93,40 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// check finds out whether the server is there, in kube-aggregator's order and words.
+// check tests whether the server is reachable, in kube-aggregator's order and with its messages.
 func (c *checker) check(ctx context.Context) verdict {
-	at := &c.link.target
+	target := &c.link.target
 	failed := func(reason, format string, args ...any) verdict {
 		return verdict{apiregistrationv1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
 	}
-	service, err := endpoints.Service(ctx, c.a.Services, at.namespace, at.name)
+	service, err := endpoints.Service(ctx, c.a.Services, target.namespace, target.name)
 	if apierrors.IsNotFound(err) {
-		return failed("ServiceNotFound", "service/%s in %q is not present", at.name, at.namespace)
+		return failed("ServiceNotFound", "service/%s in %q is not present", target.name, target.namespace)
 	}
 	unknown := verdict{apiregistrationv1.ConditionUnknown, "ServiceAccessError",
-		fmt.Sprintf("service/%s in %q cannot be checked due to: %v", at.name, at.namespace, err)}
+		fmt.Sprintf("service/%s in %q cannot be checked due to: %v", target.name, target.namespace, err)}
 	if err != nil {
 		return unknown
 	}
 	if service.Spec.Type == corev1.ServiceTypeClusterIP || service.Spec.Type == "" {
-		port, err := endpoints.PortName(service, int64(at.port))
+		port, err := endpoints.PortName(service, int64(target.port))
 		if err != nil {
-			return failed("ServicePortError", "service/%s in %q is not listening on port %d", at.name, at.namespace,
-				at.port)
+			return failed("ServicePortError", "service/%s in %q is not listening on port %d",
+				target.name, target.namespace, target.port)
 		}
-		of, err := c.a.Services.EndpointSlices(ctx, at.namespace, at.name)
+		list, err := c.a.Services.EndpointSlices(ctx, target.namespace, target.name)
 		switch {
 		case err != nil:
 			unknown.reason = "EndpointsAccessError"
-			unknown.message = fmt.Sprintf("service/%s in %q cannot be checked due to: %v", at.name, at.namespace, err)
+			unknown.message = fmt.Sprintf("service/%s in %q cannot be checked due to: %v",
+				target.name, target.namespace, err)
 			return unknown
-		case len(of) == 0:
-			return failed("EndpointsNotFound", "cannot find endpointslices for service/%s in %q", at.name, at.namespace)
-		case !slices.ContainsFunc(of, func(s *discoveryv1.EndpointSlice) bool { return isReady(s, port) }):
+		case len(list) == 0:
+			return failed("EndpointsNotFound", "cannot find endpointslices for service/%s in %q",
+				target.name, target.namespace)
+		case !slices.ContainsFunc(list, func(s *discoveryv1.EndpointSlice) bool { return isReady(s, port) }):
 			return failed("MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q",
-				at.name, at.namespace, port)
+				target.name, target.namespace, port)
 		}
 	}
 	if err := c.ask(ctx); err != nil {
@@ -133,7 +135,7 @@ func (c *checker) check(ctx context.Context) verdict {
 	return verdict{apiregistrationv1.ConditionTrue, "Passed", "all checks passed"}
 }
 
-// isReady reports whether a slice has a ready endpoint for a port's name.
+// isReady reports whether a slice has a ready endpoint and a port with the given name.
 func isReady(s *discoveryv1.EndpointSlice, port string) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
 		return e.Conditions.Ready == nil || *e.Conditions.Ready
@@ -142,7 +144,8 @@ func isReady(s *discoveryv1.EndpointSlice, port string) bool {
 	})
 }
 
-// ask asks for the group and version, once and, if that fails, several times at once: other endpoints may be well.
+// ask requests the group and version once. If that fails, it makes the remaining attempts in parallel, since other
+// endpoints may work. It returns nil if any attempt succeeds.
 func (c *checker) ask(ctx context.Context) error {
 	err := c.askOnce(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -154,7 +157,7 @@ func (c *checker) ask(ctx context.Context) error {
 	for range checkTries - 1 {
 		go func() { results <- c.askOnce(ctx) }()
 	}
-	for range checkTries - 1 { // all of them: none outlives the question
+	for range checkTries - 1 { // all of them, so that no attempt outlives the check
 		if again := <-results; again == nil {
 			err = nil
 			cancel()
@@ -165,6 +168,7 @@ func (c *checker) ask(ctx context.Context) error {
 	return err
 }
 
+// askOnce makes one attempt. Any 2xx status counts as success.
 func (c *checker) askOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -173,20 +177,21 @@ func (c *checker) askOnce(ctx context.Context) error {
 		return err
 	}
 	gv := c.link.gv
-	at := &url.URL{Scheme: "https", Host: host, Path: "/apis/" + gv.Group + "/" + gv.Version}
-	res, err := c.a.get(ctx, c.link, at, nil)
+	checked := &url.URL{Scheme: "https", Host: host, Path: "/apis/" + gv.Group + "/" + gv.Version}
+	res, err := c.a.get(ctx, c.link, checked, nil)
 	if err != nil {
-		return fmt.Errorf("failing or missing response from %v: %w", at, err)
+		return fmt.Errorf("failing or missing response from %v: %w", checked, err)
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, maxHeader) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, res.Body, maxHeader) // so that the connection can be reused
 	_ = res.Body.Close()
 	if res.StatusCode < 200 || res.StatusCode >= 300 {
-		return fmt.Errorf("failing or missing response from %v: bad status from %v: %d", at, at, res.StatusCode)
+		return fmt.Errorf("failing or missing response from %v: bad status from %v: %d",
+			checked, checked, res.StatusCode)
 	}
 	return nil
 }
 
-// get asks a server as the aggregator itself. The caller closes the body.
+// get makes a request to a server as the aggregator itself. The caller closes the body.
 func (a *Aggregation) get(ctx context.Context, through *link, at *url.URL, header http.Header) (*http.Response, error) {
 	if through.err != nil {
 		return nil, through.err
@@ -207,14 +212,14 @@ func (a *Aggregation) get(ctx context.Context, through *link, at *url.URL, heade
 	return through.plain.RoundTrip(req)
 }
 
-// judge writes a verdict into the status of an APIService, if it is another one than what is there.
-func (a *Aggregation) judge(ctx context.Context, name string, of *link, v verdict) error {
+// judge writes the verdict into the status of the APIService unless the status already contains it.
+func (a *Aggregation) judge(ctx context.Context, name string, through *link, v verdict) error {
 	o, err := a.Objects.Collection(a.res).Get(ctx, "", name, storage.At{Any: true})
 	if err != nil {
 		return ignore(err, storage.ErrNotFound)
 	}
 	s, err := a.decode(ctx, o)
-	if err != nil || s.Spec.Service == nil || targetOf(&s.Spec) != of.target {
+	if err != nil || s.Spec.Service == nil || targetOf(&s.Spec) != through.target {
 		return err // it leads elsewhere now
 	}
 	was := available(s)
@@ -243,17 +248,19 @@ func (a *Aggregation) judge(ctx context.Context, name string, of *link, v verdic
 	return nil
 }
 
-// errOvertaken says that another server, or a user, has written the APIService meanwhile.
+// errOvertaken means that another server or a user has written the APIService in the meantime.
 var errOvertaken = errors.New("overtaken")
 
-func ignore(err, of error) error {
-	if errors.Is(err, of) {
+// ignore returns err unless it is ignored.
+func ignore(err, ignored error) error {
+	if errors.Is(err, ignored) {
 		return nil
 	}
 	return err
 }
 
-// keepAvailable checks all services that the APIServices name until ctx ends. Nothing runs where there are none.
+// keepAvailable runs a checker for every Service that the APIServices name, until ctx ends. It watches Services and
+// EndpointSlices only once there is such an APIService.
 func (a *Aggregation) keepAvailable(ctx context.Context) {
 	var checking, following sync.WaitGroup
 	defer following.Wait()
@@ -278,7 +285,8 @@ func (a *Aggregation) keepAvailable(ctx context.Context) {
 	}
 }
 
-// unchecked returns checkers of the services that have none, and a channel that is closed when there may be more.
+// unchecked returns checkers for the services that have none yet, and a channel that is closed when there may be
+// more.
 func (a *Aggregation) unchecked() (more []*checker, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -293,7 +301,7 @@ func (a *Aggregation) unchecked() (more []*checker, changed <-chan struct{}) {
 	return more, a.changed
 }
 
-// wakeOnChange has the checkers look again when the objects change that their services depend on.
+// wakeOnChange wakes the checkers when an object of the kind changes that their services depend on.
 func (a *Aggregation) wakeOnChange(ctx context.Context, kind schema.GroupVersionKind) {
 	res := a.Registry.Snapshot().Kind(kind)
 	for res != nil && ctx.Err() == nil {
@@ -315,17 +323,18 @@ func (a *Aggregation) wakeOnChange(ctx context.Context, kind schema.GroupVersion
 	}
 }
 
-// wake wakes the checkers that depend on a Service or an EndpointSlice.
+// wake wakes the checkers that depend on the given Service or EndpointSlice. It never blocks: a checker has at most
+// one wake-up pending.
 func (a *Aggregation) wake(o *storage.Object) {
 	current := a.current.Load()
 	if current == nil || o == nil {
 		return
 	}
-	of := types.NamespacedName{Namespace: o.Key.Namespace, Name: o.Key.Name}
+	key := types.NamespacedName{Namespace: o.Key.Namespace, Name: o.Key.Name}
 	if service, ok := o.Labels.Lookup(discoveryv1.LabelServiceName); ok {
-		of.Name = service
+		key.Name = service
 	}
-	for _, l := range current.links[of] {
+	for _, l := range current.links[key] {
 		select {
 		case l.wake <- struct{}{}:
 		default:

@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// The conditions follow what is missing, in kube-aggregator's order and words.
+// The conditions describe the missing part, in kube-aggregator's order and with its messages.
 func TestAvailability_FollowsServiceAndEndpoints(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{})
@@ -55,10 +55,11 @@ func TestAvailability_FollowsServiceAndEndpoints(t *testing.T) {
 	slice.Endpoints[0].Conditions.Ready = new(true)
 	slice, err = slices.Update(ctx, slice, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	const at = "https://10.1.0.5:8443/apis/wardle.example.com/v1"
-	c.becomes(name, "False FailedDiscoveryCheck failing or missing response from "+at+": bad status from "+at+": 403")
+	const target = "https://10.1.0.5:8443/apis/wardle.example.com/v1"
+	c.becomes(name,
+		"False FailedDiscoveryCheck failing or missing response from "+target+": bad status from "+target+": 403")
 	e.answers(nil)
-	c.becomes(name, passed) // a failed check is soon repeated
+	c.becomes(name, passed) // a failed check is repeated soon
 	require.Eventually(t, func() bool {
 		return c.get("/apis/wardle.example.com/v1/flunders").code == http.StatusOK
 	}, patience, tick)
@@ -75,7 +76,7 @@ func TestAvailability_FollowsServiceAndEndpoints(t *testing.T) {
 	}, patience, tick)
 }
 
-// The server has to show a certificate of the service's name that the caBundle's authorities have signed.
+// The server must present a certificate for the service's name, signed by an authority in caBundle.
 func TestAvailability_VerifiesTheServer(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{})
@@ -98,7 +99,7 @@ func TestAvailability_VerifiesTheServer(t *testing.T) {
 	c.becomes(name, passed)
 }
 
-// Without the front proxy's certificate the extension refuses this server.
+// The extension refuses this server without the front proxy's certificate.
 func TestAvailability_NeedsTheProxyCertificate(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{ProxyClient: func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }})
@@ -111,7 +112,7 @@ func TestAvailability_NeedsTheProxyCertificate(t *testing.T) {
 	}, patience, tick)
 }
 
-// Two servers on one store agree: neither undoes what the other one has written.
+// Two servers that share a store do not undo each other's writes.
 func TestSeveralServers_DoNotFight(t *testing.T) {
 	t.Parallel()
 	backend := servertest.Backend(t)
@@ -134,7 +135,7 @@ func TestSeveralServers_DoNotFight(t *testing.T) {
 	services := one.registration.ApiregistrationV1().APIServices()
 	before, err := services.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	// Something that has both servers look at all APIServices: when the marker's own is there, they have.
+	// Both servers look at all APIServices now: they have done so once the APIService of the new group exists.
 	_, err = two.definitions().ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), widgets("marker.com"),
 		metav1.CreateOptions{})
 	require.NoError(t, err)

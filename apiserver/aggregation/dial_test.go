@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// netDialer opens connections with the settings of a client.
+// netDialer opens connections with the TLS settings of a client.
 type netDialer struct{ *http.Transport }
 
 func (d *netDialer) dial(address string) (net.Conn, error) {

@@ -14,27 +14,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Clients find out by one request for /apis what all servers serve: the documents of other servers are part of this
-// server's own. A server that does not know that form is asked for /apis/GROUP/VERSION.
+// A client discovers the resources of all servers with one request for /apis, so this server's aggregated discovery
+// includes the resources of the others. A server that does not support the aggregated form is asked for
+// /apis/GROUP/VERSION instead.
 
-// maxDiscovery is how many bytes a server's discovery may have.
+// maxDiscovery limits the size of a server's discovery document, in bytes.
 const maxDiscovery = 4 << 20
 
 const acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// Discovery describes the groups and versions of other servers. Each is asked if need be, all at the same time; one
-// that does not answer is described as it was last known, as stale. A request that this server itself has sent on asks
-// nobody.
+// Discovery returns a function that describes a group and version of another server. It first fetches the documents
+// that are due, all in parallel. A server that does not answer is described by its last known document, marked as
+// stale. If this server has already proxied the request, Discovery does not fetch.
 func (a *Aggregation) Discovery(ctx context.Context, h http.Header) func(
 	schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
-	var asked map[schema.GroupVersion]known[[]apidiscoveryv2.APIResourceDiscovery]
+	var fetched map[schema.GroupVersion]known[[]apidiscoveryv2.APIResourceDiscovery]
 	if current := a.now(); current != nil {
-		asked = askAll(ctx, a, h, current, func(l *link) *document[[]apidiscoveryv2.APIResourceDiscovery] {
+		fetched = askAll(ctx, a, h, current, func(l *link) *document[[]apidiscoveryv2.APIResourceDiscovery] {
 			return &l.resources
 		})
 	}
 	return func(gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
-		k, found := asked[gv]
+		k, found := fetched[gv]
 		v := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Resources: k.value,
 			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 		if !found || k.err != nil {
@@ -44,7 +45,7 @@ func (a *Aggregation) Discovery(ctx context.Context, h http.Header) func(
 	}
 }
 
-// fetchResources asks a server for its resources of a group and version.
+// fetchResources fetches the resources of a server's group and version.
 func (a *Aggregation) fetchResources(ctx context.Context, l *link, etag string) ([]apidiscoveryv2.APIResourceDiscovery,
 	string, error) {
 	r, err := a.ask(ctx, l, "/apis", maxDiscovery, acceptDiscovery, etag)
@@ -77,7 +78,7 @@ func isAggregated(contentType string) bool {
 		params["as"] == "APIGroupDiscoveryList"
 }
 
-// complete fills in the kinds that were left out: some clients would not survive it
+// complete fills in missing response kinds, since some clients crash without them
 // (https://github.com/kubernetes/kubernetes/issues/118361).
 func complete(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIResourceDiscovery {
 	for i := range resources {
@@ -93,7 +94,7 @@ func complete(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.
 	return resources
 }
 
-// fetchLegacy asks for the older form, which is converted.
+// fetchLegacy fetches the older form and converts it.
 func (a *Aggregation) fetchLegacy(ctx context.Context, l *link) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	path := "/apis/" + l.gv.Group + "/" + l.gv.Version
 	r, err := a.ask(ctx, l, path, maxDiscovery, "application/json", "")
@@ -110,16 +111,16 @@ func (a *Aggregation) fetchLegacy(ctx context.Context, l *link) ([]apidiscoveryv
 	return converted(l.gv, list.APIResources)
 }
 
-// converted turns the entries of an APIResourceList into those of the aggregated form, which has subresources below
-// their resources.
+// converted converts the entries of an APIResourceList to the aggregated form, which nests subresources in their
+// resources.
 func converted(gv schema.GroupVersion, list []metav1.APIResource) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	var resources []apidiscoveryv2.APIResourceDiscovery
-	at := map[string]int{}
+	index := map[string]int{}
 	for _, r := range list {
 		if strings.Contains(r.Name, "/") {
 			continue
 		}
-		at[r.Name] = len(resources)
+		index[r.Name] = len(resources)
 		resources = append(resources, apidiscoveryv2.APIResourceDiscovery{Resource: r.Name, Scope: scopeOf(&r),
 			ResponseKind: kindOf(gv, &r), Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 			SingularResource: r.SingularName})
@@ -129,9 +130,9 @@ func converted(gv schema.GroupVersion, list []metav1.APIResource) ([]apidiscover
 		if !found {
 			continue
 		}
-		i, found := at[parent]
-		if !found { // a subresource without its resource, as of metrics
-			i, at[parent] = len(resources), len(resources)
+		i, found := index[parent]
+		if !found { // a subresource without its resource, as metrics-server has
+			i, index[parent] = len(resources), len(resources)
 			resources = append(resources, apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scopeOf(&r),
 				ResponseKind: &metav1.GroupVersionKind{}})
 		}
@@ -151,7 +152,7 @@ func scopeOf(r *metav1.APIResource) apidiscoveryv2.ResourceScope {
 	return apidiscoveryv2.ScopeCluster
 }
 
-// kindOf is the kind of an entry, whose group and version are those of the list unless it says otherwise.
+// kindOf returns the kind of an entry. An entry without group and version has the ones of its list.
 func kindOf(gv schema.GroupVersion, r *metav1.APIResource) *metav1.GroupVersionKind {
 	k := &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 	if r.Kind != "" && k.Group == "" && k.Version == "" {

@@ -31,7 +31,7 @@ const wardleLegacy = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion"
 {"name":"flunders/status","namespaced":true,"kind":"Flunder","verbs":["get"]},
 {"name":"nodes/load","namespaced":false,"kind":"Load","verbs":["get"]}]}`
 
-// discovered is what this server's aggregated discovery says about a group's only version.
+// discovered returns the entry of aggregated discovery for a group's only version.
 func (c *cluster) discovered(group string) *apidiscoveryv2.APIVersionDiscovery {
 	c.t.Helper()
 	var list apidiscoveryv2.APIGroupDiscoveryList
@@ -47,7 +47,7 @@ func (c *cluster) discovered(group string) *apidiscoveryv2.APIVersionDiscovery {
 	return nil
 }
 
-// describes has an extension answer by the path, and its discovery with a document.
+// describes returns a handler that serves the given documents by path.
 func describes(documents map[string]string, headers http.Header) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		text, found := documents[r.URL.Path]
@@ -70,7 +70,7 @@ func describes(documents map[string]string, headers http.Header) http.HandlerFun
 	}
 }
 
-// extendedBy is extended with an extension that answers so from its start.
+// extendedBy does the same as extended, with an extension that uses the handler from the start.
 func extendedBy(t testing.TB, o apiserver.Options, answer http.HandlerFunc) (*cluster, *extension) {
 	t.Helper()
 	c, e := start(t, o), newExtension(t, true, "wardle.default.svc")
@@ -116,7 +116,7 @@ func TestDiscovery_HasTheDocumentsOfOtherServers(t *testing.T) {
 	}
 }
 
-// A document is kept by its ETag, and the last known one stays when the server goes away.
+// A document is cached by its ETag, and the last known one stays when the server becomes unavailable.
 func TestDiscovery_KeepsTheLastDocument(t *testing.T) {
 	t.Parallel()
 	clock := testingclock.NewFakeClock(time.Now())
@@ -151,7 +151,7 @@ func TestDiscovery_KeepsTheLastDocument(t *testing.T) {
 	}, patience, tick)
 }
 
-// A broken or hostile answer of a server affects no group but its own.
+// An invalid response of a server affects only its own group.
 func TestDiscovery_SurvivesBrokenServers(t *testing.T) {
 	t.Parallel()
 	for name, document := range map[string]string{
@@ -170,7 +170,7 @@ func TestDiscovery_SurvivesBrokenServers(t *testing.T) {
 	}
 }
 
-// A server that is asked and does not answer is waited for once, and not for long.
+// A request waits once for a server that does not answer, for a limited time.
 func TestDiscovery_WaitsOnceForASlowServer(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -188,14 +188,15 @@ func TestDiscovery_WaitsOnceForASlowServer(t *testing.T) {
 	})
 	require.Len(t, c.discovered("wardle.example.com").Resources, 1)
 	clock.SetTime(clock.Now().Add(2 * time.Minute))
-	for range 3 { // while it is being asked
+	for range 3 { // while the server is being asked
 		require.Len(t, c.discovered("wardle.example.com").Resources, 1)
 	}
 	require.Eventually(t, func() bool { return held.Load() == 2 }, patience, tick)
 	close(release)
 }
 
-// A request for discovery that comes back to this server asks nobody: the servers of a loop would wait for each other.
+// A discovery request that returns to this server causes no fetch. Otherwise the servers in a loop would wait for
+// each other.
 func TestDiscovery_OfALoopAsksNobody(t *testing.T) {
 	t.Parallel()
 	var c *cluster

@@ -16,44 +16,44 @@ import (
 )
 
 const (
-	// goodFor is how long a document is used before it is asked for again.
+	// goodFor is how long a document is used before it is fetched again.
 	goodFor = time.Minute
-	// A server that does not tell what it serves is asked again after notBefore, then after twice that, up to goodFor.
+	// After a failed fetch, the next one waits for notBefore. The wait doubles with each failure, up to goodFor.
 	notBefore = 500 * time.Millisecond
-	// waitFor bounds what a request for a merged document waits for one server, the first time that it is asked.
+	// waitFor limits how long a request for a merged document waits for the first fetch from the other servers.
 	waitFor = 5 * time.Second
-	// specTimeout bounds fetching OpenAPI, which some servers make when they are first asked for it.
+	// specTimeout limits a fetch of OpenAPI, which some servers generate on the first request.
 	specTimeout = time.Minute
-	// fetchesAtOnce is how many documents are being fetched at the same time.
+	// fetchesAtOnce limits the number of documents fetched in parallel.
 	fetchesAtOnce = 16
 )
 
-// document is something that another server says about itself, as it was fetched last. It is fetched when somebody asks
-// for it: the first who does waits, later ones get the last known one while a newer one is under way.
+// document caches a document that another server publishes. It is fetched on demand. The first request waits for
+// the fetch; later ones get the last known document while a newer one is fetched in the background.
 type document[T any] struct {
-	// fetch returns the document and its ETag, or errSame if it still has the given one.
+	// fetch returns the document and its ETag, or errSame if the document with the given ETag is current.
 	fetch func(ctx context.Context, etag string) (T, string, error)
-	// limit bounds a fetch.
+	// limit is the timeout of a fetch.
 	limit time.Duration
 
 	mu    sync.Mutex
 	value T
-	known bool
+	valid bool
 	etag  string
 	err   error // of the last fetch
-	// until is when it is asked for again, and failures how often in a row that has failed.
+	// until is when the document becomes due for the next fetch. failures counts the failed fetches in a row.
 	until    time.Time
 	failures int
-	// underWay is closed when the fetch under way is done; it is nil if there is none.
+	// underWay is closed when the fetch in progress ends; it is nil if none is.
 	underWay chan struct{}
-	// asked says that a fetch has been done since the server became available: nobody waits any more.
-	asked bool
+	// tried is set once a fetch has ended since the server became available. Requests do not wait any more then.
+	tried bool
 }
 
-// errSame is the answer of a server whose document has not changed.
+// errSame is returned when a server's document has not changed.
 var errSame = errors.New("not modified")
 
-// known is a document, as far as it is known. err is why it may be out of date, or why there is none.
+// known is the last known document. If err is set, the document may be out of date or missing.
 type known[T any] struct {
 	value T
 	err   error
@@ -64,7 +64,7 @@ var (
 	errAway      = errors.New("the server is not available")
 )
 
-// begin starts a fetch if one is due. It returns what to wait for; nil if there is no need to.
+// begin starts a fetch if one is due. It returns a channel to wait on, or nil if the caller need not wait.
 func (d *document[T]) begin(a *Aggregation) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +74,7 @@ func (d *document[T]) begin(a *Aggregation) <-chan struct{} {
 			d.underWay = done
 		}
 	}
-	if d.asked {
+	if d.tried {
 		return nil
 	}
 	return d.underWay
@@ -84,16 +84,16 @@ func (d *document[T]) begin(a *Aggregation) <-chan struct{} {
 func (d *document[T]) last() known[T] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.known && d.err == nil {
+	if !d.valid && d.err == nil {
 		return known[T]{d.value, errUnfetched}
 	}
 	return known[T]{d.value, d.err}
 }
 
-// askAll asks all servers for a document at the same time, but for those that are not available. A request that this
-// server itself has sent on asks nobody.
+// askAll starts the fetches that are due from all available servers, waits for the first ones up to waitFor and
+// returns the last known documents. It returns an empty map for a request that this server has already proxied.
 func askAll[T any](ctx context.Context, a *Aggregation, h http.Header, current *set,
-	of func(*link) *document[T]) map[schema.GroupVersion]known[T] {
+	documentOf func(*link) *document[T]) map[schema.GroupVersion]known[T] {
 	found := map[schema.GroupVersion]known[T]{}
 	if a.returned(h) {
 		return found
@@ -105,7 +105,7 @@ func askAll[T any](ctx context.Context, a *Aggregation, h http.Header, current *
 		if !s.Available {
 			continue
 		}
-		if wait := of(s.link).begin(a); wait != nil {
+		if wait := documentOf(s.link).begin(a); wait != nil {
 			waits = append(waits, wait)
 		}
 	}
@@ -116,7 +116,7 @@ func askAll[T any](ctx context.Context, a *Aggregation, h http.Header, current *
 		}
 	}
 	for gv, s := range current.services {
-		k := of(s.link).last()
+		k := documentOf(s.link).last()
 		if !s.Available {
 			k.err = errAway
 		}
@@ -125,7 +125,7 @@ func askAll[T any](ctx context.Context, a *Aggregation, h http.Header, current *
 	return found
 }
 
-// renew fetches the document.
+// renew fetches the document, stores the result and closes done.
 func (d *document[T]) renew(ctx context.Context, a *Aggregation, done chan struct{}) {
 	d.mu.Lock()
 	etag := d.etag
@@ -135,11 +135,11 @@ func (d *document[T]) renew(ctx context.Context, a *Aggregation, done chan struc
 	defer d.mu.Unlock()
 	switch {
 	case err == nil:
-		d.value, d.etag, d.known = value, etag, true
-	case errors.Is(err, errSame) && d.known:
+		d.value, d.etag, d.valid = value, etag, true
+	case errors.Is(err, errSame) && d.valid:
 		err = nil
 	}
-	d.err, d.asked, d.underWay = err, true, nil
+	d.err, d.tried, d.underWay = err, true, nil
 	if err == nil {
 		d.until, d.failures = a.Clock.Now().Add(goodFor), 0
 	} else {
@@ -149,7 +149,8 @@ func (d *document[T]) renew(ctx context.Context, a *Aggregation, done chan struc
 	close(done)
 }
 
-// fetchBounded fetches it as one of few at a time. What others' code makes of a hostile document is an error.
+// fetchBounded fetches the document under the limits of time and parallelism. It turns a panic into an error, since
+// the parsing libraries may not be robust against a hostile document.
 func (d *document[T]) fetchBounded(ctx context.Context, a *Aggregation, etag string) (value T, tag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
@@ -167,14 +168,14 @@ func (d *document[T]) fetchBounded(ctx context.Context, a *Aggregation, etag str
 	return d.fetch(ctx, etag)
 }
 
-// expire has the next one who asks wait for a new document.
+// expire makes the document due at once and the next request wait for it.
 func (d *document[T]) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.until, d.failures, d.asked = time.Time{}, 0, false
+	d.until, d.failures, d.tried = time.Time{}, 0, false
 }
 
-// start runs something that ends with the aggregator; false if that has ended.
+// start runs do in a goroutine that ends with the aggregator. It returns false if the aggregator has ended.
 func (a *Aggregation) start(do func(context.Context)) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -185,15 +186,15 @@ func (a *Aggregation) start(do func(context.Context)) bool {
 	return true
 }
 
-// reply is a response to the aggregator's own question.
+// reply is a response to a request of the aggregator's own.
 type reply struct {
 	code   int
 	header http.Header
 	body   []byte
 }
 
-// ask gets a path of a server in a media type. The body may have limit bytes. A server whose document still has the
-// etag, if one is given, answers errSame.
+// ask fetches path from a server in the media type accept. It fails if the body exceeds limit bytes, and returns
+// errSame if the server's document still has the given etag, if any.
 func (a *Aggregation) ask(ctx context.Context, l *link, path string, limit int64, accept, etag string) (*reply,
 	error) {
 	header := http.Header{"Accept": {accept}}
@@ -222,8 +223,8 @@ func (a *Aggregation) ask(ctx context.Context, l *link, path string, limit int64
 	return &reply{res.StatusCode, res.Header, body}, nil
 }
 
-// failure is the error of a reply that is none of those that are expected.
+// failure returns the error for a reply with an unexpected status.
 func (r *reply) failure(path string) error {
-	const most = 200
-	return fmt.Errorf("%s: status %d: %.*s", path, r.code, most, r.body)
+	const maxQuoted = 200
+	return fmt.Errorf("%s: status %d: %.*s", path, r.code, maxQuoted, r.body)
 }

@@ -16,10 +16,11 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// A fragment is what a server's OpenAPI of version 2 says about its group and version: those paths, and what they refer
-// to. It stays text, of which nothing but the references is read, once it has been found to be sound.
+// A fragment is the part of a server's OpenAPI v2 document that describes one group and version: its paths and
+// everything they refer to. The document is validated once. After that the fragment stays text, in which only the
+// references are interpreted.
 
-// maxMerged is how many bytes the fragments of all servers may add to this server's document.
+// maxMerged limits the total size that fragments add to this server's document, in bytes.
 const maxMerged = 32 << 20
 
 type fragment struct {
@@ -28,14 +29,14 @@ type fragment struct {
 	paths, definitions, parameters map[string]json.RawMessage
 }
 
-// swagger is the part of a document of version 2 that is merged.
+// swagger holds the parts of an OpenAPI v2 document that are merged.
 type swagger struct {
 	Paths       map[string]json.RawMessage `json:"paths"`
 	Definitions map[string]json.RawMessage `json:"definitions"`
 	Parameters  map[string]json.RawMessage `json:"parameters"`
 }
 
-// fetchFragment asks a server for its document of version 2. It returns nil if the server has none.
+// fetchFragment fetches the OpenAPI v2 document of a server. It returns nil if the server has none.
 func (a *Aggregation) fetchFragment(ctx context.Context, l *link, etag string) (*fragment, string, error) {
 	const path = "/openapi/v2"
 	r, err := a.ask(ctx, l, path, maxSpec, acceptJSON, etag)
@@ -55,14 +56,14 @@ func (a *Aggregation) fetchFragment(ctx context.Context, l *link, etag string) (
 	return f, r.header.Get("Etag"), err
 }
 
-// The references that paths and definitions contain.
+// These prefixes begin the references in paths and definitions.
 const (
 	toDefinition = `"#/definitions/`
 	toParameter  = `"#/parameters/`
 )
 
-// newFragment takes the part of a document that a group and version needs. It fails if clients could not read it: they
-// would not be able to read the whole document then.
+// newFragment extracts the part of a document that describes gv. It fails if clients could not parse the part,
+// because that would make the whole merged document unreadable for them.
 func newFragment(doc *swagger, gv schema.GroupVersion) (*fragment, error) {
 	f := &fragment{paths: map[string]json.RawMessage{}, definitions: map[string]json.RawMessage{},
 		parameters: map[string]json.RawMessage{}}
@@ -95,7 +96,7 @@ func newFragment(doc *swagger, gv schema.GroupVersion) (*fragment, error) {
 	return f, nil
 }
 
-// take adds what a text refers to, and returns what was added.
+// take copies the definitions that a text refers to from one map to the other, and returns the added ones.
 func take(text []byte, reference string, from, to map[string]json.RawMessage) (added []json.RawMessage) {
 	for {
 		_, rest, found := bytes.Cut(text, []byte(reference))
@@ -111,14 +112,14 @@ func take(text []byte, reference string, from, to map[string]json.RawMessage) (a
 	}
 }
 
-// document is the fragment as a document of its own.
+// document returns the fragment as an OpenAPI document of its own.
 func (f *fragment) document() ([]byte, error) {
 	return json.Marshal(map[string]any{"swagger": "2.0", "info": map[string]any{"title": "Kubernetes", "version": "v1"},
 		"paths": f.paths, "definitions": f.definitions, "parameters": f.parameters})
 }
 
-// merge adds fragments to a document. Paths that it has already are left out; definitions and parameters of the same
-// name that are others are renamed.
+// merge adds the fragments to the document own. It skips paths that exist already, and renames definitions and
+// parameters if a different one has the name already. It drops the remaining fragments once maxMerged is exceeded.
 func merge(own []byte, fragments []*fragment) ([]byte, error) {
 	var all map[string]json.RawMessage
 	var doc swagger
@@ -182,7 +183,7 @@ func (s *swagger) add(f *fragment) {
 	}
 }
 
-// renames are new names for what has a name that something else has already.
+// renames returns new names for the entries of more that share a name with a different entry of have.
 func renames(have, more map[string]json.RawMessage) map[string]string {
 	renamed := map[string]string{}
 	for name, value := range more {
@@ -190,9 +191,9 @@ func renames(have, more map[string]json.RawMessage) map[string]string {
 			continue
 		}
 		for i := 2; ; i++ {
-			now := fmt.Sprintf("%s_v%d", name, i)
-			if more[now] == nil && (have[now] == nil || alike(have[now], value)) {
-				renamed[name] = now
+			renaming := fmt.Sprintf("%s_v%d", name, i)
+			if more[renaming] == nil && (have[renaming] == nil || alike(have[renaming], value)) {
+				renamed[name] = renaming
 				break
 			}
 		}
@@ -200,7 +201,7 @@ func renames(have, more map[string]json.RawMessage) map[string]string {
 	return renamed
 }
 
-// alike reports whether two definitions are the same but for the kinds that they stand for.
+// alike reports whether two definitions are equal except for the kinds they are labelled with.
 func alike(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true

@@ -12,7 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// FuzzFragment: what is taken of another server's OpenAPI can be merged into ours, and the result is JSON.
+// FuzzFragment checks that parts of another server's OpenAPI can be merged into this server's, and that the result
+// is JSON.
 func FuzzFragment(f *testing.F) {
 	gv := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
 	const own = `{"swagger":"2.0","info":{"title":"K","version":"v1"},"paths":{"/api/":{}},` +
@@ -48,8 +49,8 @@ func FuzzFragment(f *testing.F) {
 	})
 }
 
-// FuzzIdentity: a user arrives at another server as the one that it is, or not at all, and what a client says about
-// itself does not arrive.
+// FuzzIdentity checks that a user arrives at another server unchanged or not at all, and that the headers in which
+// a client claims an identity do not arrive.
 func FuzzIdentity(f *testing.F) {
 	f.Add("jane", "devs", "example.com/Scope", "all", "X-Remote-User")
 	f.Add(" jane", "a\r\nX-Remote-User: root", "ü%", "", "x_remote_group")
@@ -62,13 +63,13 @@ func FuzzIdentity(f *testing.F) {
 		if h.Get(userHeader) != strings.Trim(name, " \t") || strings.ContainsAny(name+group+value, "\r\n\x00") {
 			t.Fatalf("%v is not %q", h, name)
 		}
-		for at := range h {
-			escaped, is := strings.CutPrefix(at, http.CanonicalHeaderKey(extraHeader))
+		for field := range h {
+			escaped, is := strings.CutPrefix(field, http.CanonicalHeaderKey(extraHeader))
 			if !is {
 				continue
 			}
 			if strings.ContainsFunc(escaped, func(r rune) bool { return r > 0x7f || !isToken(byte(r)) }) {
-				t.Fatalf("%q is no header's name", at)
+				t.Fatalf("%q is no header's name", field)
 			}
 			if back, err := url.PathUnescape(escaped); err != nil || !strings.EqualFold(back, key) {
 				t.Fatalf("%q is %q there", key, back)

@@ -33,14 +33,14 @@ import (
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 const (
-	// patience is how long a test waits for a server, and tick how often it looks.
+	// patience is how long a test waits for a server, and tick how often it polls.
 	patience = time.Minute
 	tick     = 5 * time.Millisecond
 )
 
 type object = map[string]any
 
-// frontProxy is the authority of the certificates that API servers show to aggregated ones.
+// frontProxy returns the authority that signs the certificates API servers present to aggregated ones.
 var frontProxy = sync.OnceValue(func() *pki.CA {
 	ca, err := pki.NewCA()
 	if err != nil {
@@ -49,7 +49,7 @@ var frontProxy = sync.OnceValue(func() *pki.CA {
 	return ca
 })
 
-// extension is an API server that extends another one. It answers requests by its handler, and requires the front
+// extension is an API server that extends another one. It answers requests with its handler and requires the front
 // proxy's certificate.
 type extension struct {
 	*httptest.Server
@@ -58,10 +58,10 @@ type extension struct {
 	mu      sync.Mutex
 	answer  http.HandlerFunc
 	seen    []*http.Request
-	checked int // requests of the aggregator itself
+	checked int // requests of the aggregator's own
 }
 
-// newExtension starts an extension whose certificate is for these names. It speaks HTTP/2 unless told otherwise.
+// newExtension starts an extension with a certificate for the names. http2 enables HTTP/2.
 func newExtension(t testing.TB, http2 bool, names ...string) *extension {
 	t.Helper()
 	ca, err := pki.NewCA()
@@ -73,7 +73,7 @@ func newExtension(t testing.TB, http2 bool, names ...string) *extension {
 	e.EnableHTTP2 = http2
 	e.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert,
 		ClientCAs: frontProxy().Pool()}
-	e.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	e.Config.ErrorLog = log.New(io.Discard, "", 0) // handshake errors
 	e.StartTLS()
 	t.Cleanup(e.Close)
 	return e
@@ -102,14 +102,14 @@ func (e *extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"user": r.Header.Get("X-Remote-User"), "header": r.Header})
 }
 
-// answers changes how the extension answers.
+// answers replaces the handler of the extension.
 func (e *extension) answers(answer http.HandlerFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.answer = answer
 }
 
-// requests returns those of users since the last call.
+// requests returns the requests of users since the last call.
 func (e *extension) requests() []*http.Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,7 +118,7 @@ func (e *extension) requests() []*http.Request {
 	return seen
 }
 
-// network leads from addresses of pods to servers of a test.
+// network maps the addresses of pods to the servers of a test.
 type network struct {
 	mu sync.Mutex
 	at map[string]string
@@ -171,7 +171,7 @@ func start(t testing.TB, o apiserver.Options) *cluster {
 	return c
 }
 
-// client returns a user's client, or the administrator's.
+// client returns a client for a user, or for the administrator if user is "".
 func (c *cluster) client(user string, http2 bool, groups ...string) *http.Client {
 	c.t.Helper()
 	cert, key := c.Config.CertData, c.Config.KeyData
@@ -192,7 +192,7 @@ func (c *cluster) client(user string, http2 bool, groups ...string) *http.Client
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// service makes a Service whose one endpoint is the extension.
+// service makes a Service with the extension as its only endpoint.
 func (c *cluster) service(name, ip string, e *extension) {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -207,7 +207,7 @@ func (c *cluster) service(name, ip string, e *extension) {
 	require.NoError(c.t, err)
 }
 
-// register makes the APIService of a group and version that a Service serves.
+// register makes the APIService for a group and version that a Service serves.
 func (c *cluster) register(version, group, service string, ca *pki.CA) *apiregistrationv1.APIService {
 	c.t.Helper()
 	s := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: version + "." + group},
@@ -219,7 +219,7 @@ func (c *cluster) register(version, group, service string, ca *pki.CA) *apiregis
 	return s
 }
 
-// condition is that of an APIService, as "STATUS REASON MESSAGE".
+// condition returns the condition Available as "STATUS REASON MESSAGE".
 func (c *cluster) condition(name string) string {
 	c.t.Helper()
 	s, err := c.registration.ApiregistrationV1().APIServices().Get(c.t.Context(), name, metav1.GetOptions{})
@@ -233,7 +233,7 @@ func (c *cluster) condition(name string) string {
 	return ""
 }
 
-// becomes waits for a condition.
+// becomes waits until the APIService has the condition.
 func (c *cluster) becomes(name, condition string) {
 	c.t.Helper()
 	var last string
@@ -245,13 +245,13 @@ func (c *cluster) becomes(name, condition string) {
 
 const passed = "True Passed all checks passed"
 
-// extended starts a server that an extension serves wardle.example.com/v1 for.
+// extended starts a server and an extension that serves wardle.example.com/v1.
 func extended(t testing.TB, http2 bool) (*cluster, *extension) {
 	t.Helper()
 	return extend(t, apiserver.Options{}, http2)
 }
 
-// extend is extended for a server with options.
+// extend does the same as extended, with options for the server.
 func extend(t testing.TB, o apiserver.Options, http2 bool) (*cluster, *extension) {
 	t.Helper()
 	c, e := start(t, o), newExtension(t, http2, "wardle.default.svc")
@@ -262,7 +262,7 @@ func extend(t testing.TB, o apiserver.Options, http2 bool) (*cluster, *extension
 	return c, e
 }
 
-// routed waits until a path is another server's: memory follows the write of the condition.
+// routed waits until requests for a path are proxied, since the watch delivers the condition asynchronously.
 func (c *cluster) routed(path string) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -271,7 +271,7 @@ func (c *cluster) routed(path string) {
 	}, patience, tick)
 }
 
-// answer is a response that was read to its end.
+// answer is a response that was read completely.
 type answer struct {
 	code   int
 	header http.Header

@@ -8,7 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// The headers by which a request says whose it is, to servers that trust the certificate it comes with.
+// These headers name the user to servers that trust the client certificate of this one.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#authenticating-proxy
 const (
 	userHeader  = "X-Remote-User"
@@ -17,11 +17,11 @@ const (
 	extraHeader = "X-Remote-Extra-"
 )
 
-// claims are the beginnings of names of headers by which a client could act as somebody. They are compared without
-// regard to case and with underscores as hyphens: some servers do not tell these apart.
+// claims lists the prefixes of the headers that let a client act as another user. They are compared
+// case-insensitively and with underscores as hyphens, because some servers do not distinguish these.
 var claims = []string{"x-remote-", "impersonate-", "authorization"}
 
-// disclaim removes whatever a client says about itself.
+// disclaim removes the headers that claim an identity.
 func disclaim(h http.Header) {
 	for name := range h {
 		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
@@ -33,7 +33,7 @@ func disclaim(h http.Header) {
 	}
 }
 
-// identity is the headers that say who the user is.
+// identity returns the headers that describe the user.
 func identity(user *authn.User) (http.Header, error) {
 	h := http.Header{userHeader: {user.Name}}
 	if user.UID != "" {
@@ -56,8 +56,8 @@ func identity(user *authn.User) (http.Header, error) {
 	return h, nil
 }
 
-// sound reports why a value would not arrive as it is: spaces around it are not part of a header's value, so that the
-// user would become another one.
+// sound returns an error if a value would arrive changed. Whitespace around a header's value is stripped, for
+// example, which would turn the user into a different one.
 func sound(value string) error {
 	if strings.Trim(value, " \t") != value || strings.ContainsAny(value, "\r\n\x00") {
 		return fmt.Errorf("the user's name, a group or an extra value cannot be sent in a header: %q", value)
@@ -65,7 +65,8 @@ func sound(value string) error {
 	return nil
 }
 
-// escapeKey writes an extra key as part of a header's name: percent-encoded where that has no such characters.
+// escapeKey makes an extra key usable in a header's name, by percent-encoding the characters that are invalid
+// there.
 func escapeKey(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
@@ -78,7 +79,7 @@ func escapeKey(key string) string {
 	return b.String()
 }
 
-// isToken reports whether names of headers may have the character (RFC 9110, 5.6.2).
+// isToken reports whether a header's name may contain c (RFC 9110, section 5.6.2).
 func isToken(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0

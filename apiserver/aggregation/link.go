@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// maxConns bounds the connections to one address of a server, where it does not speak HTTP/2, and those that have
-	// been upgraded. maxIdle are kept for later requests.
+	// maxConns limits the HTTP/1.1 connections to one address of a server and, separately, the ones upgraded to a
+	// stream. maxIdle limits the idle ones that are kept for later requests.
 	maxConns    = 1000
 	maxIdle     = 16
 	idleTimeout = 90 * time.Second
-	// maxHeader is how many bytes the headers of a response may have.
+	// maxHeader limits the headers of a response, in bytes.
 	maxHeader = 256 << 10
 )
 
-// target is what tells servers apart: links with equal targets are interchangeable.
+// target identifies a server. Links with equal targets are interchangeable.
 type target struct {
 	namespace, name string
 	port            int32
@@ -43,24 +43,27 @@ func targetOf(spec *apiregistrationv1.APIServiceSpec) target {
 	return t
 }
 
-// link is the connections to the server of one APIService. They end with it.
+// link holds the connections to the server of one APIService. It is closed when the APIService changes its target
+// or is deleted.
 type link struct {
 	gv     schema.GroupVersion
 	target target
-	// err says why there can be no connections.
+	// err is set if no connection is possible.
 	err error
-	// plain carries requests over HTTP/2 where the server speaks it, upgrades those that become streams.
+	// plain carries ordinary requests, over HTTP/2 if the server supports it. upgrades carries requests that
+	// upgrade to a stream, over HTTP/1.1.
 	plain, upgrades *http.Transport
 	services        endpoints.Objects
 
-	// open is done when the APIService leads elsewhere, or is gone.
+	// open is done when the link is closed.
 	open context.Context
 	end  context.CancelFunc
-	// wake holds a token when the Service, or its endpoints, have changed. checked says that somebody listens.
+	// wake holds a token when the Service or its endpoints have changed. checked says that a checker receives from
+	// it; Aggregation.mu guards it.
 	wake    chan struct{}
 	checked bool
 
-	// What the server says about itself.
+	// The documents of the server.
 	resources document[[]apidiscoveryv2.APIResourceDiscovery]
 	spec2     document[*fragment]
 	spec3     document[*spec3]
@@ -91,7 +94,7 @@ func (a *Aggregation) newLink(gv schema.GroupVersion, to target, caBundle []byte
 			DialContext: a.Dial, TLSClientConfig: tc.Clone(), Protocols: protocols, TLSHandshakeTimeout: dialTimeout,
 			DisableCompression: true, MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: maxIdle,
 			IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeader,
-			// A connection whose other end has vanished would keep its requests waiting.
+			// Pings detect connections to a vanished peer, which would block their requests.
 			HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 		}
 	}
@@ -99,25 +102,25 @@ func (a *Aggregation) newLink(gv schema.GroupVersion, to target, caBundle []byte
 	return l
 }
 
-// expire has the documents of the server fetched anew.
+// expire makes all documents of the server due for a fetch.
 func (l *link) expire() {
 	l.resources.expire()
 	l.spec2.expire()
 	l.spec3.expire()
 }
 
-// fetcher is a function that fetches something of one server.
+// fetcher binds fetch to a link.
 func fetcher[T any](l *link, fetch func(context.Context, *link, string) (T, string, error)) func(
 	context.Context, string) (T, string, error) {
 	return func(ctx context.Context, etag string) (T, string, error) { return fetch(ctx, l, etag) }
 }
 
-// address is that of one of the server's ready endpoints.
+// address returns the address of one of the server's ready endpoints.
 func (l *link) address(ctx context.Context) (string, error) {
 	return endpoints.Resolve(ctx, l.services, l.target.namespace, l.target.name, l.target.port)
 }
 
-// close ends the streams, and closes connections when their last request is done.
+// close ends the streams, and closes the other connections when their last request ends.
 func (l *link) close() {
 	l.end()
 	l.plain.CloseIdleConnections()

@@ -18,29 +18,30 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Every group and version that this server serves itself has an APIService without a service, so that clients can list
-// them all. They are kept as kube-aggregator's autoregister controller does: those of built-in kinds are created, and
-// mended when a server starts; those of custom kinds are kept as they should be, and deleted with their definitions.
-// metrics.k8s.io has none, as in Kubernetes: the one that metrics-server brings must not find its place taken.
+// Every group and version that this server serves itself has an APIService without a service, so that clients can
+// list them all. keepLocal maintains these APIServices as kube-aggregator's autoregister controller does. The ones
+// for built-in kinds are created when missing, but only repaired when a server starts. The ones for custom kinds
+// are repaired at any time and deleted with their definitions. As in Kubernetes, metrics.k8s.io has none, so that
+// the name is free for the APIService of metrics-server.
 //
-// Each write names the revision that it was made from. Of several servers that see the same need one writes.
+// Each write names the revision it is based on. When several servers see the same need, only one of them writes.
 
 const (
 	managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 	onStart      = "onstart"
 	always       = "true"
 
-	// settleFor is how long nothing must have changed before the APIServices are looked at again, but for settleMost
-	// times as long at most: a thousand definitions are a few looks.
+	// keepLocal waits for a quiet period of settleFor before it looks at the APIServices again, but at most
+	// settleMost times as long. A thousand new definitions then cause only a few passes.
 	settleFor  = 100 * time.Millisecond
 	settleMost = 20
-	// keepEvery is how often they are looked at if nothing has changed, for writes that failed.
+	// keepEvery is the interval between passes without changes. They retry failed writes.
 	keepEvery = time.Minute
-	// atOnce is how many are written in one transaction.
+	// atOnce is the number of writes in one transaction.
 	atOnce = 64
 )
 
-// keepLocal does so until ctx ends.
+// keepLocal maintains the APIServices of local groups until ctx ends.
 func (a *Aggregation) keepLocal(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	var following sync.WaitGroup
@@ -70,7 +71,8 @@ func (a *Aggregation) keepLocal(ctx context.Context) {
 	}
 }
 
-// settle returns when nothing has changed for a while, or after a few times that; false if ctx has ended.
+// settle waits for a quiet period of settleFor, but at most settleMost times as long. It returns false if ctx has
+// ended.
 func settle(ctx context.Context, changed <-chan struct{}) bool {
 	for range settleMost {
 		pause := time.NewTimer(settleFor)
@@ -92,10 +94,10 @@ func settle(ctx context.Context, changed <-chan struct{}) bool {
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
 	Kind: "CustomResourceDefinition"}
 
-// keepOnce makes the writes that the APIServices need now. start says that it is the first time.
+// keepOnce makes the writes that the APIServices currently need. start is set for the first pass.
 func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
-	// What memory has of definitions is at least as new as the APIServices below: none is taken for superfluous because
-	// another server saw its definition first.
+	// Settle runs after the list, so the definitions are at least as recent as the listed APIServices. Otherwise an
+	// APIService could look superfluous just because another server saw its definition first.
 	list, err := a.Objects.Collection(a.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 	if err != nil {
 		return err
@@ -130,14 +132,14 @@ func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
 	return a.commit(ctx, writes)
 }
 
-// wanted is what the APIService of a group and version of this server's own should be.
+// wanted describes the desired APIService of a local group and version.
 type wanted struct {
 	gv       schema.GroupVersion
 	priority discovery.Priority
 	managed  string
 }
 
-// localServices are the APIServices that a snapshot's kinds should have, by their names.
+// localServices returns the APIServices that the kinds of a snapshot should have, by name.
 func localServices(kinds *api.Snapshot) map[string]wanted {
 	all := map[string]wanted{}
 	for _, res := range kinds.Resources {
@@ -167,8 +169,8 @@ func (w *wanted) object() *apiregistrationv1.APIService {
 		Spec: w.spec()}
 }
 
-// mend returns the write that a stored APIService needs; want is nil if it should not be there. One without the label
-// belongs to whoever made it.
+// mend returns the write that a stored APIService needs, if any. want is nil if the APIService should not exist. An
+// APIService without the label belongs to a user and is left alone.
 func (a *Aggregation) mend(o *storage.Object, want *wanted, start bool) ([]storage.Write, error) {
 	managed := o.Labels.Get(managedLabel)
 	if managed != always && (managed != onStart || !start) {
@@ -177,32 +179,34 @@ func (a *Aggregation) mend(o *storage.Object, want *wanted, start bool) ([]stora
 	if want == nil {
 		return []storage.Write{{Op: storage.Delete, Key: o.Key, Expect: o.Revision}}, nil
 	}
-	if known := a.lookUp(o.Key.Name); known != nil && known.revision == o.Revision && known.local &&
-		known.priority == want.priority {
-		return nil, nil // without decoding it
+	if cached := a.lookUp(o.Key.Name); cached != nil && cached.revision == o.Revision && cached.local &&
+		cached.priority == want.priority {
+		return nil, nil // already correct: skip the decoding
 	}
 	return a.Objects.Update(a.res, o, "", func(obj api.Object) {
 		obj.(*apiregistrationv1.APIService).Spec = want.spec()
 	})
 }
 
-// markLocal returns the write by which an APIService that has no service, or has it no more, becomes available.
+// markLocal returns the write that marks an APIService without a service as available. The APIService may have had
+// a service before.
 func (a *Aggregation) markLocal(o *storage.Object) ([]storage.Write, error) {
-	known := a.lookUp(o.Key.Name)
-	if known == nil || known.revision != o.Revision || !known.local || known.reason == "Local" {
+	cached := a.lookUp(o.Key.Name)
+	if cached == nil || cached.revision != o.Revision || !cached.local || cached.reason == "Local" {
 		return nil, nil
 	}
-	return a.Objects.Update(a.res, o, "status", a.res.Status.Reset) // as of a new one
+	return a.Objects.Update(a.res, o, "status", a.res.Status.Reset) // as for a new one
 }
 
+// lookUp returns the APIService of that name in memory, or nil.
 func (a *Aggregation) lookUp(name string) *registered {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known[name]
 }
 
-// commit makes the writes, many in one transaction. Where one of these is refused, another writer was faster, and they
-// are made one by one.
+// commit makes the writes, up to atOnce in one transaction. A conflict fails the whole transaction, so commit then
+// retries its writes one by one and skips the ones that lost to another writer.
 func (a *Aggregation) commit(ctx context.Context, writes []storage.Write) error {
 	var failed error
 	for some := range slices.Chunk(writes, atOnce) {
@@ -222,13 +226,13 @@ func (a *Aggregation) commit(ctx context.Context, writes []storage.Write) error 
 	return failed
 }
 
-// overtaken reports that the object was changed meanwhile. The watch brings the change.
+// overtaken reports whether err means that another writer changed the object first. The watch delivers that change.
 func overtaken(err error) bool {
 	var conflict *storage.Conflict
 	return errors.As(err, &conflict) || errors.Is(err, storage.ErrExists) || errors.Is(err, storage.ErrNotFound)
 }
 
-// decode reads a stored APIService.
+// decode decodes a stored APIService.
 func (a *Aggregation) decode(ctx context.Context, o *storage.Object) (*apiregistrationv1.APIService, error) {
 	obj, err := encoding.Decode(ctx, a.res, o)
 	if err != nil {

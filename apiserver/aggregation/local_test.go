@@ -81,7 +81,7 @@ func TestLocal_FollowsDefinitions(t *testing.T) {
 	_, err = services.Patch(ctx, s.Name, types.MergePatchType, []byte(`{"spec":{"versionPriority":7}}`),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // it is as it should be again
+	require.Eventually(t, func() bool { // it is repaired
 		s, err = services.Get(ctx, s.Name, metav1.GetOptions{})
 		return err == nil && s.Spec.VersionPriority == 100
 	}, patience, tick)
@@ -90,7 +90,7 @@ func TestLocal_FollowsDefinitions(t *testing.T) {
 	c.becomes("v1.example.com", "gone")
 }
 
-// An APIService that a user has made for a custom group decides who answers, and this server's own kinds step back.
+// When a user makes an APIService for a custom group, its server answers and this server's own kinds are hidden.
 func TestRegistered_GroupsStepBack(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...)})
@@ -118,7 +118,7 @@ func TestRegistered_GroupsStepBack(t *testing.T) {
 	require.Contains(t, c.get("/apis/example.com/v1/widgets").body, `"kind":"WidgetList"`)
 }
 
-// The core group and the APIServices themselves are never another server's.
+// The core group and APIService itself are always served here.
 func TestRegistered_CoreStays(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{})

@@ -8,16 +8,16 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// maxCounted is how many combinations of APIService and reason are counted: those that occurred last.
+// maxCounted limits the combinations of APIService and reason that are counted. The most recent ones are kept.
 const maxCounted = 250
 
-// unavailability is the metrics of APIServices that are not available, with kube-aggregator's names.
+// unavailability holds the metrics about unavailable APIServices, under kube-aggregator's names.
 type unavailability struct {
 	total   *prometheus.CounterVec
 	counted *series.Recent[cause, prometheus.Counter]
 
 	mu  sync.Mutex
-	now map[string]bool // by the name of the APIService: whether it is unavailable
+	now map[string]bool // whether an APIService is unavailable, by name
 }
 
 type cause struct{ name, reason string }

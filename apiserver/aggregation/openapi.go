@@ -19,30 +19,31 @@ import (
 	"github.com/coxswain-dev/coxswain/api/openapi"
 )
 
-// The OpenAPI of other servers is part of this server's own. Version 3 has a document for each group and version: the
-// index has theirs as well, and requests for them are passed on. Version 2 has all in one document, into which theirs
-// are merged (fragment.go). A server without version 3 has its version 2 converted.
+// This server's OpenAPI includes that of other servers. Version 3 has one document per group and version: the index
+// lists the documents of other servers, and requests for them are proxied. Version 2 is a single document, into
+// which the documents of other servers are merged (fragment.go). The version 2 document of a server without version
+// 3 is converted.
 
-// What a server's OpenAPI may have: bytes of the index of version 3, and of version 2 altogether.
+// These limit the OpenAPI of a server, in bytes: the index of version 3 and the document of version 2.
 const (
 	maxIndex = 1 << 20
 	maxSpec  = 8 << 20
-	// maxHash is how long the hash of a document may be.
+	// maxHash limits the length of a document's hash.
 	maxHash = 256
 )
 
 const acceptJSON = "application/json"
 
-// spec3 is what the index has of a server's document of version 3.
+// spec3 describes the entry of another server's document in its index of version 3.
 type spec3 struct {
-	// served says that there is one. hash is its content's.
+	// served is set if there is a document. hash identifies its content.
 	served bool
 	hash   string
-	// converted is the document itself, where the server has none.
+	// converted is the document itself if the server only has version 2.
 	converted *openapi.Document
 }
 
-// fetchSpec3 asks a server for its index.
+// fetchSpec3 fetches the server's index.
 func (a *Aggregation) fetchSpec3(ctx context.Context, l *link, etag string) (*spec3, string, error) {
 	const path = "/openapi/v3"
 	r, err := a.ask(ctx, l, path, maxIndex, acceptJSON, etag)
@@ -65,13 +66,13 @@ func (a *Aggregation) fetchSpec3(ctx context.Context, l *link, etag string) (*sp
 	}
 	entry, served := index.Paths[pathOf(l.gv)]
 	s := &spec3{served: served}
-	if at, err := url.Parse(entry.ServerRelativeURL); err == nil && len(at.Query().Get("hash")) <= maxHash {
-		s.hash = at.Query().Get("hash")
+	if location, err := url.Parse(entry.ServerRelativeURL); err == nil && len(location.Query().Get("hash")) <= maxHash {
+		s.hash = location.Query().Get("hash")
 	}
 	return s, r.header.Get("Etag"), nil
 }
 
-// convertSpec makes a document of version 3 of what a server has of version 2.
+// convertSpec converts the version 2 document of a server to version 3.
 func (a *Aggregation) convertSpec(ctx context.Context, l *link) (*spec3, error) {
 	f, _, err := a.fetchFragment(ctx, l, "")
 	if err != nil || f == nil {
@@ -93,7 +94,7 @@ func (a *Aggregation) convertSpec(ctx context.Context, l *link) (*spec3, error) 
 		converted: openapi.NewV3(f.hash, func() ([]byte, error) { return body, nil })}, nil
 }
 
-// pathOf is the name of a group and version in the index.
+// pathOf returns the name of a group and version in the index.
 func pathOf(gv schema.GroupVersion) string { return "apis/" + gv.Group + "/" + gv.Version }
 
 // OpenAPIV3Index adds the documents of other servers to this server's index.
@@ -118,17 +119,17 @@ func (a *Aggregation) OpenAPIV3Index(ctx context.Context, h http.Header, own *op
 		if s == nil || !s.served {
 			continue
 		}
-		at := url.URL{Path: "/openapi/v3/" + pathOf(gv)}
+		location := url.URL{Path: "/openapi/v3/" + pathOf(gv)}
 		if s.hash != "" {
-			at.RawQuery = url.Values{"hash": {s.hash}}.Encode()
+			location.RawQuery = url.Values{"hash": {s.hash}}.Encode()
 		}
-		index.Paths[pathOf(gv)] = map[string]any{"serverRelativeURL": at.String()}
+		index.Paths[pathOf(gv)] = map[string]any{"serverRelativeURL": location.String()}
 	}
 	return openapi.NewIndex(index.Paths), nil
 }
 
-// OpenAPIV3 returns the server that has the document of a name in the index, nil if none has. The document is returned
-// where the server has none itself.
+// OpenAPIV3 returns the other server that owns the document with the given name in the index, or nil if there is
+// none. It also returns the document if it had to be converted.
 func (a *Aggregation) OpenAPIV3(ctx context.Context, name string) (*Service, *openapi.Document) {
 	s := a.At("/" + name)
 	if s == nil || name != pathOf(s.GroupVersion) {
@@ -178,7 +179,7 @@ func (a *Aggregation) OpenAPIV2(ctx context.Context, h http.Header, own *openapi
 	return a.merged.of(hex.EncodeToString(sum.Sum(nil)), own, fragments)
 }
 
-// mergedDocument is the document of version 2 with what it was made of. The last one is kept.
+// mergedDocument caches the last merged document of version 2.
 type mergedDocument struct {
 	mu   sync.Mutex
 	last *openapi.Document

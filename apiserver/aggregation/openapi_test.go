@@ -122,16 +122,16 @@ func TestOpenAPIV3_IsListedAndPassedOn(t *testing.T) {
 		answer(w, r)
 	})
 	index := c.index()
-	const at = "/openapi/v3/apis/wardle.example.com/v1?hash=AB"
-	require.Equal(t, at, index["apis/wardle.example.com/v1"])
+	const target = "/openapi/v3/apis/wardle.example.com/v1?hash=AB"
+	require.Equal(t, target, index["apis/wardle.example.com/v1"])
 	require.Contains(t, index["api/v1"], "/openapi/v3/api/v1?hash=")
 	require.NotContains(t, index, "version")
 	e.requests()
-	require.JSONEq(t, document, c.get(at).body)
+	require.JSONEq(t, document, c.get(target).body)
 	require.Equal(t, "admin", e.requests()[0].Header.Get("X-Remote-User"))
 	moved := c.get("/openapi/v3/apis/wardle.example.com/v1?hash=OLD")
 	require.Equal(t, http.StatusMovedPermanently, moved.code)
-	require.Equal(t, at, moved.header.Get("Location"))
+	require.Equal(t, target, moved.header.Get("Location"))
 }
 
 func TestOpenAPIV3_OfOlderServersIsConverted(t *testing.T) {
@@ -139,14 +139,14 @@ func TestOpenAPIV3_OfOlderServersIsConverted(t *testing.T) {
 	text := strings.Replace(wardleSpec, "TIME", `{"type":"string"}`, 1)
 	c, _ := extendedBy(t, apiserver.Options{}, describes(map[string]string{"/apis/wardle.example.com/v1": "{}",
 		"/openapi/v2": text}, nil))
-	at := c.index()["apis/wardle.example.com/v1"]
-	require.Contains(t, at, "?hash=")
-	got := c.get(at)
+	target := c.index()["apis/wardle.example.com/v1"]
+	require.Contains(t, target, "?hash=")
+	got := c.get(target)
 	require.Equal(t, http.StatusOK, got.code, got.body)
 	require.Contains(t, got.body, `"#/components/schemas/io.example.Flunder"`)
 }
 
-// What another server serves in place of this one's kinds is that server's to document.
+// When another server serves a group in place of this one, that server's documents are used.
 func TestOpenAPI_OfKindsServedElsewhere(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...)})

@@ -22,26 +22,27 @@ import (
 
 const auditHeader = "Audit-Id"
 
-// discoveryTimeout bounds a request for /apis/GROUP/VERSION, which every client makes and which is cheap.
+// discoveryTimeout limits a request for /apis/GROUP/VERSION, which is cheap and which every client makes.
 const discoveryTimeout = 5 * time.Second
 
-// Request is an authorized request on its way to another server.
+// Request is an authorized request to be proxied to another server.
 type Request struct {
 	*http.Request
 	User *authn.User
-	// Streams says that it may go on for as long as the client likes.
+	// Streams is set if the request may last as long as the client wants.
 	Streams bool
-	// AuditID is the request's in this server's audit log, and is to be its in the other one's; "" if there is none.
+	// AuditID is the request's ID in the audit logs of both servers; "" if it is not audited.
 	AuditID string
-	// Annotate adds to its event in this server's audit log, if there is one.
+	// Annotate adds an annotation to the request's event in this server's audit log, if it is audited.
 	Annotate func(key, value string)
-	// Fail answers with an error instead: a Refusal, or one that has a Status.
+	// Fail answers the request with an error: a Refusal or one that has a Status.
 	Fail func(error)
-	// Switched is called when the connection has been upgraded.
+	// Switched is called after the connection has been upgraded.
 	Switched func()
 }
 
-// Refusal is an error that is answered as plain text, as kube-aggregator does. Clients make a Status of the code.
+// Refusal is an error that is answered as plain text, as kube-aggregator does. Clients derive a Status from the
+// code.
 type Refusal struct {
 	Code int
 	Text string
@@ -54,15 +55,15 @@ func unavailable(format string, args ...any) error {
 	return &Refusal{http.StatusServiceUnavailable, fmt.Sprintf(format, args...)}
 }
 
-// errLoop is the answer to a request that has come back: its APIService leads to this server.
+// errLoop answers a request that this server has already proxied: an APIService leads back to it.
 var errLoop = &Refusal{http.StatusLoopDetected, "the APIService leads back to this server"}
 
-// errRedirect is the answer instead of a redirect, which would lead the client to an address of the cluster's own.
+// errRedirect replaces a redirect, which could send the client to an address inside the cluster.
 var errRedirect = &Refusal{http.StatusBadGateway,
 	"the backend attempted to redirect this request, which is not permitted"}
 
-// Pass sends the request on, and the response back, until both are done, the client leaves, or, for a stream, the
-// server stops or the APIService leads elsewhere.
+// Pass proxies the request to the server and the response back. A stream also ends when this server stops or when
+// the APIService changes its target.
 func (a *Aggregation) Pass(w http.ResponseWriter, r *Request, to *Service) {
 	if a.returned(r.Header) {
 		r.Fail(errLoop)
@@ -87,7 +88,7 @@ func (a *Aggregation) Pass(w http.ResponseWriter, r *Request, to *Service) {
 		defer context.AfterFunc(a.Drain, cancel)()
 		defer context.AfterFunc(to.link.open, cancel)()
 	}
-	as, err := identity(r.User)
+	userHeaders, err := identity(r.User)
 	if err != nil {
 		r.Fail(apierrors.NewBadRequest(err.Error()))
 		return
@@ -98,11 +99,11 @@ func (a *Aggregation) Pass(w http.ResponseWriter, r *Request, to *Service) {
 		r.Fail(unavailable("service unavailable"))
 		return
 	}
-	at := &url.URL{Scheme: "https", Host: host, Path: r.URL.Path, RawQuery: r.URL.Query().Encode()}
-	a.proxy(r, to.link, at, as).ServeHTTP(w, a.bounded(w, r, ctx))
+	target := &url.URL{Scheme: "https", Host: host, Path: r.URL.Path, RawQuery: r.URL.Query().Encode()}
+	a.proxy(r, to.link, target, userHeaders).ServeHTTP(w, a.bounded(w, r, ctx))
 }
 
-// bounded is the request with the limits of its body.
+// bounded returns the request with a limit on its body, unless it is a stream.
 func (a *Aggregation) bounded(w http.ResponseWriter, r *Request, ctx context.Context) *http.Request {
 	out := r.WithContext(ctx)
 	if !r.Streams && r.ContentLength != 0 && r.Body != nil {
@@ -111,23 +112,23 @@ func (a *Aggregation) bounded(w http.ResponseWriter, r *Request, ctx context.Con
 	return out
 }
 
-// proxy passes one request on.
-func (a *Aggregation) proxy(r *Request, through *link, to *url.URL, as http.Header) *httputil.ReverseProxy {
+// proxy returns the reverse proxy for one request.
+func (a *Aggregation) proxy(r *Request, through *link, to *url.URL, userHeaders http.Header) *httputil.ReverseProxy {
 	transport := http.RoundTripper(through.plain)
 	if isUpgrade(r.Header) {
-		transport = through.upgrades // no HTTP/2 connection can be upgraded
+		transport = through.upgrades // HTTP/2 connections cannot be upgraded
 	}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			a.rewrite(pr, to, as)
+			a.rewrite(pr, to, userHeaders)
 			if r.AuditID != "" {
 				pr.Out.Header.Set(auditHeader, r.AuditID)
 			}
 		},
 		ModifyResponse: func(res *http.Response) error {
 			if r.AuditID != "" {
-				res.Header.Del(auditHeader) // the client has it from this server
+				res.Header.Del(auditHeader) // this server has already set it
 			}
 			if res.StatusCode == http.StatusSwitchingProtocols {
 				r.Switched()
@@ -152,37 +153,40 @@ func (a *Aggregation) proxy(r *Request, through *link, to *url.URL, as http.Head
 	return proxy
 }
 
-// staysHere reports whether a response is no redirect, or one to a newer content of an OpenAPI document.
+// staysHere reports whether a response does not redirect, or redirects to a newer version of the same OpenAPI
+// document.
 func staysHere(res *http.Response, path string) bool {
 	text := res.Header.Get("Location")
 	if text == "" {
 		return true
 	}
-	to, err := url.Parse(text)
-	return err == nil && strings.HasPrefix(path, "/openapi/v3/") && to.Scheme == "" && to.Host == "" && to.Path == path
+	location, err := url.Parse(text)
+	return err == nil && strings.HasPrefix(path, "/openapi/v3/") &&
+		location.Scheme == "" && location.Host == "" && location.Path == path
 }
 
-// rewrite makes the request one of this server's, for the user that as says. Headers that the client has named in
-// Connection are gone by now, so that it can't remove those that are added here.
-func (a *Aggregation) rewrite(pr *httputil.ProxyRequest, to *url.URL, as http.Header) {
+// rewrite turns the client's request into one of this server's, made for the user that userHeaders describe.
+// ReverseProxy has already removed the headers that the client listed in Connection, so a client cannot remove the
+// ones added here.
+func (a *Aggregation) rewrite(pr *httputil.ProxyRequest, to *url.URL, userHeaders http.Header) {
 	out := pr.Out
 	out.URL, out.Host = to, pr.In.Host
 	out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 	pr.SetXForwarded()
 	out.Header.Set("X-Forwarded-Uri", pr.In.URL.Path)
 	out.Header.Add("Via", fmt.Sprintf("%d.%d %s", pr.In.ProtoMajor, pr.In.ProtoMinor, a.self))
-	out.Trailer = nil // in which a client could repeat a header
+	out.Trailer = nil // a client could repeat a header in it
 	hideBearer(out.Header)
 	disclaim(out.Header)
-	maps.Copy(out.Header, as)
+	maps.Copy(out.Header, userHeaders)
 }
 
-// returned reports whether this server has passed the request on before.
+// returned reports whether this server has proxied the request before.
 func (a *Aggregation) returned(h http.Header) bool {
 	return slices.ContainsFunc(h["Via"], func(via string) bool { return strings.Contains(via, a.self) })
 }
 
-// answerTo is the answer to a request that got none, or one that is not passed back.
+// answerTo returns the error to answer when there is no response, or none that may be passed on.
 func answerTo(r *Request, err error) error {
 	var refusal *Refusal
 	var tooLarge *http.MaxBytesError
@@ -198,7 +202,7 @@ func answerTo(r *Request, err error) error {
 	return unavailable("error trying to reach service: %v", err)
 }
 
-// hideBearer removes a token from the WebSocket's subprotocols, where browsers put it.
+// hideBearer removes the token from the WebSocket subprotocols, where browsers send it.
 func hideBearer(h http.Header) {
 	const name, prefix = "Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io."
 	if len(h[name]) == 0 {
@@ -213,7 +217,7 @@ func hideBearer(h http.Header) {
 	h.Set(name, strings.Join(protocols, ", "))
 }
 
-// isUpgrade reports whether the client wants another protocol on its connection.
+// isUpgrade reports whether the client asks to switch its connection to another protocol.
 func isUpgrade(h http.Header) bool {
 	for _, value := range h["Connection"] {
 		for part := range strings.SplitSeq(value, ",") {

@@ -47,7 +47,7 @@ func TestPass_SendsRequestsOnForTheUser(t *testing.T) {
 	}
 }
 
-// What a client says about itself does not reach the other server, however it is written.
+// Headers that claim an identity do not reach the other server, however they are spelled.
 func TestPass_RemovesClaimsOfTheClient(t *testing.T) {
 	t.Parallel()
 	c, e := extended(t, true)
@@ -89,7 +89,7 @@ func TestPass_RemovesClaimsOfTheClient(t *testing.T) {
 	}
 }
 
-// A trailer is a header that follows the body. Some servers read it as one.
+// A trailer is a header that follows the body. Some servers treat it as an ordinary header.
 func TestPass_RemovesTrailersOfTheClient(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{true, false} {
@@ -98,13 +98,13 @@ func TestPass_RemovesTrailersOfTheClient(t *testing.T) {
 			c, e := extended(t, http2)
 			trailers := make(chan http.Header, 1)
 			e.answers(func(w http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body) // what follows it is known then
+				body, _ := io.ReadAll(r.Body) // fills in r.Trailer
 				if string(body) == "{}" {
 					trailers <- r.Trailer
 				}
 				_, _ = io.WriteString(w, "{}")
 			})
-			body := struct{ io.Reader }{strings.NewReader("{}")} // of an unknown length: the trailer needs chunks
+			body := struct{ io.Reader }{strings.NewReader("{}")} // of unknown length, so sent in chunks
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 				c.Config.Host+"/apis/wardle.example.com/v1/flunders", body)
 			require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestPass_StreamsWatches(t *testing.T) {
 			}
 			require.NoError(t, res.Body.Close())
 			select {
-			case <-ended: // with the client
+			case <-ended: // the client has left
 			case <-time.After(patience):
 				t.Fatal("the other server's request has not ended")
 			}
@@ -187,7 +187,7 @@ func TestPass_StreamsWatches(t *testing.T) {
 	}
 }
 
-// A watch ends when the APIService goes.
+// A watch ends when the APIService is deleted.
 func TestPass_StreamsEndWithTheirAPIService(t *testing.T) {
 	t.Parallel()
 	c, e := extended(t, true)
@@ -290,14 +290,14 @@ func TestPass_HasADeadline(t *testing.T) {
 	require.Equal(t, http.StatusGatewayTimeout, got.code, got.body)
 }
 
-// An APIService that leads back to this server does not keep it busy.
+// An APIService that leads back to this server does not cause an endless loop.
 func TestPass_EndsLoops(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{})
 	e := newExtension(t, true, "loop.default.svc")
 	c.service("loop", "10.1.0.9", e)
 	client := c.client("", true)
-	e.answers(func(w http.ResponseWriter, r *http.Request) { // as a proxy before this server does
+	e.answers(func(w http.ResponseWriter, r *http.Request) { // passes it on, like a proxy in front of this server
 		req, _ := http.NewRequestWithContext(r.Context(), r.Method, c.Config.Host+r.URL.Path, http.NoBody)
 		req.Header = r.Header.Clone()
 		res, err := client.Do(req)

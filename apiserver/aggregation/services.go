@@ -14,39 +14,39 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// maxServices is how many groups and versions other servers may serve. APIServices beyond are not acted on.
+// maxServices limits the groups and versions that other servers may serve. Further APIServices are ignored.
 const maxServices = 500
 
-// set is what the APIServices say at one moment. It is immutable.
+// set indexes the APIServices at one moment. It is immutable.
 type set struct {
 	services      map[schema.GroupVersion]*Service
-	links         map[types.NamespacedName][]*link // by the Service that they lead to
+	links         map[types.NamespacedName][]*link // by the Service that they connect to
 	registrations *discovery.Registrations
 }
 
 // Service is a group and version of the API that another server serves. It is immutable.
 type Service struct {
 	schema.GroupVersion
-	// Name is that of the APIService.
+	// Name is the name of the APIService.
 	Name string
-	// Available reports whether the server answered when it was asked last, by this server or another one.
+	// Available reports whether the last check succeeded, by this server or another one.
 	Available bool
 	link      *link
 }
 
-// registered is an APIService as memory has it.
+// registered caches an APIService.
 type registered struct {
 	revision int64
 	gv       schema.GroupVersion
 	priority discovery.Priority
-	local    bool   // it names no service
+	local    bool   // whether it names no service
 	reason   string // of the condition Available
-	// service is nil if the group and version is this server's own.
+	// service is nil if this server serves the group and version itself.
 	service *Service
 }
 
-// At returns the service that a path belongs to: /apis/GROUP/VERSION, or one below. It returns nil for paths of this
-// server's own.
+// At returns the service for a path of the form /apis/GROUP/VERSION/.... It returns nil if this server serves the
+// path.
 func (a *Aggregation) At(path string) *Service {
 	current := a.now()
 	if current == nil || len(current.services) == 0 {
@@ -64,7 +64,7 @@ func (a *Aggregation) At(path string) *Service {
 	return current.services[schema.GroupVersion{Group: group, Version: version}]
 }
 
-// now is the current set, nil if there is nothing in it.
+// now returns the current set, or nil if it is empty.
 func (a *Aggregation) now() *set {
 	if a == nil {
 		return nil
@@ -72,7 +72,7 @@ func (a *Aggregation) now() *set {
 	return a.current.Load()
 }
 
-// Registrations are what the APIServices change in discovery; nil if they change nothing.
+// Registrations returns the changes that the APIServices make to discovery, or nil if there are none.
 func (a *Aggregation) Registrations() *discovery.Registrations {
 	if current := a.now(); current != nil {
 		return current.registrations
@@ -80,12 +80,12 @@ func (a *Aggregation) Registrations() *discovery.Registrations {
 	return nil
 }
 
-// plain reports whether the set would be the same without it.
+// plain reports whether e does not affect the set.
 func (e *registered) plain() bool {
 	return e == nil || e.service == nil && (e.gv.Version == "" || e.priority == discovery.Usual(e.gv))
 }
 
-// follow keeps the set in line with the APIServices until ctx ends.
+// follow updates the set from the APIServices until ctx ends.
 func (a *Aggregation) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		revision, err := a.refresh(ctx)
@@ -108,7 +108,7 @@ func (a *Aggregation) follow(ctx context.Context) {
 	}
 }
 
-// refresh makes the set of the APIServices in memory, and returns their revision.
+// refresh rebuilds the set from the APIServices in memory, and returns their revision.
 func (a *Aggregation) refresh(ctx context.Context) (int64, error) {
 	list, err := a.Objects.Collection(a.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *Aggregation) refresh(ctx context.Context) (int64, error) {
 	return list.Revision, nil
 }
 
-// apply changes the set by what has happened to APIServices.
+// apply applies the events of APIServices to the set.
 func (a *Aggregation) apply(ctx context.Context, events []storage.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,8 +152,8 @@ func (a *Aggregation) apply(ctx context.Context, events []storage.Event) {
 	}
 }
 
-// note takes over an APIService as it is stored now, nil if it is gone. It reports whether the set has changed. A link
-// that nothing uses any more is closed. a.mu is held.
+// note records the stored state of an APIService, or its deletion if o is nil. It reports whether the set must be
+// replaced, and closes the previous link if it is no longer used. a.mu must be held.
 func (a *Aggregation) note(ctx context.Context, name string, o *storage.Object) (changed bool) {
 	before := a.known[name]
 	var now *registered
@@ -174,7 +174,8 @@ func (a *Aggregation) note(ctx context.Context, name string, o *storage.Object) 
 	return !before.plain() || !now.plain()
 }
 
-// read is an APIService as it is stored now; before is what it was, nil if it is new.
+// read decodes a stored APIService. It reuses the link of the previous state before, which is nil for a new
+// APIService, if the target is unchanged.
 func (a *Aggregation) read(ctx context.Context, o *storage.Object, before *registered) *registered {
 	s, err := a.decode(ctx, o)
 	if err != nil {
@@ -187,8 +188,8 @@ func (a *Aggregation) read(ctx context.Context, o *storage.Object, before *regis
 	if c := available(s); c != nil {
 		e.reason = c.Reason
 	}
-	// The core group, and that of the APIServices themselves, are always this server's: clients could not mend the
-	// APIService otherwise.
+	// This server always serves the core group and the group of APIService itself. Otherwise a wrong APIService
+	// could block the requests that would repair it.
 	if s.Spec.Service == nil || s.Spec.Group == "" || s.Spec.Group == apiregistrationv1.GroupName {
 		return e
 	}
@@ -209,7 +210,7 @@ func isAvailable(s *apiregistrationv1.APIService) bool {
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
 
-// available is the condition Available, nil if there is none.
+// available returns the condition Available, or nil if there is none.
 func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
 	for i := range s.Status.Conditions {
 		if c := &s.Status.Conditions[i]; c.Type == apiregistrationv1.Available {
@@ -219,7 +220,7 @@ func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCon
 	return nil
 }
 
-// setCondition changes the condition Available. Its time is that of the last change between true and false.
+// setCondition sets the condition Available. It keeps the transition time if the status is unchanged.
 func setCondition(s *apiregistrationv1.APIService, to apiregistrationv1.APIServiceCondition) {
 	c := available(s)
 	if c == nil {
@@ -232,7 +233,7 @@ func setCondition(s *apiregistrationv1.APIService, to apiregistrationv1.APIServi
 	*c = to
 }
 
-// replace makes the known APIServices the current set. a.mu is held.
+// replace builds the current set from the known APIServices. a.mu must be held.
 func (a *Aggregation) replace() {
 	now := setOf(a.known)
 	if now != nil && len(now.services) > maxServices {
@@ -247,22 +248,22 @@ func (a *Aggregation) replace() {
 	a.changed = make(chan struct{})
 }
 
-// limit leaves the services whose names come first.
+// limit keeps the first maxServices services by name.
 func (s *set) limit() {
 	names := make([]string, 0, len(s.services))
-	for _, of := range s.services {
-		names = append(names, of.Name)
+	for _, service := range s.services {
+		names = append(names, service.Name)
 	}
 	slices.Sort(names)
-	for gv, of := range s.services {
-		if of.Name >= names[maxServices] {
+	for gv, service := range s.services {
+		if service.Name >= names[maxServices] {
 			delete(s.services, gv)
 			delete(s.registrations.External, gv)
 		}
 	}
 }
 
-// setOf returns nil if the APIServices say nothing that would be different without them.
+// setOf builds the set from the known APIServices. It returns nil if the set would be empty.
 func setOf(known map[string]*registered) *set {
 	s := &set{services: map[schema.GroupVersion]*Service{}, links: map[types.NamespacedName][]*link{}}
 	r := &discovery.Registrations{External: map[schema.GroupVersion]bool{},
@@ -271,8 +272,8 @@ func setOf(known map[string]*registered) *set {
 		if e.service != nil {
 			s.services[e.gv], r.External[e.gv] = e.service, true
 			l := e.service.link
-			to := types.NamespacedName{Namespace: l.target.namespace, Name: l.target.name}
-			s.links[to] = append(s.links[to], l)
+			key := types.NamespacedName{Namespace: l.target.namespace, Name: l.target.name}
+			s.links[key] = append(s.links[key], l)
 		}
 		if !e.plain() {
 			r.Priorities[e.gv] = e.priority
@@ -285,7 +286,7 @@ func setOf(known map[string]*registered) *set {
 	return s
 }
 
-// close closes all connections.
+// close ends background work and closes all connections.
 func (a *Aggregation) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
