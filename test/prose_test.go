@@ -94,12 +94,12 @@ func limitFactor(name string) float64 {
 	return 2
 }
 
-// over returns the habits that occur more than factor times as often as the limit. One occurrence is always allowed,
+// over returns the habits that occur more than factor times as often as the limit. Two occurrences are always allowed,
 // since packages are small.
 func (p *prose) over(factor float64) []string {
 	var over []string
 	check := func(name string, n, of int, limit float64) {
-		if n > 1 && float64(n) > factor*limit*float64(of) {
+		if n > 2 && float64(n) > factor*limit*float64(of) {
 			over = append(over, fmt.Sprintf("%s: %d in %d, at most %.1f", name, n, of, factor*limit*float64(of)))
 		}
 	}

@@ -22,7 +22,7 @@ type start struct {
 
 type repository struct{ dir string }
 
-// git returns what a git command prints.
+// git returns the output of a git command.
 func (r repository) git(stdin string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir, cmd.Stdin = r.dir, strings.NewReader(stdin)
@@ -71,7 +71,7 @@ func (r repository) history(after start) ([]string, error) {
 	return all, nil
 }
 
-// fork returns the commit at which HEAD left the main branch, or "" if HEAD is part of it or it is not known.
+// fork returns the merge base of HEAD and the main branch, or "" if HEAD is part of it or it is not known.
 func (r repository) fork() string {
 	head := r.find("HEAD")
 	for _, branch := range mainBranches {
@@ -114,7 +114,7 @@ func (r repository) commit(hash string, parents int) ([]string, error) {
 	return report(found), err
 }
 
-// next checks the commit that is being made with a message, of which git has not removed its comments yet.
+// next checks the commit that is being made with a message, from which git has not removed its comments yet.
 func (r repository) next(text string) ([]string, error) {
 	if r.find("MERGE_HEAD") != "" {
 		return []string{"a merge: rebase the branch instead"}, nil

@@ -6,7 +6,7 @@
 // A clone that does not know its main branch, or is the main branch, is checked back to the commit in which the rules
 // came. Older commits are never checked, nor is the oldest commit of a shallow clone.
 //
-//	message.go  what a message must look like
+//	message.go  the form of a message
 //	changes.go  how many lines of code a commit changes
 //	history.go  which commits are checked
 package main

@@ -24,7 +24,7 @@ var (
 	trailer = regexp.MustCompile(`^[A-Z][A-Za-z-]*: \S`)
 )
 
-// problems returns what is wrong with a message. changed returns how many lines of code the commit changes; it is
+// problems returns the faults of a message. changed returns how many lines of code the commit changes; it is
 // called only if the message has no body.
 func problems(message string, changed func() (int, error)) ([]string, error) {
 	subject, body, _ := strings.Cut(strings.TrimSpace(message), "\n")
@@ -89,7 +89,7 @@ var endings = []struct {
 		trespass witness`)},
 }
 
-// others are words with which a sentence begins that is no command, and irregular past tenses.
+// others are words that begin a sentence but are no imperatives, and irregular past tenses.
 var others = strings.Fields(`a an the this that these those it its he she they we you i there here
 	what who whoever whatever which whose where when while why how if as since until because although though
 	all any both each every few many most much no nobody none nothing one several some someone such two three
