@@ -14,6 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // A server is assembled from a store and a registry of kinds. Its Handler answers requests without a listener as well;
@@ -28,10 +29,10 @@ func Example() {
 	dir, err := os.MkdirTemp("", "etcd")
 	check(err)
 	defer os.RemoveAll(dir)
-	etcd, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: dir, Unsafe: true})
+	backend, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir, Unsafe: true})
 	check(err)
-	defer etcd.Close()
-	store, err := storage.Open(ctx, etcd, storage.Options{})
+	defer backend.Close()
+	store, err := storage.Open(ctx, backend, storage.Options{})
 	check(err)
 	defer store.Close()
 

@@ -23,6 +23,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // guarded is a server without a listener, and requests of one who is known by a certificate and by a token.
@@ -40,7 +41,7 @@ type guarded struct {
 // newGuarded has a thousand role bindings, of which one is the user's.
 func newGuarded(b *testing.B) *guarded {
 	ctx := b.Context()
-	backend, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: b.TempDir(), Unsafe: true})
+	backend, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: b.TempDir(), Unsafe: true})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = backend.Close() })
 	store, err := storage.Open(ctx, backend, storage.Options{})

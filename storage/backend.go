@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Backend is etcd reduced to what a Store needs: paths, bytes and revisions. Embedded and
-// external etcd are one implementation over two kinds of client. All methods are safe for
-// concurrent use, and return the package's errors.
+// Backend is etcd reduced to what a Store needs: paths, bytes and revisions. Package etcd implements it on etcd,
+// package memory without, and package encryption over another Backend. All methods are safe for concurrent use, and
+// return the package's errors.
 type Backend interface {
 	// Commit applies all writes in one etcd transaction, or none. A failed compare is not an error:
 	// Outcome reports it. Commit does not read or keep any Value after it has returned, whatever the

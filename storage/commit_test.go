@@ -2,62 +2,13 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
-
-// A caller may reuse a value's bytes as soon as Commit has returned, even if only because its context
-// ended.
-func TestCommit_KeepsNoValue(t *testing.T) {
-	t.Parallel()
-	for name, backend := range map[string]func() Backend{
-		"embedded": func() Backend { return startBackend(t) },
-		"external": func() Backend { return startEtcd(t).dial() },
-	} {
-		b := backend()
-		s := openStore(t, b, Options{})
-		pods := s.Collection(podsName, podOptions)
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var wanted, buffer []byte
-			for i := range 100 {
-				wanted = pod("default", fmt.Sprintf("p%d", i), "")
-				buffer = append(buffer[:0], wanted...)
-				ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i%10)*100*time.Microsecond+
-					time.Minute*time.Duration(i%2))
-				result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", fmt.Sprintf("p%d", i)),
-					Value: buffer})
-				cancel()
-				for j := range buffer {
-					buffer[j] = 'x'
-				}
-				if err == nil {
-					require.True(t, result.Objects[0].Same(wanted))
-				}
-			}
-			list, err := pods.List(testContext(t), ListRequest{})
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, len(list.Items), 50)
-			for _, objects := range []*Collection{pods, openStore(t, b, Options{}).Collection(podsName, podOptions)} {
-				list, err := objects.List(testContext(t), ListRequest{})
-				require.NoError(t, err)
-				for _, o := range list.Items {
-					require.True(t, o.Same(pod("default", o.Key.Name, "")), "%s", o.JSON)
-				}
-			}
-		})
-	}
-}
 
 func TestCommit_FailsAsTheContractSays(t *testing.T) {
 	t.Parallel()
@@ -115,124 +66,6 @@ func TestCommit_FailsAsTheContractSays(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestCommit_ErrorsSayWhetherItHappened(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ err, want error }{
-		{rpctypes.ErrNoSpace, ErrNoSpace},
-		{rpctypes.ErrRequestTooLarge, ErrTooLarge},
-		{rpctypes.ErrTooManyOps, ErrTooLarge},
-		{rpctypes.ErrNoLeader, ErrUnavailable},
-		{rpctypes.ErrTooManyRequests, ErrUnavailable},
-		{rpctypes.ErrTimeout, ErrUnknownOutcome},
-		{rpctypes.ErrTimeoutDueToLeaderFail, ErrUnknownOutcome},
-		{rpctypes.ErrLeaderChanged, ErrUnknownOutcome},
-		{rpctypes.ErrStopped, ErrUnknownOutcome},
-		{context.DeadlineExceeded, ErrUnknownOutcome},
-		{context.Canceled, ErrUnknownOutcome},
-		{notSent{context.Canceled}, ErrUnavailable},
-		{status.Error(codes.Unavailable, "error reading from server: EOF"), ErrUnknownOutcome},
-		{status.Error(codes.Unavailable,
-			`connection error: desc = "transport: Error while dialing: dial tcp: refused"`), ErrUnavailable},
-		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (3 vs. 2)"), ErrTooLarge},
-	} {
-		require.ErrorIs(t, writeError(c.err), c.want, "%v", c.err)
-	}
-	denied := writeError(rpctypes.ErrPermissionDenied)
-	require.ErrorIs(t, denied, rpctypes.ErrPermissionDenied)
-	require.NotErrorIs(t, denied, ErrUnknownOutcome)
-	require.ErrorIs(t, readError(rpctypes.ErrCompacted), ErrExpired)
-	require.ErrorIs(t, readError(rpctypes.ErrFutureRev), ErrFuture)
-	require.ErrorIs(t, readError(errors.New("lost")), ErrUnavailable)
-}
-
-func TestCommit_ObjectsWithATTLShareLeasesAndVanish(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	s := openStore(t, b, Options{})
-	pods := s.Collection(podsName, podOptions)
-	w := watch(t, pods, WatchRequest{})
-	const n = 5
-	alive := map[string]*Object{}
-	for i := range n {
-		key := podKey("default", fmt.Sprintf("p%d", i))
-		result, err := s.Commit(ctx, Write{Op: Create, Key: key, Value: pod("default", "p", ""), TTL: time.Second})
-		require.NoError(t, err)
-		alive[key.Name] = result.Objects[0]
-	}
-	leases, err := b.(*etcd).client.Leases(ctx)
-	require.NoError(t, err)
-	require.Less(t, len(leases.Leases), n)
-	take(t, w, n)
-	for _, e := range take(t, w, n) {
-		require.Equal(t, Deleted, e.Type)
-		last := alive[e.Object.Key.Name]
-		delete(alive, e.Object.Key.Name)
-		require.Greater(t, e.Revision, last.Revision)
-		require.Equal(t, e.Revision, e.Object.Revision)
-		require.Contains(t, string(e.Object.JSON), fmt.Sprintf(`"resourceVersion":"%d"`, e.Revision))
-		require.Equal(t, last.UID, e.Object.UID)
-	}
-	require.Empty(t, alive)
-}
-
-func TestCommit_ALeaseThatWasRevokedIsReplaced(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	s := openStore(t, b, Options{})
-	put := func(name string) error {
-		_, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", name), Value: pod("default", name, ""),
-			TTL: time.Hour})
-		return err
-	}
-	require.NoError(t, put("a"))
-	client := b.(*etcd).client
-	leases, err := client.Leases(ctx)
-	require.NoError(t, err)
-	_, err = client.Revoke(ctx, leases.Leases[0].ID)
-	require.NoError(t, err)
-	require.NoError(t, put("b"))
-}
-
-// A write with another time to live moves the object to another lease, one without takes it
-// off.
-func TestCommit_ALaterWriteRenewsOrEndsTheLease(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	s := openStore(t, b, Options{})
-	client := b.(*etcd).client
-	lease := func() clientv3.LeaseID {
-		kvs, err := client.Get(ctx, b.(*etcd).prefix+podKey("default", "a").String())
-		require.NoError(t, err)
-		require.Len(t, kvs.Kvs, 1)
-		return clientv3.LeaseID(kvs.Kvs[0].Lease)
-	}
-	result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""),
-		TTL: time.Hour})
-	require.NoError(t, err)
-	old := result.Objects[0]
-	write := func(ttl time.Duration) clientv3.LeaseID {
-		result, err := s.Commit(ctx, Write{Op: Update, Key: old.Key, Expect: old.Revision,
-			Value: pod("default", "a", ""), TTL: ttl})
-		require.NoError(t, err)
-		old = result.Objects[0]
-		return lease()
-	}
-	first := lease()
-	require.NotZero(t, first)
-	longer := write(2 * time.Hour)
-	require.NotEqual(t, first, longer)
-	_, err = client.Revoke(ctx, first)
-	require.NoError(t, err)
-	require.Equal(t, longer, lease(), "the end of the old lease is nothing to it")
-	require.Zero(t, write(0))
-	_, err = client.Revoke(ctx, longer)
-	require.NoError(t, err)
-	require.Zero(t, lease())
-}
-
 // A document of any revision shares the fate of the one that it is committed with.
 func TestCommit_OfAnyRevisionComparesNothing(t *testing.T) {
 	t.Parallel()
@@ -268,45 +101,6 @@ func TestCommit_OfAnyRevisionComparesNothing(t *testing.T) {
 	require.Contains(t, string(result.Objects[0].JSON), `"n2"`)
 	_, err = pods.Get(ctx, "default", "b", At{})
 	require.ErrorIs(t, err, ErrNotFound)
-}
-
-// Leases are never too short, hardly too long, and few, whatever times to live clients use.
-func TestLease_TermsAreFewAndNeverTooShort(t *testing.T) {
-	t.Parallel()
-	const longest = 100 * 365 * 24 * time.Hour
-	terms := map[time.Duration]bool{}
-	for ttl := time.Second; ttl < longest; ttl += ttl/1000 + 7*time.Millisecond {
-		term, grain := leaseTerm(ttl)
-		require.GreaterOrEqual(t, term, ttl)
-		require.Less(t, term-ttl, max(time.Second, ttl/leaseGrains+1))
-		require.Zero(t, term%time.Second)
-		require.Zero(t, term%grain)
-		terms[term] = true
-	}
-	require.Less(t, len(terms), 2700)
-	for _, exact := range []time.Duration{time.Second, 45 * time.Second, 200 * time.Second} {
-		term, _ := leaseTerm(exact)
-		require.Equal(t, exact, term)
-	}
-}
-
-// A write that etcd rejected takes no place in its lease; otherwise rejections would open one lease
-// after another.
-func TestLease_RefusedWritesAreNotCounted(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	s := openStore(t, b, Options{})
-	w := Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""), TTL: 10 * time.Hour}
-	_, err := s.Commit(ctx, w)
-	require.NoError(t, err)
-	for range 10 {
-		_, err = s.Commit(ctx, w)
-		require.ErrorIs(t, err, ErrExists)
-	}
-	for _, lease := range b.(*etcd).leases.open {
-		require.EqualValues(t, 1, lease.objects.Load())
-	}
 }
 
 // BenchmarkCommitCreate also reports the processor time of one create until memory holds it, etcd's

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // A store on an etcd of its own: a write, a consistent read, and the stream of changes.
@@ -17,7 +18,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	backend, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: dir, Unsafe: true})
+	backend, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir, Unsafe: true})
 	if err != nil {
 		log.Fatal(err)
 	}

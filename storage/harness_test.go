@@ -21,9 +21,15 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// StartMemory starts a backend in memory. A test outside of the package sets it, because package memory imports this
-// one.
-var StartMemory func() Backend
+// The backends that tests run on. A test outside of the package sets them, because their packages import this one.
+var (
+	// StartEtcd starts an etcd of the test's own, whose database may grow to quota bytes; 0 is etcd's default.
+	StartEtcd func(t testing.TB, quota int64) Backend
+	// StartMemory starts a backend in memory.
+	StartMemory func() Backend
+	// Encrypt puts a backend that encrypts pods over another.
+	Encrypt func(t testing.TB, below Backend) Backend
+)
 
 // onMemory are tests of the contract of a Backend that do not look behind it. They run once by themselves, on an
 // embedded etcd, and once more in memory.
@@ -53,6 +59,7 @@ var onMemory = map[string]func(*testing.T){
 	"recall: slow":             TestRecall_LeavesWatchersWhereTheyAre,
 	"resync: broken":           TestResync_ABrokenWatchGoesOnWhereItWas,
 	"resync: compacted":        TestResync_CompactionUnderOurFeet,
+	"store: corrupt":           TestStore_CorruptDocumentsAreLeftOut,
 	"silence":                  TestStore_AsksElsewhereWhenAMemberFallsSilent,
 	"store: all verbs":         TestStore_CommitGetListWatch,
 	"store: close":             TestClose_EndsReadsThatComeMeanwhile,
@@ -74,9 +81,6 @@ func TestMemory_KeepsTheContract(t *testing.T) {
 	}
 }
 
-// Encrypt puts a backend that encrypts pods over another. It is set as StartMemory is.
-var Encrypt func(t testing.TB, below Backend) Backend
-
 func TestEncryption_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	for name, test := range onMemory {
@@ -95,10 +99,7 @@ func startBackend(t testing.TB) Backend {
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		return b
 	}
-	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	return b
+	return StartEtcd(t, 0)
 }
 
 func openStore(t testing.TB, b Backend, o Options) *Store {

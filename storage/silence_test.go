@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -40,7 +41,7 @@ func (m *mutedBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchB
 func (m *mutedBackend) Revision(ctx context.Context) (int64, error) {
 	if m.muted.Load() && m.asked.CompareAndSwap(false, true) {
 		<-ctx.Done()
-		return 0, readError(ctx.Err())
+		return 0, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	}
 	return m.Backend.Revision(ctx)
 }

@@ -1,18 +1,20 @@
-// Package storage keeps objects in etcd and serves them from memory.
+// Package storage keeps objects in a backend, etcd, and serves them from memory.
 //
 // What comes in: JSON documents under keys, a revision to compare with, a time to live.
 // What goes out: the same bytes with metadata.resourceVersion spliced in, lists of them at
 // a revision, and streams of their changes. The package knows keys, bytes and revisions; it
-// knows no kind, and imports neither api nor apiserver.
+// knows no kind, and imports neither api, apiserver nor etcd.
 //
-// The floors, from the ground: a Backend is etcd reduced to what is needed here (embedded or
-// external); a Store feeds every Collection from one etcd watch; a Collection is a snapshot
+// The floors, from the ground: a Backend is etcd reduced to what is needed here (package etcd, or memory in
+// its place); a Store feeds every Collection from one etcd watch; a Collection is a snapshot
 // tree and an event log; a Watcher is a cursor in that log.
 package storage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -53,6 +55,12 @@ func ParseKey(path string) (Key, error) {
 		}
 	}
 	return Key{}, fmt.Errorf("storage: %q is not <group>/<resource>/[<namespace>/]<name>", path)
+}
+
+// KeyPrefix is what all keys in etcd begin with, for a prefix that need not have slashes around it; "" is "/registry".
+func KeyPrefix(prefix string) string {
+	prefix = strings.TrimRight(path.Join("/", cmp.Or(prefix, "/registry")), "/")
+	return prefix + "/"
 }
 
 // Errors that callers tell apart. They arrive wrapped; use errors.Is and errors.As.

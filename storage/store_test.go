@@ -71,3 +71,11 @@ func TestClose_EndsReadsThatComeMeanwhile(t *testing.T) {
 	require.NoError(t, s.Close())
 	readers.Wait()
 }
+
+func TestKeyPrefix_HasSlashesAround(t *testing.T) {
+	t.Parallel()
+	for prefix, want := range map[string]string{"": "/registry/", "foo": "/foo/", "/foo": "/foo/", "/foo/": "/foo/",
+		"a/b//": "/a/b/", "/": "/"} {
+		require.Equal(t, want, KeyPrefix(prefix), prefix)
+	}
+}

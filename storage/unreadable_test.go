@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -280,29 +279,4 @@ func TestDamage_TheLogGoesBackToWhereItCanTellWhatHappened(t *testing.T) {
 	}
 	require.Equal(t, []string{brief(Event{Type: Added, Object: later, Revision: later.Revision})},
 		briefs(take(t, watch(t, second, WatchRequest{From: renewed}), 1)))
-}
-
-func TestCommit_AnUpdateMayKeepTheTimeToLive(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	s := openStore(t, b, Options{})
-	made, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""),
-		TTL: time.Hour})
-	require.NoError(t, err)
-	lease := func() int64 {
-		got, err := b.(*etcd).client.Get(ctx, b.(*etcd).prefix+podKey("default", "a").String())
-		require.NoError(t, err)
-		return got.Kvs[0].Lease
-	}
-	before := lease()
-	require.NotZero(t, before)
-	kept, err := s.Commit(ctx, Write{Op: Update, Key: podKey("default", "a"), Value: pod("default", "a", "n1"),
-		Expect: made.Revision, KeepTTL: true})
-	require.NoError(t, err)
-	require.Equal(t, before, lease())
-	_, err = s.Commit(ctx, Write{Op: Update, Key: podKey("default", "a"), Value: pod("default", "a", "n2"),
-		Expect: kept.Revision})
-	require.NoError(t, err)
-	require.Zero(t, lease())
 }

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -25,14 +21,6 @@ func step(t testing.TB, c *clocktesting.FakeClock, d time.Duration) {
 	t.Helper()
 	require.Eventually(t, c.HasWaiters, patience, time.Millisecond)
 	c.Step(d)
-}
-
-func startSmall(t testing.TB, quota int64) Backend {
-	t.Helper()
-	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: true, QuotaBytes: quota})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	return b
 }
 
 // round runs one round of compaction by a clock that stands at the given time.
@@ -238,7 +226,7 @@ func metric(t testing.TB, s *Store, name, label string) float64 {
 func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
 	t.Parallel()
 	fake := clocktesting.NewFakeClock(noon)
-	s := openStore(t, startSmall(t, 4<<20), Options{Clock: fake})
+	s := openStore(t, StartEtcd(t, 4<<20), Options{Clock: fake})
 	objects := fill(t, s)
 	require.Eventually(t, func() bool {
 		return metric(t, s, "etcd_server_alarms", "NOSPACE") == 1
@@ -263,12 +251,28 @@ func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
 	require.Zero(t, metric(t, s, "etcd_server_alarms", "NOSPACE"))
 }
 
+// reporting is a backend whose status is altered.
+type reporting struct {
+	Backend
+	alter func(*Status)
+}
+
+func (r reporting) Status(ctx context.Context) (*Status, error) {
+	status, err := r.Backend.Status(ctx)
+	if err == nil {
+		r.alter(status)
+	}
+	return status, err
+}
+
+// external makes an etcd look like one that runs in a process of its own.
+func external(b Backend) Backend { return reporting{b, func(s *Status) { s.Embedded = false }} }
+
 // An external etcd is maintained by its operators: compaction, defragmentation, disarming.
 func TestUpkeep_LeavesTheAlarmsOfAnExternalEtcdToItsOperators(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	server := startEtcdWith(t, EmbeddedOptions{Unsafe: true, QuotaBytes: 4 << 20})
-	b := server.dial()
+	b := external(StartEtcd(t, 4<<20))
 	fake := clocktesting.NewFakeClock(noon)
 	s := openStore(t, b, Options{Clock: fake})
 	objects := fill(t, s)
@@ -280,7 +284,6 @@ func TestUpkeep_LeavesTheAlarmsOfAnExternalEtcdToItsOperators(t *testing.T) {
 	status, err := b.Status(ctx)
 	require.NoError(t, err)
 	require.True(t, status.Has(NoSpace))
-	require.False(t, status.Embedded)
 
 	require.NoError(t, b.Compact(ctx, status.Revision))
 	require.NoError(t, b.Defragment(ctx))
@@ -291,7 +294,7 @@ func TestUpkeep_LeavesTheAlarmsOfAnExternalEtcdToItsOperators(t *testing.T) {
 
 func TestUpkeep_CompactionGoesOnWhenTheNoteCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	b := startEtcdWith(t, EmbeddedOptions{Unsafe: true, QuotaBytes: 4 << 20}).dial()
+	b := external(StartEtcd(t, 4<<20))
 	s := openByHand(t, b, time.Hour)
 	round(t, s, noon)
 	objects := fill(t, s)
@@ -302,152 +305,14 @@ func TestUpkeep_CompactionGoesOnWhenTheNoteCannotBeWritten(t *testing.T) {
 	require.True(t, readableAt(t, b, gone.Revision))
 }
 
-func TestReady_TellsOfACorruptEtcd(t *testing.T) {
+func TestReady_ReportsACorruptEtcd(t *testing.T) {
 	t.Parallel()
-	ctx := testContext(t)
-	server := startEtcd(t)
-	s := openStore(t, server.dial(), Options{})
-	require.NoError(t, s.Ready(ctx))
-	_, err := server.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE,
-		Alarm: pb.AlarmType_CORRUPT})
-	require.NoError(t, err)
-	require.ErrorContains(t, s.Ready(ctx), "CORRUPT")
-	require.Equal(t, 1.0, metric(t, s, "etcd_server_alarms", "CORRUPT"))
-	_, err = s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: []byte(`{}`)})
+	b := reporting{startBackend(t), func(s *Status) { s.Alarms = append(s.Alarms, Corrupt) }}
+	s := openStore(t, b, Options{})
+	err := s.Ready(testContext(t))
 	require.ErrorIs(t, err, ErrUnavailable)
-	require.NotErrorIs(t, err, ErrUnknownOutcome)
-}
-
-// diskWith gives the backend a disk with so many free bytes, which may be changed.
-func diskWith(b Backend, bytes uint64) *atomic.Uint64 {
-	var free atomic.Uint64
-	free.Store(bytes)
-	b.(*etcd).disk.free = func() (uint64, error) { return free.Load(), nil }
-	b.(*etcd).disk.roomUntil.Store(0)
-	return &free
-}
-
-func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	s := openStore(t, b, Options{})
-	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
-	require.NoError(t, s.Ready(ctx))
-	free := diskWith(b, 0)
-	another := Write{Op: Create, Key: podKey("default", "b"), Value: []byte(`{}`)}
-	_, err := s.Commit(ctx, another)
-	require.ErrorIs(t, err, ErrNoSpace)
-	require.ErrorIs(t, s.Ready(ctx), ErrNoSpace)
-	remove(t, s, o)
-	free.Store(1 << 40)
-	_, err = s.Commit(ctx, another)
-	require.NoError(t, err)
-	require.NoError(t, s.Ready(ctx))
-}
-
-// Graceful deletion writes the object before it deletes it.
-func TestCommit_AFullDiskTakesSomeDocumentsOfEndingObjects(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	s := openStore(t, b, Options{})
-	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
-	quota := create(t, s, podKey("default", "b"), pod("default", "b", ""))
-	free := diskWith(b, 0)
-	big := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", endingReserve/4))
-	mark := func() error {
-		result, err := s.Commit(ctx, Write{Op: Update, Key: o.Key, Value: big, Expect: o.Revision, Ending: true})
-		if err == nil {
-			o = result.Objects[0]
-		}
-		return err
-	}
-	for range 2 {
-		for range 3 {
-			require.NoError(t, mark())
-		}
-		require.ErrorIs(t, mark(), ErrNoSpace, "the log has a segment ahead, and no more")
-		result, err := s.Commit(ctx,
-			Write{Op: Update, Key: o.Key, Value: []byte(`{"metadata":{}}`), Expect: o.Revision, Ending: true},
-			Write{Op: Update, Key: quota.Key, Value: []byte(`{"metadata":{}}`), Expect: quota.Revision})
-		require.NoError(t, err, "a small one fits, and so does what is written with it")
-		o, quota = result.Objects[0], result.Objects[1]
-		_, err = s.Commit(ctx, Write{Op: Update, Key: quota.Key, Value: []byte(`{}`), Expect: quota.Revision})
-		require.ErrorIs(t, err, ErrNoSpace)
-		free.Store(1 << 40)
-		o = update(t, s, o, []byte(`{"metadata":{}}`))
-		free.Store(0)
-		b.(*etcd).disk.roomUntil.Store(0)
-	}
-	remove(t, s, o)
-}
-
-// etcd exits when it cannot save a snapshot.
-func TestDisk_GivesBlocksBackWhenNoneIsFree(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700))
-	d := diskOf(dir)
-	free := uint64(1 << 40)
-	d.free = func() (uint64, error) { return free, nil }
-	blocks := func() int64 {
-		info, err := os.Stat(filepath.Join(dir, reserveFile))
-		require.NoError(t, err)
-		return info.Size()
-	}
-	deletion := []Write{{Op: Delete}}
-	for range 2 {
-		d.roomUntil.Store(0)
-		require.NoError(t, d.admit(deletion))
-		require.EqualValues(t, reserveSize, blocks())
-		d.roomUntil.Store(0)
-		free = diskReserve - 1
-		require.NoError(t, d.admit(deletion))
-		require.EqualValues(t, reserveSize, blocks(), "there is space left")
-		free = 0
-		require.NoError(t, d.admit(deletion))
-		require.EqualValues(t, reserveSize-reservePiece, blocks())
-		for range 100 {
-			require.NoError(t, d.admit(deletion))
-		}
-		require.Zero(t, blocks())
-		free = 1 << 40
-	}
-}
-
-func TestUpkeep_GivesADiskBackWhatDeletionsHaveFreed(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := startBackend(t)
-	fake := clocktesting.NewFakeClock(noon)
-	s := openStore(t, b, Options{Clock: fake})
-	big := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 1<<20))
-	var objects []*Object
-	for i := range 30 {
-		objects = append(objects, create(t, s, podKey("default", fmt.Sprint(i)), big))
-	}
-	for _, o := range objects {
-		remove(t, s, o)
-	}
-	size := func() int64 {
-		status, err := b.Status(ctx)
-		require.NoError(t, err)
-		return status.Size
-	}
-	require.Greater(t, size(), int64(diskReserve))
-	free := diskWith(b, 0)
-	another := Write{Op: Create, Key: podKey("default", "a"), Value: []byte(`{}`)}
-	_, err := s.Commit(ctx, another)
-	require.ErrorIs(t, err, ErrNoSpace)
-	require.ErrorIs(t, b.Defragment(ctx), ErrNoSpace, "it takes a copy of the database")
-	free.Store(diskReserve - 1)
-	require.Eventually(t, func() bool {
-		fake.Step(roomEvery)
-		_, err := s.Commit(ctx, another)
-		require.ErrorIs(t, err, ErrNoSpace)
-		return size() < 1<<20
-	}, patience, 10*time.Millisecond)
+	require.ErrorContains(t, err, "CORRUPT")
+	require.Equal(t, 1.0, metric(t, s, "etcd_server_alarms", "CORRUPT"))
 }
 
 func TestUpkeep_DefragmentsOnSchedule(t *testing.T) {

@@ -77,6 +77,9 @@ var apiFront = []string{"api", "api/cel", "api/customresource", "api/discovery",
 var withoutStore = []string{"apiserver/authz", "apiserver/flowcontrol", "apiserver/pods", "apiserver/proxy",
 	"apiserver/strategy"}
 
+// etcdOnly is the one package, beside cmd and tests, that imports etcd.
+const etcdOnly = "storage/etcd"
+
 // banned are imports that no file may have; bannedButTests those that tests may have.
 var (
 	banned         = []string{"k8s.io/apiserver", "k8s.io/kubernetes"}
@@ -185,6 +188,9 @@ func forbidden(file, imported string, isTest bool) string {
 		if within(imported, b) && !forTests {
 			return imported + ": for tests only"
 		}
+	}
+	if within(imported, "go.etcd.io") && path.Dir(file) != etcdOnly && floor != "cmd" && !forTests {
+		return imported + ": only " + etcdOnly + " imports etcd"
 	}
 	ours, is := strings.CutPrefix(imported, module)
 	if !is {

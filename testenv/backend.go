@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
@@ -29,11 +30,11 @@ func (o *options) openBackend(ctx context.Context) (storage.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: dir, Unsafe: true, Log: o.log})
+	backend, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir, Unsafe: true, Log: o.log})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return temporary{etcd, dir}, nil
+	return temporary{backend, dir}, nil
 }
 
 // temporary is an etcd whose files are deleted when it is closed.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // lockDir gives the data directory to this user alone, and makes sure that no other process uses it.
@@ -23,7 +23,7 @@ func lockDir(dir string) (unlock func(), err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("--data-dir: %s is in use by another coxswain%s", dir, storage.LockHolder(f.Name()))
+		return nil, fmt.Errorf("--data-dir: %s is in use by another coxswain%s", dir, etcd.LockHolder(f.Name()))
 	}
 	return func() { _ = f.Close() }, nil
 }

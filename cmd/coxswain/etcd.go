@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 
-	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // newEtcd is the etcd server itself, from the same module as the embedded one, and the commands on its
@@ -33,7 +33,7 @@ func runEtcd(args []string) {
 	if lone(args) {
 		args = append([]string{"--heartbeat-interval=10", "--election-timeout=50"}, args...)
 	}
-	storage.UseSmallSegments()
+	etcd.UseSmallSegments()
 	etcdmain.Main(append([]string{"etcd"}, args...))
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // etcdGet is what `coxswain etcd get` is asked for.
@@ -89,7 +90,7 @@ func (g *etcdGet) prepare() (done func() error, err error) {
 			return nil, err
 		}
 		done = func() error { return os.RemoveAll(g.dataDir) }
-		if err := storage.RestoreSnapshot(g.snapshotFile, filepath.Join(g.dataDir, "etcd")); err != nil {
+		if err := etcd.RestoreSnapshot(g.snapshotFile, filepath.Join(g.dataDir, "etcd")); err != nil {
 			return nil, errors.Join(err, done())
 		}
 		return done, nil

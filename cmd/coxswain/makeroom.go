@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // newMakeRoom is what an embedded etcd does by itself when it has reached its quota, for an etcd cluster.
@@ -25,7 +26,7 @@ time. Clients whose watches lag behind list anew. Each member stands still for a
 			if len(f.etcd.Servers) == 0 {
 				return errors.New("--etcd-servers: an embedded etcd makes room by itself")
 			}
-			backend, err := storage.DialExternal(f.etcd)
+			backend, err := etcd.DialExternal(f.etcd)
 			if err != nil {
 				return err
 			}

@@ -29,6 +29,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
@@ -49,7 +50,7 @@ type serverFlags struct {
 	nodePorts      utilnet.PortRange
 	advertise      net.IP
 	kubelet        kubeletFlags
-	etcd           storage.ExternalOptions
+	etcd           etcd.ExternalOptions
 	encryption     encryptionFlags
 
 	admission       admission.Options
@@ -365,12 +366,12 @@ func parseCIDRs(texts []string) ([]netip.Prefix, error) {
 
 func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
 	if len(f.etcd.Servers) > 0 {
-		return storage.DialExternal(f.etcd)
+		return etcd.DialExternal(f.etcd)
 	}
 	if f.dataDir == "" || f.time.manual != nil {
 		return memory.New(memory.Options{Clock: f.time.clock(), QuotaBytes: f.quotaBytes}), nil
 	}
-	return storage.StartEmbedded(ctx, storage.EmbeddedOptions{
+	return etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{
 		Dir: filepath.Join(f.dataDir, "etcd"), Prefix: f.etcd.Prefix, QuotaBytes: f.quotaBytes,
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 // newSnapshot is `coxswain etcd snapshot`, for an embedded etcd and for others alike.
@@ -54,7 +55,7 @@ func addDataDir(fs *pflag.FlagSet, dir *string) {
 
 // saveSnapshot writes to another name until the file is complete, checked and on disk. It then replaces
 // an earlier one, which must be a regular file.
-func saveSnapshot(file string, take func(io.Writer) error) (*storage.SnapshotStatus, error) {
+func saveSnapshot(file string, take func(io.Writer) error) (*etcd.SnapshotStatus, error) {
 	if err := replaceable(file); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func saveSnapshot(file string, take func(io.Writer) error) (*storage.SnapshotSta
 	if err := errors.Join(take(f), f.Sync(), f.Close()); err != nil {
 		return nil, err
 	}
-	status, err := storage.ReadSnapshot(f.Name())
+	status, err := etcd.ReadSnapshot(f.Name())
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ for a member of a cluster: restore the same file for each member, and start them
 				defer unlock()
 				etcdDir = filepath.Join(dataDir, "etcd")
 			}
-			if err := storage.RestoreSnapshot(args[0], etcdDir); err != nil {
+			if err := etcd.RestoreSnapshot(args[0], etcdDir); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s restored into %s\n", args[0], etcdDir)
@@ -153,7 +154,7 @@ func newSnapshotStatus() *cobra.Command {
 		Short: "Check a snapshot and describe its content",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			status, err := storage.ReadSnapshot(args[0])
+			status, err := etcd.ReadSnapshot(args[0])
 			if err == nil {
 				report(cmd, args[0], status)
 			}
@@ -162,7 +163,7 @@ func newSnapshotStatus() *cobra.Command {
 	}
 }
 
-func report(cmd *cobra.Command, file string, s *storage.SnapshotStatus) {
+func report(cmd *cobra.Command, file string, s *etcd.SnapshotStatus) {
 	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s is intact: revision %d, %d keys, %d bytes\n", file, s.Revision,
 		s.Keys, s.Size)
 }

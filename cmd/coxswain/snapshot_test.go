@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
 func etcdCommand(t *testing.T, args ...string) (string, error) {
@@ -68,7 +69,7 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 		out, err := etcdCommand(t, "snapshot", "status", file)
 		require.NoError(t, err)
 		require.Contains(t, out, "is intact")
-		status, err := storage.ReadSnapshot(file)
+		status, err := etcd.ReadSnapshot(file)
 		require.NoError(t, err)
 		require.Equal(t, result.Revision, status.Revision)
 	}

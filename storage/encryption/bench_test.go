@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 	"github.com/coxswain-dev/coxswain/storage/memory"
 	"github.com/coxswain-dev/coxswain/testenv/kmstest"
 )
@@ -56,7 +57,7 @@ func BenchmarkCreate(b *testing.B) {
 				var below storage.Backend = memory.New(memory.Options{})
 				if backend == "etcd" {
 					var err error
-					below, err = storage.StartEmbedded(b.Context(), storage.EmbeddedOptions{Dir: b.TempDir()})
+					below, err = etcd.StartEmbedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})
 					require.NoError(b, err)
 				}
 				b.Cleanup(func() { require.NoError(b, below.Close()) })
@@ -89,7 +90,7 @@ func cpu(b *testing.B) int64 {
 func BenchmarkGet(b *testing.B) {
 	for name, provider := range providers(b) {
 		b.Run(name, func(b *testing.B) {
-			s, secrets := openStore(b, wrap(b, etcd(b), provider))
+			s, secrets := openStore(b, wrap(b, startBelow(b), provider))
 			_, err := s.Commit(b.Context(), storage.Write{Op: storage.Create, Key: secretKey("a"), Value: secret("a")})
 			require.NoError(b, err)
 			for b.Loop() {

@@ -84,13 +84,13 @@ func TestTable_TheNarrowestRuleDecides(t *testing.T) {
 	write(t, file, rule("secrets", "own")+rule("deployments.apps", "deployments")+rule("*.apps", "apps")+
 		rule("widgets.example.com", "custom")+rule("*.", "core")+
 		"- resources: [events]\n  providers: [identity: {}]\n")
-	_, err := New(testContext(t), etcd(t), Options{File: file, Log: quiet})
+	_, err := New(testContext(t), startBelow(t), Options{File: file, Log: quiet})
 	require.ErrorContains(t, err, `resource "events" is masked by earlier rule "*."`)
 
 	write(t, file, "- resources: [events]\n  providers: [identity: {}]\n"+rule("secrets", "own")+
 		rule("deployments.apps", "deployments")+rule("*.apps", "apps")+rule("widgets.example.com", "custom")+
 		rule("*.", "core")+rule("*.*", "all"))
-	b := open(t, etcd(t), Options{File: file})
+	b := open(t, startBelow(t), Options{File: file})
 	for collection, want := range map[string]string{
 		"core/secrets": "own", "core/configmaps": "core", "apps/deployments": "deployments", "apps/replicasets": "apps",
 		"example.com/widgets": "custom", "example.com/gadgets": "all", "core/events": "", "batch/jobs": "all",

@@ -55,7 +55,7 @@ func allProviders(t testing.TB, below storage.Backend) *Backend {
 func TestGolden_ReadsWhatKubernetesStores(t *testing.T) {
 	t.Parallel()
 	g := readGolden(t)
-	below := etcd(t)
+	below := startBelow(t)
 	b := allProviders(t, below)
 	for name, stored := range g.Stored {
 		put(t, below, secretKey("golden"), stored)
@@ -69,7 +69,7 @@ func TestGolden_ReadsWhatKubernetesStores(t *testing.T) {
 // The authenticated data ties a document to its key in etcd; aescbc and secretbox have none.
 func TestGolden_ADocumentIsNotReadAtAnotherPlace(t *testing.T) {
 	t.Parallel()
-	below := etcd(t)
+	below := startBelow(t)
 	b := allProviders(t, below)
 	for name, stored := range readGolden(t).Stored {
 		put(t, below, secretKey("elsewhere"), stored)
@@ -85,7 +85,7 @@ func TestGolden_ADocumentIsNotReadAtAnotherPlace(t *testing.T) {
 
 func TestGolden_DamageIsAnErrorThatShowsNoDocument(t *testing.T) {
 	t.Parallel()
-	below := etcd(t)
+	below := startBelow(t)
 	b := allProviders(t, below)
 	for name, stored := range readGolden(t).Stored {
 		for at := len("k8s:enc:"); at < len(stored); at++ {
@@ -114,7 +114,7 @@ func TestSeal_EveryProviderReadsWhatItWrites(t *testing.T) {
 		"secretbox": strings.ReplaceAll(gcmKeys("key1", key1), "aesgcm", "secretbox"),
 		"identity":  identity,
 	} {
-		below, file := etcd(t), configFile(t)
+		below, file := startBelow(t), configFile(t)
 		configure(t, file, provider)
 		b := open(t, below, Options{File: file})
 		for size := range 70 {
@@ -140,7 +140,7 @@ func TestSeal_NoTwoDocumentsAreStoredAlike(t *testing.T) {
 	t.Parallel()
 	document := []byte(strings.Repeat("x", 100))
 	for _, name := range []string{"aesgcm", "aescbc", "secretbox"} {
-		below, file := etcd(t), configFile(t)
+		below, file := startBelow(t), configFile(t)
 		configure(t, file, strings.ReplaceAll(gcmKeys("key1", key1), "aesgcm", name))
 		b := open(t, below, Options{File: file})
 		nonces := map[string]bool{}

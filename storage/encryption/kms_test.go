@@ -51,7 +51,7 @@ func calls(t *testing.T, b *Backend, method string) (n int) {
 
 func TestKMS_WritesCallNobodyAndOneCallReadsAllOfASeed(t *testing.T) {
 	t.Parallel()
-	dir, below := socketDir(t), etcd(t)
+	dir, below := socketDir(t), startBelow(t)
 	provider, _ := startPlugin(t, dir)
 	b := openKMS(t, below, provider, Options{})
 	for _, name := range []string{"a", "b", "c"} {
@@ -77,7 +77,7 @@ func TestKMS_WritesCallNobodyAndOneCallReadsAllOfASeed(t *testing.T) {
 
 func TestKMS_ANewKeyOfThePluginMakesDocumentsStale(t *testing.T) {
 	t.Parallel()
-	dir, below, clock := socketDir(t), etcd(t), newClock()
+	dir, below, clock := socketDir(t), startBelow(t), newClock()
 	provider, _ := startPlugin(t, dir)
 	b := openKMS(t, below, provider, Options{Clock: clock})
 	put(t, b, secretKey("a"), secret("a"))
@@ -96,7 +96,7 @@ func TestKMS_ANewKeyOfThePluginMakesDocumentsStale(t *testing.T) {
 
 func TestKMS_WithoutThePluginWritesGoOnForThreeMinutes(t *testing.T) {
 	t.Parallel()
-	dir, below, clock := socketDir(t), etcd(t), newClock()
+	dir, below, clock := socketDir(t), startBelow(t), newClock()
 	provider, kill := startPlugin(t, dir)
 	b := openKMS(t, below, provider, Options{Clock: clock})
 	put(t, b, secretKey("a"), secret("a"))
@@ -127,7 +127,7 @@ func TestKMS_WithoutThePluginWritesGoOnForThreeMinutes(t *testing.T) {
 func TestKMS_AServerStartsWithoutItsPlugin(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	dir, below, clock := socketDir(t), etcd(t), newClock()
+	dir, below, clock := socketDir(t), startBelow(t), newClock()
 	provider, kill := startPlugin(t, dir)
 	put(t, openKMS(t, below, provider, Options{}), secretKey("a"), secret("a"))
 	put(t, below, secretKey("plain"), secret("plain"))
@@ -174,7 +174,7 @@ func TestKMS_AServerStartsWithoutItsPlugin(t *testing.T) {
 
 func TestKMS_AnIllPluginIsSaidToBeAndIsNotAskedAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	dir, below, clock := socketDir(t), etcd(t), newClock()
+	dir, below, clock := socketDir(t), startBelow(t), newClock()
 	provider, _ := startPlugin(t, dir)
 	b := openKMS(t, below, provider, Options{Clock: clock})
 	put(t, b, secretKey("a"), secret("a"))
@@ -216,7 +216,7 @@ func openKMSLost(t *testing.T, below storage.Backend, provider string, clock clo
 
 func TestKMS_AReaderThatGivesUpIsNoOutage(t *testing.T) {
 	t.Parallel()
-	dir, below := socketDir(t), etcd(t)
+	dir, below := socketDir(t), startBelow(t)
 	provider, _ := startPlugin(t, dir)
 	put(t, openKMS(t, below, provider, Options{}), secretKey("a"), secret("a"))
 	b := openKMS(t, below, provider, Options{})

@@ -76,8 +76,8 @@ func gcmKeys(keys ...string) string {
 
 const identity = "- identity: {}\n"
 
-// etcd is a backend of which several servers are clients.
-func etcd(t testing.TB) storage.Backend {
+// startBelow starts a backend of which several servers are clients.
+func startBelow(t testing.TB) storage.Backend {
 	t.Helper()
 	b := memory.New(memory.Options{})
 	t.Cleanup(func() { require.NoError(t, b.Close()) })

@@ -13,7 +13,7 @@ import (
 func TestRotation_TwoServersOnOneEtcd(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	below := etcd(t)
+	below := startBelow(t)
 	files := []string{configFile(t), configFile(t)}
 	steps := []string{
 		gcmKeys("one", key1),
@@ -70,7 +70,7 @@ func TestRotation_TwoServersOnOneEtcd(t *testing.T) {
 
 func TestKeys_TwoOfOneNameAreTried(t *testing.T) {
 	t.Parallel()
-	below, file := etcd(t), configFile(t)
+	below, file := startBelow(t), configFile(t)
 	configure(t, file, gcmKeys("k", key1))
 	put(t, open(t, below, Options{File: file}), secretKey("a"), secret("a"))
 	configure(t, file, gcmKeys("k", key2)+gcmKeys("k", key1))
@@ -83,7 +83,7 @@ func TestKeys_TwoOfOneNameAreTried(t *testing.T) {
 func TestKeys_ALostOneIsTheObjectsErrorUntilItIsBack(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	below, file := etcd(t), configFile(t)
+	below, file := startBelow(t), configFile(t)
 	configure(t, file, gcmKeys("lost", key1))
 	put(t, open(t, below, Options{File: file}), secretKey("a"), secret("a"))
 	configure(t, file, gcmKeys("lost", key2)) // a wrong key of the same name
@@ -117,7 +117,7 @@ func TestKeys_ALostOneIsTheObjectsErrorUntilItIsBack(t *testing.T) {
 
 func TestIdentity_FirstDecryptsAndLastReadsWhatWasThereBefore(t *testing.T) {
 	t.Parallel()
-	below, file := etcd(t), configFile(t)
+	below, file := startBelow(t), configFile(t)
 	put(t, below, secretKey("before"), secret("before"))
 	configure(t, file, gcmKeys("one", key1)+identity)
 	b := open(t, below, Options{File: file})
@@ -141,7 +141,7 @@ func TestIdentity_FirstDecryptsAndLastReadsWhatWasThereBefore(t *testing.T) {
 func TestReload_ARefusedFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	below, file := etcd(t), configFile(t)
+	below, file := startBelow(t), configFile(t)
 	configure(t, file, gcmKeys("one", key1))
 	b := open(t, below, Options{File: file, Reload: true, Server: "apiserver-1"})
 	put(t, b, secretKey("a"), secret("a"))

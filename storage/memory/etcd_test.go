@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/etcd"
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
@@ -213,12 +214,12 @@ func TestMemory_BehavesAsEtcd(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			etcd, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
+			original, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
 			require.NoError(t, err)
-			defer etcd.Close()
+			defer original.Close()
 			inMemory := memory.New(memory.Options{})
 			defer inMemory.Close()
-			p := &pair{t: t, ctx: ctx, memory: inMemory, etcd: etcd, random: rand.New(rand.NewPCG(seed, 1))}
+			p := &pair{t: t, ctx: ctx, memory: inMemory, etcd: original, random: rand.New(rand.NewPCG(seed, 1))}
 			for range 1500 {
 				switch n := p.random.IntN(100); {
 				case n < 60:
@@ -240,12 +241,12 @@ func TestMemory_BehavesAsEtcd(t *testing.T) {
 
 func TestMemory_RefusesWhatEtcdRefuses(t *testing.T) {
 	t.Parallel()
-	etcd, err := storage.StartEmbedded(t.Context(), storage.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
+	original, err := etcd.StartEmbedded(t.Context(), etcd.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
 	require.NoError(t, err)
-	defer etcd.Close()
+	defer original.Close()
 	inMemory := memory.New(memory.Options{})
 	defer inMemory.Close()
-	p := &pair{t: t, ctx: t.Context(), memory: inMemory, etcd: etcd}
+	p := &pair{t: t, ctx: t.Context(), memory: inMemory, etcd: original}
 	put := func(name string, size int) storage.Write {
 		return storage.Write{Key: storage.Key{Collection: "a/b", Name: name}, Value: make([]byte, size)}
 	}

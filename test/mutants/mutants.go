@@ -153,21 +153,23 @@ var suites = []suite{
 			"disclaim(out.Header)",
 			"if !mutated {\ndisclaim(out.Header)\n}"},
 	}},
-	{"storage", "Embedded", []mutant{
-		{"etcd-without-fsync", "storage/embedded.go",
+	{"storage/etcd", "Embedded", []mutant{
+		{"etcd-without-fsync", "storage/etcd/embedded.go",
 			"c.UnsafeNoFsync = o.Unsafe",
 			"c.UnsafeNoFsync = o.Unsafe || mutated"},
 	}},
-	{"storage", "Commit|Watch_|Recall|Resync|Handover|BehavesLikeAMap|Past|Lease|CallersShare", []mutant{
-		{"commit-compares-nothing", "storage/commit.go",
-			"if w.Expect != AnyRevision {",
-			"if !mutated && w.Expect != AnyRevision {"},
-		{"commit-with-a-revoked-lease", "storage/commit.go",
+	{"storage/etcd", "Commit|Lease", []mutant{
+		{"commit-compares-nothing", "storage/etcd/commit.go",
+			"if w.Expect != storage.AnyRevision {",
+			"if !mutated && w.Expect != storage.AnyRevision {"},
+		{"commit-with-a-revoked-lease", "storage/etcd/commit.go",
 			"if errors.Is(err, rpctypes.ErrLeaseNotFound) {",
 			"if !mutated && errors.Is(err, rpctypes.ErrLeaseNotFound) {"},
-		{"refused-commit-counts-in-its-lease", "storage/commit.go",
+		{"refused-commit-counts-in-its-lease", "storage/etcd/commit.go",
 			"if !response.Succeeded {",
 			"if !mutated && !response.Succeeded {"},
+	}},
+	{"storage", "Commit|Watch_|Recall|Resync|Handover|BehavesLikeAMap|Past|CallersShare", []mutant{
 		{"watch-before-the-floor-of-its-log", "storage/watcher.go",
 			"if after < c.log.floor {",
 			"if !mutated && after < c.log.floor {"},

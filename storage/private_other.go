@@ -1,6 +1,0 @@
-//go:build !linux
-
-package storage
-
-// privateByDefault does nothing here: etcd's files are protected by the modes of their folders.
-func privateByDefault(string) {}
