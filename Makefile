@@ -104,7 +104,7 @@ FUZZ ?= .
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME each, one per core at once (FUZZ=./apiserver/patch for some alone)
-	@FUZZTIME=$(FUZZTIME) sh .ci/fuzz $(FUZZ)
+	@FUZZTIME=$(FUZZTIME) sh tools/fuzz/run $(FUZZ)
 
 .PHONY: parity
 parity: kubectl ## check the recording of kubectl that kubectl-lite is tested against (ARGS=-record renews it)
@@ -158,7 +158,7 @@ extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of e
 
 .PHONY: .tools/lint .tools/gotestsum
 .tools/lint .tools/gotestsum:
-	@$(TOOL) test/lint . tool
+	@$(TOOL) tools/lint . tool
 
 # The example is a module of its own, as an operator is; ./... of this one leaves it out. In a workspace with this module
 # it shares what is compiled already.
@@ -185,16 +185,16 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 .PHONY: platforms
 platforms: ## go vet of all that ships, for every platform of a release; each is compiled anew
-	@for p in $(PLATFORMS); do (set -x; GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./cmd/... ./testenv/... ./release) || exit 1; done
+	@for p in $(PLATFORMS); do (set -x; GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./cmd/... ./testenv/... ./tools/release) || exit 1; done
 
 # Reproducible: the same commit and the same Go make the same bytes. Each platform is compiled anew, which takes minutes.
 .PHONY: release
 release: ## dist: archives for Linux and macOS, envtest's assets with their index, checksums and SBOM (RELEASE has flags)
-	go run ./release -out dist $(RELEASE)
+	go run ./tools/release -out dist $(RELEASE)
 
 .PHONY: bench
 bench: build ## the load generator on servers of its own (BENCH has its flags), then the Go benchmarks, short
-	go run ./bench $(BENCH)
+	go run ./tools/bench $(BENCH)
 	go test -run '^$$' -bench . -benchtime 200ms -benchmem ./...
 
 .PHONY: hooks
@@ -211,5 +211,5 @@ lint: .tools/lint ## commits' messages, gofmt, the analyzers of go vet and stati
 .PHONY: size
 size: build ## what each binary weighs, and what each direct dependency adds
 	@ls -l bin | awk 'NR > 1 {printf "%8.1f MB  bin/%s\n", $$5 / 1e6, $$NF}'
-	@go run ./test/size ./cmd/coxswain
-	@go run ./test/size ./cmd/kubectl-lite
+	@go run ./tools/size ./cmd/coxswain
+	@go run ./tools/size ./cmd/kubectl-lite

@@ -18,7 +18,7 @@ var required = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) (v\d\S+)`)
 func TestModules_ShareVersions(t *testing.T) {
 	t.Parallel()
 	files := []string{"../go.mod"}
-	for _, pattern := range []string{"*/go.mod", "../examples/*/go.mod"} {
+	for _, pattern := range []string{"*/go.mod", "../tools/*/go.mod", "../examples/*/go.mod"} {
 		more, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		files = append(files, more...)

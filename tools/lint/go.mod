@@ -1,4 +1,4 @@
-module github.com/coxswain-dev/coxswain/test/lint
+module github.com/coxswain-dev/coxswain/tools/lint
 
 go 1.26.0
 

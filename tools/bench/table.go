@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coxswain-dev/coxswain/bench/load"
+	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
 // table prints results as they come: one line for each workload and server, and one with

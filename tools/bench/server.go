@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coxswain-dev/coxswain/bench/load"
+	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
 // givenServer is one that runs already. All workloads share it, and one session on it.

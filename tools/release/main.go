@@ -2,7 +2,7 @@
 // envtest starts, with an index for setup-envtest, checksums, and a bill of materials. Two runs on the same commit with
 // the same Go make the same bytes.
 //
-//	go run ./release -out dist -version v0.4.0
+//	go run ./tools/release -out dist -version v0.4.0
 package main
 
 import (

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/coxswain-dev/coxswain/bench/load"
+	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
 // growth tells how a server fares as there come to be more objects: the same reads, its

@@ -1,13 +1,13 @@
 // Command bench puts load on any Kubernetes API server and tells what it costs: operations
 // a second, latencies, and, of servers on this machine, CPU per operation and memory.
 //
-//	go run ./bench                                   # a coxswain of its own
-//	go run ./bench -kubeconfig K -pid 17,18 get list # a server that runs, and its etcd
-//	go run ./bench -kubeconfig A -pid 17 -compare B -compare-pid 23,24
-//	go run ./bench -watchers 1000 -rate 500 -duration 1m soak
-//	go run ./bench -sizes 1000,10000,50000 growth
-//	go run ./bench custom-get custom-list custom-watch definitions
-//	go run ./bench -nodes 1000 -objects 50000 cluster
+//	go run ./tools/bench                                   # a coxswain of its own
+//	go run ./tools/bench -kubeconfig K -pid 17,18 get list # a server that runs, and its etcd
+//	go run ./tools/bench -kubeconfig A -pid 17 -compare B -compare-pid 23,24
+//	go run ./tools/bench -watchers 1000 -rate 500 -duration 1m soak
+//	go run ./tools/bench -sizes 1000,10000,50000 growth
+//	go run ./tools/bench custom-get custom-list custom-watch definitions
+//	go run ./tools/bench -nodes 1000 -objects 50000 cluster
 //
 // A server that is given must let pods be created: kube-apiserver without a controller
 // manager needs --disable-admission-plugins=ServiceAccount. The load works in two namespaces
@@ -32,7 +32,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
-	"github.com/coxswain-dev/coxswain/bench/load"
+	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
 func main() {

@@ -2,7 +2,7 @@
 // the same bytes to many connections, so often a second. Whatever a watch costs beyond that is the API
 // server's own.
 //
-//	go run ./bench/bare
+//	go run ./tools/bench/bare
 //
 // Server and readers are processes of their own, as in ../main.go; CPU is the server's.
 package main
@@ -33,7 +33,7 @@ import (
 func main() {
 	watchers := flag.Int("watchers", 200, "how many connections are sent to")
 	rate := flag.Int("rate", 100, "how often a second")
-	size := flag.Int("size", 5300, "how many bytes: an event of ./bench's pods")
+	size := flag.Int("size", 5300, "how many bytes: an event of ./tools/bench's pods")
 	duration := flag.Duration("duration", 4*time.Second, "how long")
 	address := flag.String("read", "", "read from a server, for the command's own use")
 	flag.Parse()

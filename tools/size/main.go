@@ -1,7 +1,7 @@
 // Command size says what each direct dependency adds to a binary: the code and data of all
 // the packages that would not be linked without it, its own dependencies included.
 //
-//	go run ./test/size ./cmd/coxswain
+//	go run ./tools/size ./cmd/coxswain
 //
 // It reads the import graph from go list and the weight of each package from the symbols of
 // an unstripped build, so that "adds" is what would go, not what is shared with others.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/coxswain-dev/coxswain/bench/load"
+	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
 // definitions tells what CustomResourceDefinitions cost that nobody uses: until they are established, in memory,
