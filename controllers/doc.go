@@ -4,13 +4,12 @@
 //
 // The tour:
 //
-//	controller/   the runtime that every controller is built on; read this first
+//	lib/          what controllers share: lib/controller is the runtime that each is built on; read it first
 //	table.go      all controllers, one line each
 //	run.go        Run: clients, informers and the controllers, started and stopped in order
 //	leader.go     leader election: of several processes, only one acts
 //	metrics.go    workqueue_* and leader_election_*
-//	controllertest/   what the controllers' tests have in common
 //
-// Each controller has a folder named after it, with its tests. To add one, write its folder and its line in
-// the table.
+// Each controller has a folder named after it, with its tests; lib/controllertest is what these share. To add one,
+// write its folder and its line in the table.
 package controllers

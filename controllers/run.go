@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 	"github.com/coxswain-dev/coxswain/internal/client/events"
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"

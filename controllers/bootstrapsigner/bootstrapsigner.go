@@ -23,8 +23,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/controllers/bootstraptoken"
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/bootstraptoken"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/csr"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/csr"
 )
 
 type approver struct {

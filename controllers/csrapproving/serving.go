@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/csr"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/csr"
 )
 
 // How long a request is kept.

@@ -14,7 +14,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
 // authority signs with a CA, which is read again for each certificate: it may be replaced at any time.

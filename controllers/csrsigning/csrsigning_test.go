@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/controllertest/fakeenv"
-	"github.com/coxswain-dev/coxswain/controllers/csr"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/controllers/lib/csr"
 )
 
 var now = time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC)

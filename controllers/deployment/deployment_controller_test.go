@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	utilnet "k8s.io/utils/net"
 
-	"github.com/coxswain-dev/coxswain/controllers/backend"
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/backend"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
 const (

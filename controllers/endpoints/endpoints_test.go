@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coxswain-dev/coxswain/controllers/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 )
 
 // service selects the pods of the test, as changed.

@@ -5,8 +5,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/utils/net"
 
-	"github.com/coxswain-dev/coxswain/controllers/backend"
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/backend"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
 // addressTypes are those of the Service's IP families.

@@ -7,7 +7,7 @@
 //	endpoint.go       a pod as an endpoint: addresses, ports, conditions, hints
 //	topology.go       hints that share the endpoints out among zones
 //
-// Which slices to write, so that one pod's change writes one slice, is worked out by package sliceplan.
+// Which slices to write, so that one pod's change writes one slice, is worked out by package endpointslices.
 package endpointslice
 
 import (
@@ -29,9 +29,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/coxswain-dev/coxswain/controllers/backend"
-	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
+	"github.com/coxswain-dev/coxswain/controllers/lib/backend"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
 // ManagedBy is the label value of the slices that are this controller's.
@@ -124,23 +124,23 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	existing, err := sliceplan.Existing(e.slices, svc.Namespace, svc.Name, ManagedBy)
+	existing, err := endpointslices.Existing(e.slices, svc.Namespace, svc.Name, ManagedBy)
 	if err != nil {
 		return err
 	}
-	wanted, missing := e.wanted(svc, pods)
-	p := sliceplan.New(sliceplan.Owner{
+	desired, missing := e.desired(svc, pods)
+	changes := endpointslices.Reconcile(endpointslices.Owner{
 		Namespace: svc.Namespace, Name: svc.Name, Reference: *metav1.NewControllerRef(svc,
 			corev1.SchemeGroupVersion.WithKind("Service")),
-		Labels: labelsFor(svc), Max: e.max, Placeholder: true, KeepHints: topologyAware(svc),
-	}, existing, wanted)
+		Labels: labelsFor(svc), MaxEndpoints: e.max, Placeholder: true, KeepHints: topologyAware(svc),
+	}, existing, desired)
 	if topologyAware(svc) {
-		e.hint(svc, p, existing)
+		e.hint(svc, changes, existing)
 	} else {
 		e.unhinted(svc)
 	}
 	noted := func(s *discoveryv1.EndpointSlice) { e.written.Note(key, e.informer, s.ResourceVersion) }
-	if err := p.Write(ctx, e.client(), e.triggers.Since(svc, pods), noted); err != nil {
+	if err := changes.Finalize(ctx, e.client(), e.triggers.Since(svc, pods), noted); err != nil {
 		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s: %v", key, err)
 		return err
@@ -148,12 +148,12 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	return missing
 }
 
-// wanted are the endpoints that there should be, and an error that names pods which had to be
+// desired returns the endpoints that there should be, and an error that names pods which had to be
 // left out because their nodes are not known.
-func (e *endpointSlices) wanted(svc *corev1.Service, pods []*corev1.Pod) (sliceplan.Layout, error) {
-	l := sliceplan.Layout{}
+func (e *endpointSlices) desired(svc *corev1.Service, pods []*corev1.Pod) (endpointslices.Desired, error) {
+	l := endpointslices.Desired{}
 	for _, t := range addressTypes(svc) {
-		l[t] = sliceplan.Groups{}
+		l[t] = endpointslices.PortGroups{}
 	}
 	var errs []error
 	for _, pod := range pods {

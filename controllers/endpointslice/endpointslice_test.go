@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coxswain-dev/coxswain/controllers"
-	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 

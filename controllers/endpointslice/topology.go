@@ -10,8 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
 // A Service with the annotation service.kubernetes.io/topology-mode: Auto has its traffic kept in zones in so
@@ -82,13 +82,14 @@ func (e *endpointSlices) zoneShares() map[string]float64 {
 	return shares
 }
 
-// hint completes a plan whose slices keep the hints that they have, for a Service that is topologyAware. What becomes
+// hint completes changes whose slices keep the hints that they have, for a Service that is topologyAware. What becomes
 // of it is recorded as kube-controller-manager does.
-func (e *endpointSlices) hint(svc *corev1.Service, p *sliceplan.Plan, existing []*discoveryv1.EndpointSlice) {
+func (e *endpointSlices) hint(svc *corev1.Service, changes *endpointslices.Changes,
+	existing []*discoveryv1.EndpointSlice) {
 	key := controller.KeyOf(svc)
 	shares := e.zoneShares()
 	for _, t := range addressTypes(svc) {
-		z := &zones{plan: p, addressType: t}
+		z := &zones{changes: changes, addressType: t}
 		if why := z.assign(shares); why != "" {
 			z.each(z.all(), func(e *discoveryv1.Endpoint) { e.Hints = nil })
 			e.hinted.Delete(key)
@@ -100,7 +101,7 @@ func (e *endpointSlices) hint(svc *corev1.Service, p *sliceplan.Plan, existing [
 				"Topology Aware Hints has been enabled", t)
 		}
 	}
-	p.Settle()
+	changes.Recompute()
 }
 
 // unhinted notes that a Service is not, or no longer, topologyAware.
@@ -121,9 +122,9 @@ func hasHints(s *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
 }
 
-// zones assigns the endpoints of one address type in a plan to zones.
+// zones assigns the endpoints of one address type to zones.
 type zones struct {
-	plan        *sliceplan.Plan
+	changes     *endpointslices.Changes
 	addressType discoveryv1.AddressType
 	// loose are the slices that are written in any case, in which endpoints may be assigned anew.
 	loose []*discoveryv1.EndpointSlice
@@ -150,9 +151,9 @@ func (z *zones) assign(shares map[string]float64) (why string) {
 	if why != "" {
 		return why
 	}
-	z.loose = z.ofType(slices.Concat(z.plan.Create, z.plan.Update))
+	z.loose = z.ofType(slices.Concat(z.changes.Create, z.changes.Update))
 	have := map[string]int{}
-	for _, s := range z.ofType(z.plan.Unchanged) {
+	for _, s := range z.ofType(z.changes.Unchanged) {
 		if hints, fit := hintsIn(s, have, quotas); fit {
 			for zone, n := range hints {
 				have[zone] += n
@@ -283,7 +284,7 @@ func forZone(name string) *discoveryv1.EndpointHints {
 }
 
 func (z *zones) all() []*discoveryv1.EndpointSlice {
-	return z.ofType(slices.Concat(z.plan.Create, z.plan.Update, z.plan.Unchanged))
+	return z.ofType(slices.Concat(z.changes.Create, z.changes.Update, z.changes.Unchanged))
 }
 
 func (z *zones) ofType(all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {

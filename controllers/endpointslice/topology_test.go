@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
+	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
 // slice has endpoints in zones, one for each letter; those of capitals are not ready.
@@ -75,7 +75,7 @@ func TestZones_AreServedByTheirShareOfTheEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := slice(c.endpoints)
-			z := &zones{plan: &sliceplan.Plan{Create: []*discoveryv1.EndpointSlice{s}},
+			z := &zones{changes: &endpointslices.Changes{Create: []*discoveryv1.EndpointSlice{s}},
 				addressType: discoveryv1.AddressTypeIPv4}
 			if why := z.assign(c.shares); why != "" {
 				require.Equal(t, c.want, why)
@@ -91,7 +91,7 @@ func TestZones_LeaveSlicesAloneThatNeedNotBeWritten(t *testing.T) {
 	halves := map[string]float64{"a": 0.5, "b": 0.5}
 	kept, overfull, bare, changed := hinted(slice("aaab"), "baab"), hinted(slice("aaaaaaaa"), "aaaaaaaa"),
 		slice("bb"), slice("bb")
-	z := &zones{addressType: discoveryv1.AddressTypeIPv4, plan: &sliceplan.Plan{
+	z := &zones{addressType: discoveryv1.AddressTypeIPv4, changes: &endpointslices.Changes{
 		Update: []*discoveryv1.EndpointSlice{changed}, Unchanged: []*discoveryv1.EndpointSlice{kept, overfull, bare},
 	}}
 	require.Empty(t, z.assign(halves))

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	utilnet "k8s.io/utils/net"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
 // ManagedBy is the label value of the slices that are this controller's.
@@ -99,7 +99,7 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 	if !m.written.Shown(key) {
 		return nil // the event that we wait for brings us back
 	}
-	existing, err := sliceplan.Existing(m.slices, namespace, name, ManagedBy)
+	existing, err := endpointslices.Existing(m.slices, namespace, name, ManagedBy)
 	if err != nil {
 		return err
 	}
@@ -109,20 +109,21 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 	}
 	if e == nil {
 		m.written.Forget(key)
-		return sliceplan.Delete(ctx, m.env.Client(), existing)
+		return endpointslices.Delete(ctx, m.env.Client(), existing)
 	}
-	wanted, skipped := layoutOf(e, m.env.Settings.Endpoints.MirroredMaxPerSubset)
+	desired, skipped := desiredOf(e, m.env.Settings.Endpoints.MirroredMaxPerSubset)
 	if skipped > 0 {
 		m.recorder.Eventf(e, corev1.EventTypeWarning, "TooManyAddressesToMirror",
 			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
 			m.env.Settings.Endpoints.MirroredMaxPerSubset, skipped)
 	}
-	plan := sliceplan.New(sliceplan.Owner{
-		Namespace: namespace, Name: name, Labels: labelsFor(e), Annotations: annotationsFor(e), Max: maxPerSlice,
-		Reference: *metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
-	}, existing, wanted)
+	changes := endpointslices.Reconcile(endpointslices.Owner{
+		Namespace: namespace, Name: name, Labels: labelsFor(e), Annotations: annotationsFor(e),
+		MaxEndpoints: maxPerSlice,
+		Reference:    *metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
+	}, existing, desired)
 	noted := func(s *discoveryv1.EndpointSlice) { m.written.Note(key, m.informer, s.ResourceVersion) }
-	if err := plan.Write(ctx, m.env.Client(), since(e), noted); err != nil {
+	if err := changes.Finalize(ctx, m.env.Client(), since(e), noted); err != nil {
 		m.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Endpoints %s: %v", key, err)
 		return err
@@ -178,9 +179,9 @@ func annotationsFor(e *corev1.Endpoints) map[string]string {
 	return all
 }
 
-// layoutOf is what the slices should show, and how many addresses had to be left out.
-func layoutOf(e *corev1.Endpoints, most int) (l sliceplan.Layout, skipped int) {
-	l = sliceplan.Layout{}
+// desiredOf returns what the slices should show, and how many addresses had to be left out.
+func desiredOf(e *corev1.Endpoints, most int) (l endpointslices.Desired, skipped int) {
+	l = endpointslices.Desired{}
 	for i := range e.Subsets {
 		subset := &e.Subsets[i]
 		ports := portsOf(subset)
@@ -197,7 +198,7 @@ func layoutOf(e *corev1.Endpoints, most int) (l sliceplan.Layout, skipped int) {
 					t = discoveryv1.AddressTypeIPv6
 				}
 				if l[t] == nil {
-					l[t] = sliceplan.Groups{}
+					l[t] = endpointslices.PortGroups{}
 				}
 				l[t].Add(ports, endpointOf(&addresses[j], ready))
 			}

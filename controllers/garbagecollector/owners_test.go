@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/controllers"
-	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
 // madeUp lets through the first ten requests for made-up owners of each object, and holds the others back.

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/coxswain-dev/coxswain/controllers"
-	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
 // ownerWalk makes random objects own each other, and deletes them, while the collector runs. Beside it, all that

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coxswain-dev/coxswain/controllers/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 )
 
 func claim(name string, deleted bool, finalizers ...string) *corev1.PersistentVolumeClaim {

@@ -12,7 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-helpers/storage/volume"
 
-	"github.com/coxswain-dev/coxswain/controllers/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 	"github.com/coxswain-dev/coxswain/controllers/nodelocal"
 )
 

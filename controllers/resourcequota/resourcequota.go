@@ -28,7 +28,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 	"github.com/coxswain-dev/coxswain/internal/quota"
 )
 

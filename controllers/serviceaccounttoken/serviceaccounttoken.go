@@ -19,7 +19,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/controllers/history"
+	"github.com/coxswain-dev/coxswain/controllers/lib/history"
 )
 
 // revisionFor is the revision that a new pod of an ordinal gets. While a rolling update is

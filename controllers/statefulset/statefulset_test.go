@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }

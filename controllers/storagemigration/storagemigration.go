@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	storagemigrationlisters "k8s.io/client-go/listers/storagemigration/v1"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/controllers/bootstraptoken"
-	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/bootstraptoken"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
 // New returns the controller. Its keys are the names of Secrets.

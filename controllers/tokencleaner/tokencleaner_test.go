@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coxswain-dev/coxswain/controllers/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 )
 
 func token(name, expiration string) *corev1.Secret {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
+	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 )
 
 var kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")

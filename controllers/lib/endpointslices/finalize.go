@@ -1,4 +1,4 @@
-package sliceplan
+package endpointslices
 
 import (
 	"context"
@@ -13,37 +13,37 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Write carries out the plan. since, if it is not zero, is written to the slices' annotation as the time of the change
-// that they answer to. noted gets each slice as it was stored.
-func (p *Plan) Write(ctx context.Context, client kubernetes.Interface, since time.Time,
-	noted func(*discoveryv1.EndpointSlice)) error {
-	for _, s := range append(p.Create, p.Update...) {
-		annotate(s, since)
+// Finalize creates, updates and deletes the slices. triggerTime, if it is not zero, is the time of the change that they
+// answer to, and is written to their annotation. stored is called with each slice as it was stored.
+func (c *Changes) Finalize(ctx context.Context, client kubernetes.Interface, triggerTime time.Time,
+	stored func(*discoveryv1.EndpointSlice)) error {
+	for _, s := range append(c.Create, c.Update...) {
+		annotate(s, triggerTime)
 	}
-	slices := client.DiscoveryV1().EndpointSlices(p.Namespace)
+	slices := client.DiscoveryV1().EndpointSlices(c.Namespace)
 	var errs []error
 	note := func(s *discoveryv1.EndpointSlice, err error, doing string) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", doing, err))
 			return
 		}
-		noted(s)
+		stored(s)
 	}
-	for _, s := range p.Create {
+	for _, s := range c.Create {
 		created, err := slices.Create(ctx, s, metav1.CreateOptions{})
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
 		note(created, err, "create a slice")
 	}
-	for _, s := range p.Update {
+	for _, s := range c.Update {
 		updated, err := slices.Update(ctx, s, metav1.UpdateOptions{})
 		note(updated, err, "update slice "+s.Name)
 	}
-	return errors.Join(append(errs, Delete(ctx, client, p.Delete))...)
+	return errors.Join(append(errs, Delete(ctx, client, c.Delete))...)
 }
 
-// Delete deletes slices, of which some may be gone.
+// Delete deletes slices. Some of them may be gone already.
 func Delete(ctx context.Context, client kubernetes.Interface, slices []*discoveryv1.EndpointSlice) error {
 	var errs []error
 	for _, s := range slices {
@@ -56,13 +56,13 @@ func Delete(ctx context.Context, client kubernetes.Interface, slices []*discover
 	return errors.Join(errs...)
 }
 
-func annotate(s *discoveryv1.EndpointSlice, since time.Time) {
-	if since.IsZero() {
+func annotate(s *discoveryv1.EndpointSlice, triggerTime time.Time) {
+	if triggerTime.IsZero() {
 		delete(s.Annotations, corev1.EndpointsLastChangeTriggerTime)
 		return
 	}
 	if s.Annotations == nil {
 		s.Annotations = map[string]string{}
 	}
-	s.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
+	s.Annotations[corev1.EndpointsLastChangeTriggerTime] = triggerTime.UTC().Format(time.RFC3339Nano)
 }
