@@ -12,7 +12,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
-	"github.com/coxswain-dev/coxswain/apiserver/definitions"
+	"github.com/coxswain-dev/coxswain/apiserver/crd"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -75,7 +75,7 @@ func (s *Server) forgetKinds() {
 // instances are the server's own objects, for definitions.
 type instances struct{ ownObjects }
 
-var _ definitions.Objects = instances{}
+var _ crd.Objects = instances{}
 
 // definitionUser deletes the objects of a kind whose definition is being deleted. It needs no authorization: the right
 // to delete the definition is one to delete what it defines.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/discovery"
+	"github.com/coxswain-dev/coxswain/api/discoverydocs"
 	"github.com/coxswain-dev/coxswain/api/openapi"
 	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
@@ -35,9 +35,9 @@ func (s *Server) kinds(r *http.Request) *api.Snapshot {
 func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) error {
 	snapshot := s.kinds(r)
 	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
-		return s.writeAggregated(w, r, media, discovery.AggregatedCore(snapshot))
+		return s.writeAggregated(w, r, media, discoverydocs.AggregatedCore(snapshot))
 	}
-	return s.writeDiscovery(w, r, discovery.Versions(snapshot, r.Host))
+	return s.writeDiscovery(w, r, discoverydocs.Versions(snapshot, r.Host))
 }
 
 func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
@@ -45,13 +45,13 @@ func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
 	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
 		external := s.aggregation.Discovery(r.Context(), r.Header)
 		return s.writeAggregated(w, r, media,
-			discovery.AggregatedGroups(snapshot, s.aggregation.Registrations(), external))
+			discoverydocs.AggregatedGroups(snapshot, s.aggregation.Registrations(), external))
 	}
-	return s.writeDiscovery(w, r, discovery.Groups(snapshot, s.aggregation.Registrations()))
+	return s.writeDiscovery(w, r, discoverydocs.Groups(snapshot, s.aggregation.Registrations()))
 }
 
 func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
-	group := discovery.Group(s.kinds(r), s.aggregation.Registrations(), chi.URLParam(r, "group"))
+	group := discoverydocs.Group(s.kinds(r), s.aggregation.Registrations(), chi.URLParam(r, "group"))
 	if group == nil {
 		return notFoundPath()
 	}
@@ -60,7 +60,7 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) serveResources(w http.ResponseWriter, r *http.Request) error {
 	gv := schema.GroupVersion{Group: chi.URLParam(r, "group"), Version: chi.URLParam(r, "version")}
-	list := discovery.Resources(s.kinds(r), gv)
+	list := discoverydocs.Resources(s.kinds(r), gv)
 	if list == nil || gv.Group == "" && strings.HasPrefix(r.URL.Path, "/apis/") {
 		return notFoundPath()
 	}
@@ -87,7 +87,7 @@ func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media s
 	if err != nil {
 		return fmt.Errorf("encoding discovery: %w", err)
 	}
-	hash, err := discovery.Hash(list)
+	hash, err := discoverydocs.Hash(list)
 	if err != nil {
 		return err
 	}
@@ -112,11 +112,11 @@ func (s *Server) documented(r *http.Request) *api.Snapshot {
 type ownKinds struct {
 	mu        sync.Mutex
 	whole     *api.Snapshot
-	elsewhere *discovery.Registrations
+	elsewhere *discoverydocs.Registrations
 	left      *api.Snapshot
 }
 
-func (o *ownKinds) of(whole *api.Snapshot, elsewhere *discovery.Registrations) *api.Snapshot {
+func (o *ownKinds) of(whole *api.Snapshot, elsewhere *discoverydocs.Registrations) *api.Snapshot {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.whole != whole || o.elsewhere != elsewhere {

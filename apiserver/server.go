@@ -51,8 +51,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
-	"github.com/coxswain-dev/coxswain/apiserver/conversion"
-	"github.com/coxswain-dev/coxswain/apiserver/definitions"
+	"github.com/coxswain-dev/coxswain/apiserver/crd"
+	"github.com/coxswain-dev/coxswain/apiserver/crd/conversion"
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
@@ -146,7 +146,7 @@ type Server struct {
 	proxy        *proxy.Proxy
 	elsewhere    *elsewhere
 	lifetimes    *ttl.Lifetimes
-	definitions  *definitions.Definitions // nil if there are none
+	definitions  *crd.Controller // nil if there are none
 	webhooks     *webhook.Client
 	conversions  *conversion.Webhooks
 	aggregation  *aggregation.Aggregation // nil if there is none
@@ -257,7 +257,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err := s.checkReviewers(); err != nil {
 		return nil, err
 	}
-	if s.definitions, err = definitions.New(ctx, definitions.Options{Store: o.Store, Registry: o.Registry,
+	if s.definitions, err = crd.New(ctx, crd.Options{Store: o.Store, Registry: o.Registry,
 		Objects: instances{ownObjects{s}}, Converter: s.conversions, Clock: o.Clock, Log: o.Log,
 		Forget: s.forgetKinds}); err != nil {
 		return nil, err

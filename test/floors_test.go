@@ -68,7 +68,7 @@ var testFloors = []string{"testenv", "controllers", "scheduler", "node", "intern
 
 // apiFront are the packages of api that other folders may import. api/builtin is for code that
 // assembles a server, and for tests; the groups and the kit are api's own.
-var apiFront = []string{"api", "api/cel", "api/customresource", "api/discovery", "api/equal", "api/field",
+var apiFront = []string{"api", "api/cel", "api/customresource", "api/discoverydocs", "api/equal", "api/field",
 	"api/flowcontrol/mandatory", "api/naming", "api/openapi", "api/structural"}
 
 // withoutStore are the rooms of apiserver that decide from the objects they are given, and neither read nor store any.

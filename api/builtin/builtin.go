@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/certificates"
 	"github.com/coxswain-dev/coxswain/api/coordination"
 	"github.com/coxswain-dev/coxswain/api/core"
-	"github.com/coxswain-dev/coxswain/api/endpointslice"
+	"github.com/coxswain-dev/coxswain/api/discovery"
 	"github.com/coxswain-dev/coxswain/api/events"
 	"github.com/coxswain-dev/coxswain/api/flowcontrol"
 	"github.com/coxswain-dev/coxswain/api/metrics"
@@ -63,7 +63,7 @@ func KindsBy(c clock.PassiveClock) []*api.Resource {
 		scheduling.Kinds(),
 		coordination.Kinds(),
 		node.Kinds(),
-		endpointslice.Kinds(),
+		discovery.Kinds(),
 		flowcontrol.Kinds(),
 	)
 }

@@ -30,7 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -55,7 +55,7 @@ type Options struct {
 	Registry *api.Registry
 	Objects  Objects
 	// Services finds the endpoints that requests are sent to.
-	Services endpoints.Objects
+	Services serviceresolver.Objects
 	// Settle waits until the registry contains the kinds of all CustomResourceDefinitions in memory.
 	Settle func(ctx context.Context) error
 	// ProxyClient returns the client certificate that this server presents to the others; nil presents none.

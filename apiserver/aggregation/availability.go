@@ -21,7 +21,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
-	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 	"github.com/coxswain-dev/coxswain/internal/backoff"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -99,7 +99,7 @@ func (c *checker) check(ctx context.Context) verdict {
 	failed := func(reason, format string, args ...any) verdict {
 		return verdict{apiregistrationv1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
 	}
-	service, err := endpoints.Service(ctx, c.a.Services, target.namespace, target.name)
+	service, err := serviceresolver.Service(ctx, c.a.Services, target.namespace, target.name)
 	if apierrors.IsNotFound(err) {
 		return failed("ServiceNotFound", "service/%s in %q is not present", target.name, target.namespace)
 	}
@@ -109,7 +109,7 @@ func (c *checker) check(ctx context.Context) verdict {
 		return unknown
 	}
 	if service.Spec.Type == corev1.ServiceTypeClusterIP || service.Spec.Type == "" {
-		port, err := endpoints.PortName(service, int64(target.port))
+		port, err := serviceresolver.PortName(service, int64(target.port))
 		if err != nil {
 			return failed("ServicePortError", "service/%s in %q is not listening on port %d",
 				target.name, target.namespace, target.port)

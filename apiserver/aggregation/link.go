@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
 
 const (
@@ -53,7 +53,7 @@ type link struct {
 	// plain carries ordinary requests, over HTTP/2 if the server supports it. upgrades carries requests that
 	// upgrade to a stream, over HTTP/1.1.
 	plain, upgrades *http.Transport
-	services        endpoints.Objects
+	services        serviceresolver.Objects
 
 	// open is done when the link is closed.
 	open context.Context
@@ -117,7 +117,7 @@ func fetcher[T any](l *link, fetch func(context.Context, *link, string) (T, stri
 
 // address returns the address of one of the server's ready endpoints.
 func (l *link) address(ctx context.Context) (string, error) {
-	return endpoints.Resolve(ctx, l.services, l.target.namespace, l.target.name, l.target.port)
+	return serviceresolver.Resolve(ctx, l.services, l.target.namespace, l.target.name, l.target.port)
 }
 
 // close ends the streams, and closes the other connections when their last request ends.

@@ -13,7 +13,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/discovery"
+	"github.com/coxswain-dev/coxswain/api/discoverydocs"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -135,7 +135,7 @@ func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
 // wanted describes the desired APIService of a local group and version.
 type wanted struct {
 	gv       schema.GroupVersion
-	priority discovery.Priority
+	priority discoverydocs.Priority
 	managed  string
 }
 
@@ -145,11 +145,11 @@ func localServices(kinds *api.Snapshot) map[string]wanted {
 	for _, res := range kinds.Resources {
 		w := wanted{gv: res.GroupVersion(), managed: onStart}
 		registered := false
-		if w.priority, registered = discovery.Registered(w.gv); !registered {
+		if w.priority, registered = discoverydocs.Registered(w.gv); !registered {
 			if res.Definition == nil {
 				continue
 			}
-			w.priority, w.managed = discovery.Custom, always
+			w.priority, w.managed = discoverydocs.Custom, always
 		}
 		all[w.gv.Version+"."+w.gv.Group] = w
 	}

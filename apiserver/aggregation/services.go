@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/coxswain-dev/coxswain/api/discovery"
+	"github.com/coxswain-dev/coxswain/api/discoverydocs"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -21,7 +21,7 @@ const maxServices = 500
 type set struct {
 	services      map[schema.GroupVersion]*Service
 	links         map[types.NamespacedName][]*link // by the Service that they connect to
-	registrations *discovery.Registrations
+	registrations *discoverydocs.Registrations
 }
 
 // Service is a group and version of the API that another server serves. It is immutable.
@@ -38,7 +38,7 @@ type Service struct {
 type registered struct {
 	revision int64
 	gv       schema.GroupVersion
-	priority discovery.Priority
+	priority discoverydocs.Priority
 	local    bool   // whether it names no service
 	reason   string // of the condition Available
 	// service is nil if this server serves the group and version itself.
@@ -73,7 +73,7 @@ func (a *Aggregation) now() *set {
 }
 
 // Registrations returns the changes that the APIServices make to discovery, or nil if there are none.
-func (a *Aggregation) Registrations() *discovery.Registrations {
+func (a *Aggregation) Registrations() *discoverydocs.Registrations {
 	if current := a.now(); current != nil {
 		return current.registrations
 	}
@@ -82,7 +82,7 @@ func (a *Aggregation) Registrations() *discovery.Registrations {
 
 // plain reports whether e does not affect the set.
 func (e *registered) plain() bool {
-	return e == nil || e.service == nil && (e.gv.Version == "" || e.priority == discovery.Usual(e.gv))
+	return e == nil || e.service == nil && (e.gv.Version == "" || e.priority == discoverydocs.Usual(e.gv))
 }
 
 // follow updates the set from the APIServices until ctx ends.
@@ -183,7 +183,7 @@ func (a *Aggregation) read(ctx context.Context, o *storage.Object, before *regis
 		return &registered{revision: o.Revision}
 	}
 	e := &registered{revision: o.Revision, gv: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version},
-		priority: discovery.Priority{Group: s.Spec.GroupPriorityMinimum, Version: s.Spec.VersionPriority},
+		priority: discoverydocs.Priority{Group: s.Spec.GroupPriorityMinimum, Version: s.Spec.VersionPriority},
 		local:    s.Spec.Service == nil}
 	if c := available(s); c != nil {
 		e.reason = c.Reason
@@ -266,8 +266,8 @@ func (s *set) limit() {
 // setOf builds the set from the known APIServices. It returns nil if the set would be empty.
 func setOf(known map[string]*registered) *set {
 	s := &set{services: map[schema.GroupVersion]*Service{}, links: map[types.NamespacedName][]*link{}}
-	r := &discovery.Registrations{External: map[schema.GroupVersion]bool{},
-		Priorities: map[schema.GroupVersion]discovery.Priority{}}
+	r := &discoverydocs.Registrations{External: map[schema.GroupVersion]bool{},
+		Priorities: map[schema.GroupVersion]discoverydocs.Priority{}}
 	for _, e := range known {
 		if e.service != nil {
 			s.services[e.gv], r.External[e.gv] = e.service, true

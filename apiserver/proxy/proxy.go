@@ -19,11 +19,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
 
 // Objects reads the objects that say where a request goes.
-type Objects = endpoints.Objects
+type Objects = serviceresolver.Objects
 
 var (
 	podKind  = corev1.SchemeGroupVersion.WithKind("Pod")

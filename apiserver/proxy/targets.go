@@ -16,7 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
 
 // forward sends a request of any method on to a pod, a service or a node:
@@ -140,12 +140,12 @@ func (px *Proxy) nodeTarget(ctx context.Context, scheme, name, port string) (*ur
 
 // serviceTarget returns a random one of the addresses behind a port of a service.
 func (px *Proxy) serviceTarget(r *Request, name, port string) (string, error) {
-	service, err := endpoints.Service(r.Context(), px.objects, r.Namespace, name)
+	service, err := serviceresolver.Service(r.Context(), px.objects, r.Namespace, name)
 	if err != nil {
 		return "", err
 	}
 	if n, err := strconv.ParseInt(port, 10, 64); err == nil {
-		if port, err = endpoints.PortName(service, n); err != nil {
+		if port, err = serviceresolver.PortName(service, n); err != nil {
 			return "", err
 		}
 	}
@@ -153,7 +153,7 @@ func (px *Proxy) serviceTarget(r *Request, name, port string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return endpoints.Ready(service, of, port, func(e *discoveryv1.Endpoint) []string { return px.ofPod(r, e) })
+	return serviceresolver.Ready(service, of, port, func(e *discoveryv1.Endpoint) []string { return px.ofPod(r, e) })
 }
 
 // ofPod returns the addresses of an endpoint that belong to its pod: anybody who may write a slice could point it

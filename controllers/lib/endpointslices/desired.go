@@ -2,9 +2,9 @@
 // k8s.io/endpointslice does, with as few writes as possible.
 //
 // Desired endpoints and the existing slices go in; Changes come out: the slices to create, update and delete, which
-// Changes.Finalize writes. Every node reads every slice, so churn is expensive: a slice whose endpoints did not change
-// is not touched, and the change of one endpoint writes one slice. Slices are not kept compact for that reason. The
-// endpoints come from Services' pods (package endpointslice) or from Endpoints objects (package
+// Changes.Finalize writes. Every node reads every slice, so churn is expensive: a slice with the same endpoints as
+// before is not touched, and the change of one endpoint writes one slice. Slices are not kept compact for that reason.
+// The endpoints come from Services' pods (package endpointslice) or from Endpoints objects (package
 // endpointslicemirroring).
 package endpointslices
 
@@ -38,7 +38,7 @@ func (g PortGroups) Add(ports []discoveryv1.EndpointPort, e discoveryv1.Endpoint
 	g[key].endpoints[identity(&e)] = e
 }
 
-// portsKey returns the same key for the same ports, whatever their order.
+// portsKey returns the same key for the same ports in any order.
 func portsKey(ports []discoveryv1.EndpointPort) string {
 	keys := make([]string, len(ports))
 	for i := range ports {

@@ -13,12 +13,12 @@ import (
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 )
 
-// Owner is the object whose slices are reconciled, and what all of them have in common.
+// Owner is the object that owns the slices, with the properties that all of them have in common.
 type Owner struct {
-	// Namespace and Name are those of the owner, and Reference refers to it. Slices of others are deleted.
+	// Namespace and Name name the owner, and Reference refers to it. Slices of others are deleted.
 	Namespace, Name string
 	Reference       metav1.OwnerReference
-	// Labels are the slices' labels, by which they are found.
+	// Labels are the slices' labels; they select the slices of the owner.
 	Labels map[string]string
 	// Annotations, if not nil, are kept on each slice beside the time of the last change.
 	Annotations map[string]string
@@ -27,13 +27,13 @@ type Owner struct {
 	// Placeholder keeps an empty slice where there are no endpoints: it states that there are none, which is not the
 	// same as not knowing.
 	Placeholder bool
-	// KeepHints leaves endpoints the hints that they have, whatever hints the desired ones have. The caller sets hints
+	// KeepHints leaves endpoints the hints that they have, and ignores hints of the desired ones. The caller sets hints
 	// afterwards, on all slices of the changes, also on unchanged ones; then it calls Recompute.
 	KeepHints bool
 }
 
-// Changes holds the writes by which the slices of an owner come to show the desired endpoints. All slices in it, except
-// those to delete, are copies.
+// Changes holds the writes after which the slices of an owner show the desired endpoints. All slices in it, except
+// the deleted ones, are copies.
 type Changes struct {
 	Owner
 	Create, Update, Delete []*discoveryv1.EndpointSlice
@@ -101,7 +101,7 @@ type reconciler struct {
 	*Changes
 	addressType discoveryv1.AddressType
 	added       []*discoveryv1.EndpointSlice // new ones
-	spare       []*discoveryv1.EndpointSlice // existing ones of which no endpoint is desired any more
+	spare       []*discoveryv1.EndpointSlice // existing ones without a desired endpoint
 }
 
 // reconcilePorts reconciles the slices that have one set of ports. Endpoints stay where they are if they can. New ones

@@ -1,6 +1,6 @@
-// Package endpointslice is the group discovery.k8s.io/v1, named after its only kind, since api/discovery has the
-// documents that list the kinds.
-package endpointslice
+// Package discovery has the kind of the group discovery.k8s.io/v1, EndpointSlice. The documents that list all kinds are
+// made in api/discoverydocs.
+package discovery
 
 import (
 	"github.com/coxswain-dev/coxswain/api"

@@ -1,4 +1,4 @@
-package endpoints_test
+package serviceresolver_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
 
 func TestReady_ReturnsOnlyUsableAddresses(t *testing.T) {
@@ -19,10 +19,10 @@ func TestReady_ReturnsOnlyUsableAddresses(t *testing.T) {
 		Ports:     []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(9443))}},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1", "10.1.0.2"}}, {Addresses: nil}}}
 	of := []*discoveryv1.EndpointSlice{slice}
-	at, err := endpoints.Ready(service, of, "https", nil)
+	at, err := serviceresolver.Ready(service, of, "https", nil)
 	require.NoError(t, err)
 	require.Equal(t, "10.1.0.1:9443", at)
-	at, err = endpoints.Ready(service, of, "https", func(e *discoveryv1.Endpoint) []string {
+	at, err = serviceresolver.Ready(service, of, "https", func(e *discoveryv1.Endpoint) []string {
 		if len(e.Addresses) == 0 {
 			return nil
 		}
@@ -30,6 +30,6 @@ func TestReady_ReturnsOnlyUsableAddresses(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, "10.1.0.2:9443", at)
-	_, err = endpoints.Ready(service, of, "https", func(*discoveryv1.Endpoint) []string { return nil })
+	_, err = serviceresolver.Ready(service, of, "https", func(*discoveryv1.Endpoint) []string { return nil })
 	require.ErrorContains(t, err, `no endpoints available for service "web"`)
 }

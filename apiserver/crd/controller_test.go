@@ -1,4 +1,4 @@
-package definitions_test
+package crd_test
 
 import (
 	"encoding/json"

@@ -75,7 +75,7 @@ func (w *Webhooks) convert(ctx context.Context, objs []*customresource.Object, t
 	if version == "" {
 		return nil, errors.New("no supported conversion review versions")
 	}
-	what := subject(objs, to)
+	kind := subject(objs, to)
 	uid := uuid.NewUUID()
 	question, err := encodeReview(version, uid, objs, to)
 	if err != nil {
@@ -83,28 +83,28 @@ func (w *Webhooks) convert(ctx context.Context, objs []*customresource.Object, t
 	}
 	doc, err := w.client.Call(ctx, target(hook.ClientConfig), question, max(maxGrowth*len(question), maxAnswer))
 	if err != nil {
-		return nil, fail(callFailure, "conversion webhook for %s failed: %v", what, err)
+		return nil, fail(callFailure, "conversion webhook for %s failed: %v", kind, err)
 	}
 	answered, err := readReview(doc, version, uid)
 	var malformed *failure
 	switch {
 	case errors.As(err, &malformed):
-		return nil, fail(malformed.kind, "conversion webhook for %s failed: %v", what, err)
+		return nil, fail(malformed.kind, "conversion webhook for %s failed: %v", kind, err)
 	case answered.n != len(objs) || answered.n > maxDocuments:
-		return nil, fail(partialFailure, "conversion webhook for %s returned %d objects, expected %d", what,
+		return nil, fail(partialFailure, "conversion webhook for %s returned %d objects, expected %d", kind,
 			answered.n, len(objs))
 	}
 	converted := make([]*customresource.Object, len(objs))
 	for i, doc := range answered.first {
 		if converted[i], err = read(doc, objs[i], to); err != nil {
-			return nil, fail(invalidFailure, "conversion webhook for %s returned %s: %v", what,
+			return nil, fail(invalidFailure, "conversion webhook for %s returned %s: %v", kind,
 				blame(err, i, len(objs) > 1), err)
 		}
 	}
 	return converted, nil
 }
 
-// subject is what errors call the objects: their kind, or that of a list in the version that is asked for.
+// subject returns the name of the objects in errors: their kind, or the list's in the version that is asked for.
 func subject(objs []*customresource.Object, to *customresource.Version) string {
 	if len(objs) == 1 {
 		return objs[0].GroupVersionKind().String()
@@ -114,7 +114,7 @@ func subject(objs []*customresource.Object, to *customresource.Version) string {
 	return kind.String()
 }
 
-// reviewVersion is the first version in the list that this server knows, "" if there is none.
+// reviewVersion returns the first version in the list that this server knows, "" if there is none.
 func reviewVersion(versions []string) string {
 	i := slices.IndexFunc(versions, func(v string) bool { return v == "v1" || v == "v1beta1" })
 	if i < 0 {
@@ -123,7 +123,7 @@ func reviewVersion(versions []string) string {
 	return versions[i]
 }
 
-// target is the webhook that a definition names.
+// target returns the webhook that a definition names.
 func target(c *apiextensionsv1.WebhookClientConfig) webhook.Target {
 	var to webhook.Target
 	if c == nil {
@@ -154,7 +154,7 @@ type request struct {
 	Objects           []*customresource.Object `json:"objects"`
 }
 
-// encodeReview is the ConversionReview that is sent. v1 and v1beta1 have the same fields.
+// encodeReview returns the ConversionReview that is sent. v1 and v1beta1 have the same fields.
 func encodeReview(version string, uid types.UID, objs []*customresource.Object, to *customresource.Version) (
 	[]byte, error) {
 	doc, err := json.Marshal(struct {

@@ -1,7 +1,7 @@
-// Package endpoints finds the addresses behind a port of a Service, for those who call it: webhooks, aggregated API
-// servers and …/services/NAME/proxy. A name comes in, the address of one ready endpoint goes out. It is looked up for
-// each call, and nothing is kept. The server and storage must not be imported.
-package endpoints
+// Package serviceresolver finds the addresses behind a port of a Service, for all that calls one: webhooks, aggregated
+// API servers and …/services/NAME/proxy. A name comes in, the address of one ready endpoint goes out. It is looked up
+// for each call, and nothing is kept. The server and storage must not be imported.
+package serviceresolver
 
 import (
 	"context"

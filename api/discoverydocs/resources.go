@@ -1,4 +1,4 @@
-package discovery
+package discoverydocs
 
 import (
 	"crypto/sha256"

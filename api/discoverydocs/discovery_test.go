@@ -1,4 +1,4 @@
-package discovery_test
+package discoverydocs_test
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/discovery"
+	"github.com/coxswain-dev/coxswain/api/discoverydocs"
 )
 
 func register[O, L any](r api.Resource) *api.Resource {
@@ -72,12 +72,12 @@ func TestResources_MatchKubernetes(t *testing.T) {
 			{Name: "deployments/status", Namespaced: true, Kind: "Deployment",
 				Verbs: metav1.Verbs{"get", "patch", "update"}},
 		},
-	}, discovery.Resources(snapshot(), appsv1.SchemeGroupVersion))
+	}, discoverydocs.Resources(snapshot(), appsv1.SchemeGroupVersion))
 }
 
 func TestResources_OfCore(t *testing.T) {
 	t.Parallel()
-	list := discovery.Resources(snapshot(), corev1.SchemeGroupVersion)
+	list := discoverydocs.Resources(snapshot(), corev1.SchemeGroupVersion)
 	require.Equal(t, "v1", list.GroupVersion)
 	var names []string
 	for _, r := range list.APIResources {
@@ -88,23 +88,23 @@ func TestResources_OfCore(t *testing.T) {
 	require.Equal(t, "xPOwRZ+Yhw8=", list.APIResources[1].StorageVersionHash)
 	require.Empty(t, list.APIResources[2].Group, "a Binding is of the same group")
 	require.Equal(t, "policy", list.APIResources[3].Group)
-	require.Nil(t, discovery.Resources(snapshot(), schema.GroupVersion{Group: "batch", Version: "v1"}))
+	require.Nil(t, discoverydocs.Resources(snapshot(), schema.GroupVersion{Group: "batch", Version: "v1"}))
 }
 
 func TestGroups_FollowKubernetesOrderWithCustomOnesLast(t *testing.T) {
 	t.Parallel()
 	var names []string
-	for _, g := range discovery.Groups(snapshot(), nil).Groups {
+	for _, g := range discoverydocs.Groups(snapshot(), nil).Groups {
 		names = append(names, g.Name)
 	}
 	require.Equal(t, []string{"apps", "autoscaling", "stable.example.com"}, names)
-	scaling := discovery.Group(snapshot(), nil, "autoscaling")
+	scaling := discoverydocs.Group(snapshot(), nil, "autoscaling")
 	require.Equal(t, "autoscaling/v2", scaling.PreferredVersion.GroupVersion)
 	require.Equal(t, []metav1.GroupVersionForDiscovery{
 		{GroupVersion: "autoscaling/v2", Version: "v2"}, {GroupVersion: "autoscaling/v1", Version: "v1"},
 	}, scaling.Versions)
-	require.Nil(t, discovery.Group(snapshot(), nil, ""), "core is at /api")
-	require.Equal(t, []string{"v1"}, discovery.Versions(snapshot(), "127.0.0.1:6443").Versions)
+	require.Nil(t, discoverydocs.Group(snapshot(), nil, ""), "core is at /api")
+	require.Equal(t, []string{"v1"}, discoverydocs.Versions(snapshot(), "127.0.0.1:6443").Versions)
 }
 
 func TestRegistrations_OrderGroupsAndVersions(t *testing.T) {
@@ -112,27 +112,28 @@ func TestRegistrations_OrderGroupsAndVersions(t *testing.T) {
 	gv := func(group, version string) schema.GroupVersion {
 		return schema.GroupVersion{Group: group, Version: version}
 	}
-	r := &discovery.Registrations{
+	r := &discoverydocs.Registrations{
 		External: map[schema.GroupVersion]bool{gv("wardle.example.com", "v1beta1"): true,
 			gv("wardle.example.com", "v1alpha1"): true, gv("autoscaling", "v1"): true, gv("a.example.com", "v1"): true},
-		Priorities: map[schema.GroupVersion]discovery.Priority{
+		Priorities: map[schema.GroupVersion]discoverydocs.Priority{
 			gv("wardle.example.com", "v1beta1"):  {Group: 2000, Version: 10},
 			gv("wardle.example.com", "v1alpha1"): {Group: 17900, Version: 20},
 			gv("a.example.com", "v1"):            {Group: 1000, Version: 1},
 			gv("autoscaling", "v1"):              {Group: 1, Version: 40}, gv("none.example.com", "v1"): {Group: 20000, Version: 1}},
 	}
 	var names []string
-	for _, g := range discovery.Groups(snapshot(), r).Groups {
+	for _, g := range discoverydocs.Groups(snapshot(), r).Groups {
 		for _, v := range g.Versions {
 			names = append(names, v.GroupVersion)
 		}
 	}
 	require.Equal(t, []string{"wardle.example.com/v1alpha1", "wardle.example.com/v1beta1", "apps/v1", "autoscaling/v1",
 		"autoscaling/v2", "a.example.com/v1", "stable.example.com/v1"}, names)
-	doc := discovery.AggregatedGroups(snapshot(), r, func(gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
+	stale := func(gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
 		return apidiscoveryv2.APIVersionDiscovery{Version: gv.Version,
 			Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
-	})
+	}
+	doc := discoverydocs.AggregatedGroups(snapshot(), r, stale)
 	require.Equal(t, "wardle.example.com", doc.Items[0].Name)
 	require.Equal(t, apidiscoveryv2.DiscoveryFreshnessStale, doc.Items[0].Versions[0].Freshness)
 	require.Equal(t, apidiscoveryv2.DiscoveryFreshnessCurrent, doc.Items[1].Versions[0].Freshness)
@@ -141,11 +142,11 @@ func TestRegistrations_OrderGroupsAndVersions(t *testing.T) {
 
 func TestHash_FollowsTheContent(t *testing.T) {
 	t.Parallel()
-	core, err := discovery.Hash(discovery.AggregatedCore(snapshot()))
+	core, err := discoverydocs.Hash(discoverydocs.AggregatedCore(snapshot()))
 	require.NoError(t, err)
-	same, err := discovery.Hash(discovery.AggregatedCore(snapshot()))
+	same, err := discoverydocs.Hash(discoverydocs.AggregatedCore(snapshot()))
 	require.NoError(t, err)
-	groups, err := discovery.Hash(discovery.AggregatedGroups(snapshot(), nil, nil))
+	groups, err := discoverydocs.Hash(discoverydocs.AggregatedGroups(snapshot(), nil, nil))
 	require.NoError(t, err)
 	require.Equal(t, core, same)
 	require.NotEqual(t, core, groups)
@@ -184,17 +185,17 @@ func serve(t *testing.T, aggregate bool) string {
 		var doc any
 		switch path := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
 		case aggregate && r.URL.Path == "/api":
-			doc = discovery.AggregatedCore(s)
+			doc = discoverydocs.AggregatedCore(s)
 		case aggregate && r.URL.Path == "/apis":
-			doc = discovery.AggregatedGroups(s, nil, nil)
+			doc = discoverydocs.AggregatedGroups(s, nil, nil)
 		case r.URL.Path == "/api":
-			doc = discovery.Versions(s, r.Host)
+			doc = discoverydocs.Versions(s, r.Host)
 		case r.URL.Path == "/apis":
-			doc = discovery.Groups(s, nil)
+			doc = discoverydocs.Groups(s, nil)
 		case path[0] == "api":
-			doc = discovery.Resources(s, schema.GroupVersion{Version: path[1]})
+			doc = discoverydocs.Resources(s, schema.GroupVersion{Version: path[1]})
 		default:
-			doc = discovery.Resources(s, schema.GroupVersion{Group: path[1], Version: path[2]})
+			doc = discoverydocs.Resources(s, schema.GroupVersion{Group: path[1], Version: path[2]})
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if aggregate {
@@ -209,13 +210,13 @@ func serve(t *testing.T, aggregate bool) string {
 func BenchmarkAggregatedGroups(b *testing.B) {
 	s := snapshot()
 	for b.Loop() {
-		discovery.AggregatedGroups(s, nil, nil)
+		discoverydocs.AggregatedGroups(s, nil, nil)
 	}
 }
 
 func Example() {
 	s := snapshot() // the registry's current set
-	for _, group := range discovery.AggregatedGroups(s, nil, nil).Items {
+	for _, group := range discoverydocs.AggregatedGroups(s, nil, nil).Items {
 		for _, version := range group.Versions {
 			for _, resource := range version.Resources {
 				fmt.Println(group.Name, version.Version, resource.Resource, resource.Scope)

@@ -19,10 +19,10 @@ const (
 	invalidFailure   = "conversion_webhook_invalid_converted_object_failure"
 )
 
-// maxSeries is how many conversions, of one definition's version to another, are told apart.
+// maxSeries is how many conversions, of one definition's version to another, have series of their own.
 const maxSeries = 64
 
-// labels tell conversions apart.
+// labels identify a conversion.
 type labels struct {
 	definition, from, to string
 	succeeded            bool

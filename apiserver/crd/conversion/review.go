@@ -96,7 +96,7 @@ func shortened(words string) string { return words[:min(len(words), maxWords)] }
 // metadataError is an error about the metadata that an object was converted to.
 type metadataError struct{ error }
 
-// blame is what the words of an error say was wrong.
+// blame returns the part of the message that says which object is invalid, and how.
 func blame(err error, index int, list bool) string {
 	var version *versionError
 	switch {
@@ -156,7 +156,7 @@ func read(doc []byte, from *customresource.Object, to *customresource.Version) (
 	return to.Object(from.Kind, *meta, content), nil
 }
 
-// restored is the metadata that an object had, with the labels and annotations that it was converted to.
+// restored returns the metadata that an object had, with the labels and annotations that it was converted to.
 func restored(from *customresource.Object, content map[string]any) (*metav1.ObjectMeta, error) {
 	value, found := content["metadata"]
 	if !found {
@@ -193,7 +193,7 @@ func restored(from *customresource.Object, content map[string]any) (*metav1.Obje
 // maxErrors is how many faults of one object an error lists.
 const maxErrors = 10
 
-// texts are the labels or annotations in metadata.
+// texts returns the labels or annotations in metadata.
 func texts(metadata map[string]any, name string) (map[string]string, error) {
 	if metadata[name] == nil {
 		return nil, nil

@@ -1,4 +1,4 @@
-package endpointslice_test
+package discovery_test
 
 import (
 	"testing"
