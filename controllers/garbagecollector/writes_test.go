@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -19,7 +20,7 @@ import (
 func TestWrites_AreToTheObjectThatWasJudged(t *testing.T) {
 	t.Parallel()
 	client := fake.NewSimpleMetadataClient(fake.NewTestScheme())
-	g := &collector{client: client, graph: newGraph()}
+	g := &collector{client: func() metadata.Interface { return client }, graph: newGraph()}
 	configMap := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	put := func(n *node) *node {
 		n.gvr, n.gvk, n.namespace, n.version = configMap.GroupVersion().WithResource("configmaps"), configMap, "ns", "7"

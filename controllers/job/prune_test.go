@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -20,7 +21,7 @@ func TestJob_KeepsTheNewestFailedPodsAndThoseNotCounted(t *testing.T) {
 	t.Parallel()
 	client := fake.NewSimpleClientset()
 	s := &sync{
-		jobs: &jobs{client: client},
+		jobs: &jobs{client: func() kubernetes.Interface { return client }},
 		job:  &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "j", UID: "j"}},
 	}
 	born := time.Now()

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -62,8 +63,8 @@ func newTracking(t *testing.T) *tracking {
 	})
 	clock := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	tr.sync = &sync{key: "default/pi", job: j.DeepCopy(), was: j.Status.DeepCopy(), pods: pods, now: clock.Now(),
-		jobs: &jobs{client: tr.server, clock: clock, recorder: &record.FakeRecorder{},
-			Memory: controller.NewMemory(clock, controller.MaxFailureDelay)}}
+		jobs: &jobs{client: func() kubernetes.Interface { return tr.server }, clock: clock,
+			recorder: &record.FakeRecorder{}, Memory: controller.NewMemory(clock, controller.MaxFailureDelay)}}
 	return tr
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
@@ -30,7 +31,8 @@ type stale struct {
 
 func newStale(objects ...runtime.Object) *stale {
 	s := &stale{server: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
-	s.podGC = &podGC{client: s.server, clock: s.clock, missing: map[string]time.Time{},
+	s.podGC = &podGC{client: func() kubernetes.Interface { return s.server }, clock: s.clock,
+		missing: map[string]time.Time{},
 		nodes: corelisters.NewNodeLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))}
 	return s
 }
