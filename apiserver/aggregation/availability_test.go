@@ -113,7 +113,7 @@ func TestAvailability_NeedsTheProxyCertificate(t *testing.T) {
 }
 
 // Two servers that share a store do not undo each other's writes.
-func TestSeveralServers_DoNotFight(t *testing.T) {
+func TestTwoServers_DoNotUndoEachOther(t *testing.T) {
 	t.Parallel()
 	backend := servertest.Backend(t)
 	one := start(t, apiserver.Options{Store: servertest.Store(t, backend, storage.Options{})})

@@ -82,7 +82,7 @@ func extendedBy(t testing.TB, o apiserver.Options, answer http.HandlerFunc) (*cl
 	return c, e
 }
 
-func TestDiscovery_HasTheDocumentsOfOtherServers(t *testing.T) {
+func TestDiscovery_IncludesOtherServers(t *testing.T) {
 	t.Parallel()
 	for name, documents := range map[string]map[string]string{
 		"aggregated": {"/apis": wardleDiscovery, "/apis/wardle.example.com/v1": wardleLegacy},
@@ -197,7 +197,7 @@ func TestDiscovery_WaitsOnceForASlowServer(t *testing.T) {
 
 // A discovery request that returns to this server causes no fetch. Otherwise the servers in a loop would wait for
 // each other.
-func TestDiscovery_OfALoopAsksNobody(t *testing.T) {
+func TestDiscovery_OfALoopFetchesNoDocuments(t *testing.T) {
 	t.Parallel()
 	var c *cluster
 	var forwarded atomic.Int32

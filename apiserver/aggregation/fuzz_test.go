@@ -49,8 +49,8 @@ func FuzzFragment(f *testing.F) {
 	})
 }
 
-// FuzzIdentity checks that a user arrives at another server unchanged or not at all, and that the headers in which
-// a client claims an identity do not arrive.
+// FuzzIdentity checks that a user arrives at another server unchanged or not at all, and that headers that claim an
+// identity do not arrive.
 func FuzzIdentity(f *testing.F) {
 	f.Add("jane", "devs", "example.com/Scope", "all", "X-Remote-User")
 	f.Add(" jane", "a\r\nX-Remote-User: root", "ü%", "", "x_remote_group")

@@ -91,7 +91,7 @@ func TestLocal_FollowsDefinitions(t *testing.T) {
 }
 
 // When a user makes an APIService for a custom group, its server answers and this server's own kinds are hidden.
-func TestRegistered_GroupsStepBack(t *testing.T) {
+func TestRegistered_GroupsReplaceLocalOnes(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...)})
 	ctx := t.Context()
@@ -119,7 +119,7 @@ func TestRegistered_GroupsStepBack(t *testing.T) {
 }
 
 // The core group and APIService itself are always served here.
-func TestRegistered_CoreStays(t *testing.T) {
+func TestRegistered_CoreStaysLocal(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{})
 	c.becomes("v1.", local)

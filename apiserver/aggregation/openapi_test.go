@@ -147,7 +147,7 @@ func TestOpenAPIV3_OfOlderServersIsConverted(t *testing.T) {
 }
 
 // When another server serves a group in place of this one, that server's documents are used.
-func TestOpenAPI_OfKindsServedElsewhere(t *testing.T) {
+func TestOpenAPI_ExcludesKindsServedElsewhere(t *testing.T) {
 	t.Parallel()
 	c := start(t, apiserver.Options{Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...)})
 	require.Contains(t, c.index(), "apis/metrics.k8s.io/v1beta1")

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-func TestPass_SendsRequestsOnForTheUser(t *testing.T) {
+func TestPass_SendsRequestsForTheUser(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{true, false} {
 		t.Run(fmt.Sprintf("http2=%v", http2), func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestPass_RemovesTrailersOfTheClient(t *testing.T) {
 	}
 }
 
-func TestPass_RequiresTheRightHere(t *testing.T) {
+func TestPass_RequiresLocalAuthorization(t *testing.T) {
 	t.Parallel()
 	c, e := extended(t, true)
 	jane := c.client("jane", true)
