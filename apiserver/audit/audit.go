@@ -1,19 +1,19 @@
-// Package audit records which user did what, as Kubernetes does: one audit.k8s.io/v1 Event for each stage of a request.
+// Package audit records requests as Kubernetes does: one audit.k8s.io/v1 Event for each stage of a request.
 //
-//	policy.go      the policy file: its fields, and what is wrong with them
-//	rule.go        a compiled policy: the level and the stages of a request, by its first rule that matches
-//	request.go     one audited request, from its beginning to the end of its response
-//	encode.go      an event as JSON; legacy.go as a line of text; cut.go omits managed fields
-//	auditor.go     the Auditor has the policy and the sinks
-//	sink.go        a sink frames, truncates and counts events; queue.go batches them
-//	logfile.go     sink's file, with rotation (rotate.go); webhook.go posts batches to another server
-//	options.go     flags.go   kube-apiserver's flags
+// policy.go      parses and validates the policy file
+// rule.go        compiles a policy: the first matching rule sets the level and stages
+// request.go     tracks an audited request from its arrival to the end of the response
+// encode.go      encodes an event as JSON; legacy.go as a line of text; cut.go removes managed fields
+// auditor.go     implements the Auditor, which holds the policy and the sinks
+// sink.go        frames, truncates and counts events; queue.go batches them
+// logfile.go     writes to a file, with rotation (rotate.go); webhook.go posts batches to a server
+// options.go     defines the options; flags.go kube-apiserver's flags
 //
-// A request that is audited has a *Request; all methods of a nil *Request do nothing, so that a server that audits
-// nothing pays a comparison. Events are encoded once, by hand, into memory that is used again. What clients choose
-// (bodies, header values, names) is bounded before it is kept.
+// An audited request has a *Request. All methods of a nil *Request are no-ops, so the cost of a request that is not
+// audited is a nil check. Events are encoded once, by hand, into reused buffers. Data that clients control (bodies,
+// header values, names) is limited before it is kept.
 //
-// The package knows neither the store nor kinds: bodies reach it as JSON.
+// The package depends neither on the store nor on kinds: bodies arrive as JSON.
 package audit
 
 import (
@@ -21,7 +21,7 @@ import (
 	"slices"
 )
 
-// Level is how much of a request is recorded; each includes the ones before it.
+// Level determines how much of a request is recorded. Each level includes the previous ones.
 type Level uint8
 
 // The levels of a policy.
@@ -36,11 +36,11 @@ var levelNames = []string{"None", "Metadata", "Request", "RequestResponse"}
 
 func (l Level) String() string { return levelNames[l] }
 
-// Stage is the point in a request's life at which an event is made.
+// Stage is the point in a request's lifetime when an event is recorded.
 type Stage uint8
 
-// The stages. ResponseStarted is that of requests that go on for as long as the client likes, and of requests whose
-// credential is refused, which have no other.
+// The stages of a request. ResponseStarted applies only to requests that last as long as the client wants and to
+// requests with an invalid credential, which have no other event.
 const (
 	StageRequestReceived Stage = iota
 	StageResponseStarted

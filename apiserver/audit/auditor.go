@@ -10,15 +10,15 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/reload"
 )
 
-// Auditor records events as a policy says. It is safe for concurrent use.
+// Auditor records events according to a policy. It is safe for concurrent use.
 type Auditor struct {
 	policy  *reload.Files[*Policy]
 	sinks   []*sink
 	metrics *metrics
 }
 
-// Open opens what the options name, and follows their files from then on. It returns nil if nothing is to be recorded:
-// without a policy, or without a place to record to. The caller closes the Auditor.
+// Open returns an Auditor for the options and reloads the files they name when these change. It returns nil if the
+// options have no policy or no output. The caller must close the Auditor.
 func Open(o Options, log *slog.Logger) (*Auditor, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -49,24 +49,25 @@ func Open(o Options, log *slog.Logger) (*Auditor, error) {
 
 func (a *Auditor) open(o Options, log *slog.Logger) error {
 	if o.Log.Path != "" {
-		to, err := openLog(o.Log, log)
+		output, err := openLog(o.Log, log)
 		if err != nil {
 			return err
 		}
-		a.sinks = append(a.sinks, newSink("log", o.Log.Format == FormatLegacy, o.Log.Batch, o.Log.Truncate, to,
+		a.sinks = append(a.sinks, newSink("log", o.Log.Format == FormatLegacy, o.Log.Batch, o.Log.Truncate, output,
 			a.metrics, log))
 	}
 	if o.Webhook.ConfigFile != "" {
-		to, err := openWebhook(o.Webhook, log)
+		output, err := openWebhook(o.Webhook, log)
 		if err != nil {
 			return err
 		}
-		a.sinks = append(a.sinks, newSink("webhook", false, o.Webhook.Batch, o.Webhook.Truncate, to, a.metrics, log))
+		a.sinks = append(a.sinks,
+			newSink("webhook", false, o.Webhook.Batch, o.Webhook.Truncate, output, a.metrics, log))
 	}
 	return nil
 }
 
-// Close writes what is buffered and ends. Requests that are audited later are lost.
+// Close flushes the buffered events. Later events are lost.
 func (a *Auditor) Close() error {
 	if a == nil {
 		return nil
@@ -84,13 +85,13 @@ func (a *Auditor) Describe(ch chan<- *prometheus.Desc) { a.metrics.describe(ch) 
 // Collect implements prometheus.Collector.
 func (a *Auditor) Collect(ch chan<- prometheus.Metric) { a.metrics.collect(ch) }
 
-// buffers are for events while they are encoded.
+// buffers holds buffers for encoding events.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooled is how large a buffer may be to be used again.
+// maxPooled limits the size of the buffers that are kept in the pool.
 const maxPooled = 64 << 10
 
-// record hands an event to all sinks. It returns false if the request must be rejected.
+// record passes an event to all sinks. It returns false if the request must be rejected.
 func (a *Auditor) record(e *event) bool {
 	a.metrics.events.Inc()
 	buffer := buffers.Get().(*[]byte)

@@ -16,14 +16,14 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// cpu is the CPU time that the process has taken. On a busy machine it is closer to the truth than the time.
+// cpu returns the CPU time of the process, which on a busy machine is more reliable than wall-clock time.
 func cpu(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkRequest records one event of a create at the level Metadata.
+// BenchmarkRequest measures the recording of one create event at the level Metadata.
 func BenchmarkRequest(b *testing.B) {
 	for name, c := range map[string]struct{ mode, path string }{
 		"blocking": {ModeBlocking, "audit.log"}, "batch": {ModeBatch, "audit.log"}, "nowhere": {ModeBlocking, os.DevNull},

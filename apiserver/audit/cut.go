@@ -2,8 +2,8 @@ package audit
 
 import "bytes"
 
-// withoutManagedFields returns an object, a list or a Table without the managedFields of its metadata, of its items'
-// and of its rows' objects. doc is valid JSON without spaces, and its memory is used.
+// withoutManagedFields removes the managedFields from the metadata of an object, a list and its items, or the
+// objects in the rows of a Table. doc must be valid JSON without whitespace, and is modified.
 func withoutManagedFields(doc []byte) []byte {
 	if !bytes.Contains(doc, []byte(`"managedFields"`)) {
 		return doc
@@ -22,13 +22,13 @@ func withoutManagedFields(doc []byte) []byte {
 	return c.rest()
 }
 
-// cutter notes the parts of a document that are to be left out.
+// cutter collects the ranges of a document to remove.
 type cutter struct {
 	doc  []byte
-	cuts [][2]int // in their order
+	cuts [][2]int // in ascending order
 }
 
-// item is an element of a list.
+// item processes an element of a list.
 func (c *cutter) item(at int) {
 	c.members(at, func(key []byte, from int) {
 		if string(key) == `"metadata"` {
@@ -37,24 +37,24 @@ func (c *cutter) item(at int) {
 	})
 }
 
-// row is a member of a row of a Table.
+// row processes a member of a row of a Table.
 func (c *cutter) row(key []byte, from int) {
 	if string(key) == `"object"` {
 		c.item(from)
 	}
 }
 
-// metadata cuts managedFields out, and one of the commas around it: the one before, unless it is the first member that
-// is left.
+// metadata cuts managedFields together with one adjacent comma: the preceding one, or the following one if no
+// member before it remains.
 func (c *cutter) metadata(at int) {
-	kept := 0
+	others := 0
 	c.members(at, func(key []byte, from int) {
 		if string(key) != `"managedFields"` {
-			kept++
+			others++
 			return
 		}
 		start, end := from-len(key)-1, c.skip(from)
-		if kept > 0 {
+		if others > 0 {
 			start--
 		} else if c.doc[end] == ',' {
 			end++
@@ -63,8 +63,8 @@ func (c *cutter) metadata(at int) {
 	})
 }
 
-// members calls f for the members of the object at a place, with the key as it is written and the place of the value.
-// There are none if it is no object.
+// members calls f for each member of the object at offset at, with the quoted key and the offset of the value. It
+// skips a value that is not an object.
 func (c *cutter) members(at int, f func(key []byte, from int)) {
 	if c.doc[at] != '{' {
 		return
@@ -78,7 +78,8 @@ func (c *cutter) members(at int, f func(key []byte, from int)) {
 	}
 }
 
-// elements calls f for the elements of the array at a place. There are none if it is no array.
+// elements calls f with the offset of each element of the array at offset at. It skips a value that is not an
+// array.
 func (c *cutter) elements(at int, f func(at int)) {
 	if c.doc[at] != '[' {
 		return
@@ -91,7 +92,7 @@ func (c *cutter) elements(at int, f func(at int)) {
 	}
 }
 
-// skip returns the place after the value at a place.
+// skip returns the offset after the value at offset at.
 func (c *cutter) skip(at int) int {
 	depth := 0
 	for {
@@ -109,7 +110,7 @@ func (c *cutter) skip(at int) int {
 				return at + 1
 			}
 		default:
-			if depth == 0 { // a number or a word
+			if depth == 0 { // a number, true, false or null
 				for at < len(c.doc) && !bytes.ContainsRune([]byte(",]}"), rune(c.doc[at])) {
 					at++
 				}
@@ -129,18 +130,18 @@ func (c *cutter) skipString(at int) int {
 	return at + 1
 }
 
-// rest moves what is not cut together.
+// rest returns the document without the cut ranges, by moving the rest together in place.
 func (c *cutter) rest() []byte {
 	if len(c.cuts) == 0 {
 		return c.doc
 	}
-	kept := c.doc[:c.cuts[0][0]]
+	result := c.doc[:c.cuts[0][0]]
 	for i, cut := range c.cuts {
 		end := len(c.doc)
 		if i+1 < len(c.cuts) {
 			end = c.cuts[i+1][0]
 		}
-		kept = append(kept, c.doc[cut[1]:end]...)
+		result = append(result, c.doc[cut[1]:end]...)
 	}
-	return kept
+	return result
 }

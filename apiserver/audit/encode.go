@@ -13,11 +13,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// typeMeta begins an event that stands by itself. An event in a list has none.
+// typeMeta starts an event that stands by itself. Events in a list have none.
 const typeMeta = `{"kind":"Event","apiVersion":"` + apiVersion + `",`
 
-// append appends the event's members and the closing brace, in the order of Kubernetes' type. Without its bodies an
-// event says that it is truncated.
+// append appends the event's members and the closing brace, in the order of Kubernetes' type. If bodies is false,
+// it leaves out the bodies and marks the event as truncated.
 func (e *event) append(b []byte, bodies bool) []byte {
 	b = append(b, `"level":"`...)
 	b = append(b, e.level.String()...)
@@ -67,11 +67,11 @@ func (o *object) append(b []byte) []byte {
 			b = append(appendMember(b, m.key, m.value), ',')
 		}
 	}
-	b[len(b)-1] = '}' // there is a resource
+	b[len(b)-1] = '}' // resource is never empty here
 	return b
 }
 
-// appendStatus appends the response's metav1.Status, whose metadata Kubernetes never leaves out.
+// appendStatus appends the response's metav1.Status. Like Kubernetes, it always writes the metadata.
 func (e *event) appendStatus(b []byte) []byte {
 	b = append(b, `,"responseStatus":{"metadata":{},`...)
 	if s := e.status; s != nil {
@@ -91,7 +91,7 @@ func (e *event) appendStatus(b []byte) []byte {
 	return append(strconv.AppendInt(append(b, `"code":`...), int64(e.code), 10), '}')
 }
 
-// appendAnnotations appends annotations, by their keys' order.
+// appendAnnotations appends the annotations, sorted by key.
 func appendAnnotations(b []byte, list []annotation) []byte {
 	if len(list) == 0 {
 		return b
@@ -107,13 +107,13 @@ func appendAnnotations(b []byte, list []annotation) []byte {
 	return append(b, '}')
 }
 
-// markTruncated returns a copy of annotations that says that bodies were left out.
+// markTruncated returns a copy of the annotations that marks the bodies as left out.
 func markTruncated(list []annotation) []annotation {
 	others := slices.DeleteFunc(slices.Clone(list), func(a annotation) bool { return a.key == annotationTruncated })
 	return append(others, annotation{annotationTruncated, "true"})
 }
 
-// appendUser appends authentication.k8s.io/v1 UserInfo; {} if the user is not known.
+// appendUser appends u as authentication.k8s.io/v1 UserInfo; {} if u is nil.
 func appendUser(b []byte, u *authn.User) []byte {
 	if u == nil {
 		return append(b, "{}"...)
@@ -151,11 +151,12 @@ func appendStrings(b []byte, list []string) []byte {
 	return append(b, ']')
 }
 
-// appendTime appends a time with its microseconds. Of package time's layouts those without are the quick ones.
+// appendTime appends a time with microseconds. It formats them itself, because package time is faster with layouts
+// that have no fraction.
 func appendTime(b []byte, t time.Time) []byte {
 	t = t.UTC()
 	b = t.AppendFormat(append(b, '"'), time.RFC3339)
-	b[len(b)-1] = '.' // in place of Z
+	b[len(b)-1] = '.' // replaces Z
 	for micros, unit := t.Nanosecond()/1000, 100_000; unit > 0; unit /= 10 {
 		b = append(b, '0'+byte(micros/unit%10))
 	}
@@ -164,7 +165,7 @@ func appendTime(b []byte, t time.Time) []byte {
 
 const hex = "0123456789abcdef"
 
-// plain are the bytes that are themselves in a JSON string.
+// plain marks the bytes that need no escape in a JSON string.
 var plain = func() (is [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		is[c] = c != '"' && c != '\\'
@@ -172,8 +173,8 @@ var plain = func() (is [256]bool) {
 	return is
 }()
 
-// appendString appends a JSON string. Whatever ends a line or steers a terminal is escaped, so that a value that a
-// client chose cannot pretend to be another event.
+// appendString appends a JSON string. It escapes characters that end lines or control terminals, so that a value
+// chosen by a client cannot pretend to be another event.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
@@ -212,7 +213,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
-// compacted is a copy of a JSON document in one line. It is an error if the document is not valid.
+// compacted returns a copy of a JSON document without whitespace. It fails if the document is invalid.
 func compacted(doc []byte) ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(len(doc))

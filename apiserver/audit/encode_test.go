@@ -13,10 +13,10 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// The order and the names of the members are those of k8s.io/apiserver/pkg/apis/audit/v1.Event.
-func TestEvent_IsEncodedAsInKubernetes(t *testing.T) {
+// The members have the order and names of k8s.io/apiserver/pkg/apis/audit/v1.Event.
+func TestEvent_EncodesAsKubernetes(t *testing.T) {
 	t.Parallel()
-	at := time.Date(2026, 11, 24, 14, 0, 0, 123456789, time.UTC)
+	now := time.Date(2026, 11, 24, 14, 0, 0, 123456789, time.UTC)
 	e := &event{level: LevelRequest, stage: StageResponseComplete, id: "1", uri: "/api?x=<>&y", verb: "create",
 		user: &authn.User{Name: "jane", UID: "u", Groups: []string{"a", "b"},
 			Extra: map[string][]string{"y": {"2"}, "x": {"1", "3"}}},
@@ -25,7 +25,7 @@ func TestEvent_IsEncodedAsInKubernetes(t *testing.T) {
 			resourceVersion: "7", subresource: "status"},
 		code: 409, status: &metav1.Status{Status: "Failure", Message: "m", Reason: "Conflict",
 			Details: &metav1.StatusDetails{Name: "p"}},
-		request: []byte(`{"a":1}`), response: []byte(`{"b":2}`), received: at, at: at.Add(time.Millisecond),
+		request: []byte(`{"a":1}`), response: []byte(`{"b":2}`), received: now, at: now.Add(time.Millisecond),
 		annotations: []annotation{{"b/y", "2"}, {"a/x", "1"}}}
 	const before = `"level":"Request","auditID":"1","stage":"ResponseComplete","requestURI":"/api?x=<>&y",` +
 		`"verb":"create","user":{"username":"jane","uid":"u","groups":["a","b"],"extra":{"x":["1","3"],"y":["2"]}},` +
@@ -60,7 +60,7 @@ func FuzzAppendString(f *testing.F) {
 	})
 }
 
-func TestWithoutManagedFields_CutsThemWhereTheyAre(t *testing.T) {
+func TestWithoutManagedFields_RemovesOnlyThem(t *testing.T) {
 	t.Parallel()
 	const mf = `"managedFields":[{"a":"]}\"","b":{"c":[1]}}]`
 	for doc, want := range map[string]string{
@@ -80,7 +80,7 @@ func TestWithoutManagedFields_CutsThemWhereTheyAre(t *testing.T) {
 	}
 }
 
-// FuzzWithoutManagedFields: whatever valid document a client sends stays valid.
+// FuzzWithoutManagedFields checks that valid documents stay valid.
 func FuzzWithoutManagedFields(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"managedFields":[],"managedFields":{}},"items":[{"metadata":{"managedFields":1}}],"rows":[{}]}`))
 	f.Add([]byte(`{"metadata":{"a":"\\","managedFields":"\""},"items":[[],"",{}]}`))
@@ -117,7 +117,7 @@ func TestAppendTime_HasMicroseconds(t *testing.T) {
 	t.Parallel()
 	for nanoseconds, want := range map[int]string{0: ".000000Z", 999: ".000000Z", 1000: ".000001Z", 120_034_999: ".120034Z",
 		999_999_999: ".999999Z"} {
-		at := time.Date(2026, 2, 3, 4, 5, 6, nanoseconds, time.FixedZone("", 3600))
-		require.Equal(t, `"2026-02-03T03:05:06`+want+`"`, string(appendTime(nil, at)))
+		now := time.Date(2026, 2, 3, 4, 5, 6, nanoseconds, time.FixedZone("", 3600))
+		require.Equal(t, `"2026-02-03T03:05:06`+want+`"`, string(appendTime(nil, now)))
 	}
 }

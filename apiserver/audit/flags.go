@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// AddFlags adds kube-apiserver's flags, with the defaults of Defaults.
+// AddFlags adds kube-apiserver's flags and sets the options to Defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	*o = Defaults()
 	fs.StringVar(&o.PolicyFile, "audit-policy-file", "",

@@ -2,7 +2,7 @@ package audit
 
 import "testing"
 
-// FuzzParsePolicy: a policy that is accepted decides on every request.
+// FuzzParsePolicy checks that an accepted policy decides every request.
 func FuzzParsePolicy(f *testing.F) {
 	for _, rule := range policyRules {
 		f.Add("{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [" + rule + "]}")

@@ -5,7 +5,7 @@ import "time"
 // Part is a part of the time that a request takes.
 type Part int
 
-// The parts. A request's time in storage is that of its writes: reads come from memory.
+// The parts of a request. Storage includes only writes, since reads come from memory.
 const (
 	Authentication Part = iota
 	Authorization
@@ -23,12 +23,12 @@ var latencyKeys = [parts]string{"authentication", "authorization", "apf-queue-wa
 
 const (
 	latencyPrefix = "apiserver.latency.k8s.io/"
-	// slow is how long a request takes of which it is said what took the time, as in kube-apiserver.
+	// slow is the duration above which a request's event shows its parts, as in kube-apiserver.
 	slow = 500 * time.Millisecond
 )
 
-// Took notes that a part has taken so long. Of validating webhooks, which are called at the same time, the longest time
-// counts, of other parts the sum. Of a request that goes on for as long as the client likes nothing is noted.
+// Took adds d to a part. For validating webhooks, which run in parallel, it keeps the longest duration instead of
+// the sum. It ignores requests that last as long as the client wants.
 func (r *Request) Took(p Part, d time.Duration) {
 	if r == nil || r.longRunning {
 		return
@@ -42,14 +42,14 @@ func (r *Request) Took(p Part, d time.Duration) {
 	}
 }
 
-// Timer takes the time of a part of a request.
+// Timer measures a part of a request.
 type Timer struct {
-	of    *Request
-	part  Part
-	began time.Duration // after the request has arrived: less is read of the clock than for a time
+	request *Request
+	part    Part
+	began   time.Duration // since the request arrived, which is cheaper to get than a Time
 }
 
-// Begin starts a part, which Timer.End ends.
+// Begin starts measuring a part. Timer.End stops it.
 func (r *Request) Begin(p Part) Timer {
 	if r == nil {
 		return Timer{}
@@ -57,14 +57,14 @@ func (r *Request) Begin(p Part) Timer {
 	return Timer{r, p, time.Since(r.event.received)}
 }
 
-// End notes how long the part has taken.
+// End records the duration.
 func (t Timer) End() {
-	if t.of != nil {
-		t.of.Took(t.part, time.Since(t.of.event.received)-t.began)
+	if t.request != nil {
+		t.request.Took(t.part, time.Since(t.request.event.received)-t.began)
 	}
 }
 
-// annotateLatency says what a slow request has spent its time with. r.mu is held.
+// annotateLatency annotates the event of a slow request with the parts of its duration. r.mu must be held.
 func (r *Request) annotateLatency() {
 	total := time.Since(r.event.received)
 	if r.longRunning || total <= slow {

@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// The event of a slow request says what took the time; that of a watch does not.
-func TestRequest_SlowOnesSayWhatTookTheTime(t *testing.T) {
+// The event of a slow request shows the durations of its parts; the event of a watch does not.
+func TestRequest_SlowOnesShowTheirParts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	o := Defaults()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// appendLegacy appends the event as the line of --audit-log-format=legacy.
+// appendLegacy appends the event in the format of --audit-log-format=legacy.
 func (e *event) appendLegacy(b []byte) []byte {
 	user, groups := "<none>", "<none>"
 	if e.user != nil && e.user.Name != "" {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// defaultMaxSize is --audit-log-maxsize where it is 0, as in kube-apiserver, in MiB.
+	// defaultMaxSize replaces a --audit-log-maxsize of 0, as in kube-apiserver. It is in MiB.
 	defaultMaxSize = 100
-	// lookEvery is how often the file is compared with the one of its name.
+	// lookEvery is the interval between checks that the path still leads to the open file.
 	lookEvery = time.Second
 )
 
-// logFile appends events to a file, which is rotated when it is full. Another program may rotate it as well: the file
-// is opened anew within a second of the first write after that.
+// logFile appends events to a file, which it rotates when it is full. Another program may rotate it as well:
+// logFile reopens the path within a second of the first write after that.
 type logFile struct {
 	LogOptions
 	log  *slog.Logger
-	tidy *tidier // nil for what is no regular file
+	tidy *tidier // nil unless the file is a regular one
 
 	mu     sync.Mutex
 	file   *os.File
 	size   int64
-	torn   bool // the last line has no end
+	torn   bool // whether the last line is incomplete
 	looked time.Time
 }
 
@@ -55,10 +55,11 @@ func openLog(o LogOptions, log *slog.Logger) (output, error) {
 
 func (l *logFile) writers() int { return 1 }
 
-// open opens the file. A line that a server could not finish before it was killed stays by itself.
+// open opens the file. If the last line is incomplete because a server was killed, the next write first ends that
+// line.
 func (l *logFile) open() error {
 	file, err := os.OpenFile(l.Path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrInvalid) || errors.Is(err, fs.ErrPermission) { // one that can only be written
+	if errors.Is(err, fs.ErrInvalid) || errors.Is(err, fs.ErrPermission) { // a file that can only be written
 		file, err = os.OpenFile(l.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	}
 	if err != nil {
@@ -103,7 +104,7 @@ func (l *logFile) write(_ context.Context, lines []byte) error {
 	return err
 }
 
-// ready makes sure that the file is the one of its name, and has room for so many bytes.
+// ready ensures that the file is still at its path and has room for n bytes.
 func (l *logFile) ready(n int) error {
 	if l.file == nil {
 		return l.open()
@@ -123,7 +124,7 @@ func (l *logFile) ready(n int) error {
 	return nil
 }
 
-// moved reports whether the file has another name by now, or none.
+// moved reports whether the file was renamed or deleted.
 func (l *logFile) moved() bool {
 	ours, err := l.file.Stat()
 	if err != nil {
@@ -136,18 +137,18 @@ func (l *logFile) moved() bool {
 func (l *logFile) reopen() error {
 	old := l.file
 	l.file = nil
-	_ = old.Close() // every line was written by a call of its own, which has reported its error
+	_ = old.Close() // each write has already reported its error
 	return l.open()
 }
 
-// rotate gives the file its name among the old ones, and begins another one. A file that cannot be renamed grows on.
+// rotate renames the file to a backup and starts a new one. If renaming fails, the file keeps growing.
 func (l *logFile) rotate() error {
 	if l.moved() {
 		return l.reopen()
 	}
 	if err := os.Rename(l.Path, backupName(l.Path, time.Now())); err != nil {
 		l.log.Error("the audit log cannot be rotated", "file", l.Path, "error", err)
-		l.size = 0 // try again when as much has been added
+		l.size = 0 // retry when as much has been added
 		return nil
 	}
 	l.tidy.soon()
@@ -168,7 +169,7 @@ func (l *logFile) close() error {
 	return err
 }
 
-// stdout is the log "-".
+// stdout is the output for "-".
 type stdout struct{}
 
 func (stdout) writers() int { return 1 }

@@ -23,7 +23,7 @@ func openTestLog(t testing.TB, o LogOptions) *logFile {
 	return out.(*logFile)
 }
 
-// contents reads a log and its old files, from the oldest on.
+// contents returns the text of a log and its old files, from the oldest on.
 func contents(t testing.TB, path string) string {
 	t.Helper()
 	list, err := backups(path)
@@ -81,7 +81,7 @@ func TestLogFile_RotatesUnderLoadWithoutLosingALine(t *testing.T) {
 	require.Equal(t, []int{lines, lines}, next)
 }
 
-func TestLogFile_KeepsSoManyOldFilesAndNoneThatIsTooOld(t *testing.T) {
+func TestLogFile_LimitsNumberAndAgeOfOldFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
 	now := time.Now()
@@ -107,7 +107,7 @@ func TestLogFile_KeepsSoManyOldFilesAndNoneThatIsTooOld(t *testing.T) {
 	require.FileExists(t, other)
 }
 
-func TestLogFile_IsOpenedAnewWhenAnotherProgramHasRotatedIt(t *testing.T) {
+func TestLogFile_ReopensAfterExternalRotation(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l := openTestLog(t, LogOptions{Path: path})
@@ -123,8 +123,8 @@ func TestLogFile_IsOpenedAnewWhenAnotherProgramHasRotatedIt(t *testing.T) {
 	require.Equal(t, "b\n", string(text))
 }
 
-// A line that was not finished before the server was killed does not spoil the next one.
-func TestLogFile_ALineThatIsTornStaysByItself(t *testing.T) {
+// An incomplete line, left by a killed server, does not corrupt the next one.
+func TestLogFile_SeparatesAnIncompleteLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
 	require.NoError(t, os.WriteFile(path, []byte("a\n{\"torn"), 0o600))

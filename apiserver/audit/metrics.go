@@ -2,13 +2,13 @@ package audit
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are kube-apiserver's, of the same names.
+// metrics holds the metrics, which have kube-apiserver's names.
 type metrics struct {
 	events   prometheus.Counter
 	rejected prometheus.Counter
 	errors   *prometheus.CounterVec
 	level    *prometheus.CounterVec
-	levels   []prometheus.Counter // of level, by Level
+	levels   []prometheus.Counter // of level, indexed by Level
 }
 
 func newMetrics() *metrics {

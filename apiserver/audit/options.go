@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The modes of a backend. In the mode batch requests do not wait for their events to be recorded; in the others they
-// do, and are rejected in the mode blocking-strict if their first event cannot be recorded.
+// The modes of a backend. In ModeBatch requests do not wait until their events are recorded; in the other modes
+// they do. ModeBlockingStrict also rejects a request if its first event cannot be recorded.
 const (
 	ModeBatch          = "batch"
 	ModeBlocking       = "blocking"
@@ -27,19 +27,18 @@ var (
 	formats = []string{FormatLegacy, FormatJSON}
 )
 
-// Options are kube-apiserver's flags about auditing.
+// Options holds the values of kube-apiserver's audit flags.
 type Options struct {
 	PolicyFile string
 	Log        LogOptions
 	Webhook    WebhookOptions
 }
 
-// LogOptions are those of a log on disk.
+// LogOptions configures the log on disk.
 type LogOptions struct {
-	// Path is the file, "-" for standard output, "" for no log.
+	// Path is the file; "-" is standard output and "" disables the log.
 	Path string
-	// MaxAge is in days and MaxSize in MiB. 0 keeps old files whatever their age (MaxAge) or number (MaxBackups), and
-	// is 100 MiB as a size.
+	// MaxAge is in days and MaxSize in MiB. A MaxAge or MaxBackups of 0 is no limit; a MaxSize of 0 is 100 MiB.
 	MaxAge, MaxBackups, MaxSize int
 	// Compress compresses old files.
 	Compress bool
@@ -49,9 +48,9 @@ type LogOptions struct {
 	Truncate TruncateOptions
 }
 
-// WebhookOptions are those of a server that receives events.
+// WebhookOptions configures a server that receives events.
 type WebhookOptions struct {
-	// ConfigFile is a kubeconfig; "" for no webhook.
+	// ConfigFile is a kubeconfig; "" disables the webhook.
 	ConfigFile string
 	// InitialBackoff is the pause after the first failure of a batch.
 	InitialBackoff time.Duration
@@ -60,26 +59,27 @@ type WebhookOptions struct {
 	Truncate       TruncateOptions
 }
 
-// BatchOptions are when events are recorded. All but Mode are for the mode batch.
+// BatchOptions determines when events are recorded. All fields except Mode apply to ModeBatch only.
 type BatchOptions struct {
 	Mode string
-	// BufferSize is how many events may wait. MaxSize is how many are recorded together, and MaxWait how long the first
-	// of them waits for the others.
+	// BufferSize limits the waiting events and MaxSize the events in a batch. MaxWait limits how long the first
+	// event of a batch waits for the others.
 	BufferSize, MaxSize int
 	MaxWait             time.Duration
-	// ThrottleQPS is how many batches are recorded in a second, and ThrottleBurst how many at once after a rest.
+	// ThrottleQPS limits the batches per second, and ThrottleBurst the batches in a burst.
 	ThrottleEnable bool
 	ThrottleQPS    float64
 	ThrottleBurst  int
 }
 
-// TruncateOptions bound events, in bytes. A batch is bounded whether Enabled is set or not.
+// TruncateOptions limits the size of events, in bytes. MaxBatchSize applies even if Enabled is false.
 type TruncateOptions struct {
 	Enabled                    bool
 	MaxBatchSize, MaxEventSize int64
 }
 
-// Defaults are kube-apiserver's, except that events that wait for the log are written together.
+// Defaults returns kube-apiserver's defaults, except that in the batch mode events for the log are written
+// together.
 func Defaults() Options {
 	truncate := TruncateOptions{MaxBatchSize: 10 << 20, MaxEventSize: 100 << 10}
 	return Options{
@@ -91,7 +91,7 @@ func Defaults() Options {
 	}
 }
 
-// Check reports what is wrong with the options of what is used.
+// Check validates the options of the outputs in use.
 func (o *Options) Check() error {
 	var errs []error
 	if o.Log.Path != "" {

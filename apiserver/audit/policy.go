@@ -19,6 +19,7 @@ const (
 
 // policyFile is audit.k8s.io/v1 Policy.
 // https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/#audit-k8s-io-v1-Policy
+// https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/#audit-k8s-io-v1-Policy
 type policyFile struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -45,8 +46,8 @@ type groupResources struct {
 	ResourceNames []string `json:"resourceNames,omitempty"`
 }
 
-// ParsePolicy reads a policy, in YAML or JSON. Unknown and duplicate fields are errors: a rule that is not what its
-// author meant may record what it must not, or lose what it must record.
+// ParsePolicy parses a policy in YAML or JSON. Unknown and duplicate fields are errors, because a rule that differs
+// from the author's intent may record confidential data or lose required records.
 func ParsePolicy(text []byte) (*Policy, error) {
 	var file policyFile
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
@@ -90,7 +91,7 @@ func (r *policyRule) validate(path *field.Path) (errs field.ErrorList) {
 			errs = append(errs, field.Invalid(urls.Index(i), url,
 				"non-resource URL rules must begin with a '/' character"))
 		}
-		if at := strings.IndexByte(url, '*'); at >= 0 && at < len(url)-1 {
+		if star := strings.IndexByte(url, '*'); star >= 0 && star < len(url)-1 {
 			errs = append(errs, field.Invalid(urls.Index(i), url,
 				"non-resource URL wildcards '*' must be the final character of the rule"))
 		}

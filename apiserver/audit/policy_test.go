@@ -18,7 +18,7 @@ func policyOf(t testing.TB, text string) *Policy {
 	return p
 }
 
-func TestPolicy_WhatIsWrongWithIt(t *testing.T) {
+func TestPolicy_RejectsInvalidPolicies(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 	for text, words := range map[string]string{
@@ -45,7 +45,7 @@ func TestPolicy_WhatIsWrongWithIt(t *testing.T) {
 
 var tim = &authn.User{Name: "tim@k8s.io", Groups: []string{"humans", "developers"}}
 
-// The requests and rules of k8s.io/apiserver/pkg/audit/policy's test.
+// These are the requests and rules of the test of k8s.io/apiserver/pkg/audit/policy.
 var (
 	policyRequests = map[string]authz.Attributes{
 		"namespaced": {User: tim, Verb: "get", Namespace: "default", Version: "v1", Resource: "pods", Name: "busybox"},
@@ -78,7 +78,7 @@ var (
 	}
 )
 
-func TestPolicy_TheFirstRuleThatMatchesDecides(t *testing.T) {
+func TestPolicy_FirstMatchingRuleDecides(t *testing.T) {
 	t.Parallel()
 	const none, metadata, request, response = LevelNone, LevelMetadata, LevelRequest, LevelRequestResponse
 	for _, c := range []struct {
@@ -110,13 +110,13 @@ func TestPolicy_TheFirstRuleThatMatchesDecides(t *testing.T) {
 			require.Contains(t, policyRules, name)
 			text += "- " + policyRules[name] + "\n"
 		}
-		a, known := policyRequests[c.request]
-		require.True(t, known)
+		a, ok := policyRequests[c.request]
+		require.True(t, ok)
 		require.Equal(t, c.want, policyOf(t, text).Decide(&a).Level, "%s: %s", c.request, c.rules)
 	}
 }
 
-func TestPolicy_StagesAndManagedFieldsAreOmittedByPolicyAndByRule(t *testing.T) {
+func TestPolicy_OmitsStagesAndManagedFields(t *testing.T) {
 	t.Parallel()
 	a := policyRequests["namespaced"]
 	d := policyOf(t, "omitStages: [ResponseStarted]\nrules: ["+policyRules["late"]+"]\n").Decide(&a)
@@ -133,8 +133,8 @@ func TestPolicy_StagesAndManagedFieldsAreOmittedByPolicyAndByRule(t *testing.T) 
 	}
 }
 
-// Unlike in Kubernetes, a rule with a wildcard reveals no credentials.
-func TestPolicy_CredentialsAreRevealedByNameOnly(t *testing.T) {
+// Unlike in Kubernetes, a rule with a wildcard does not record credentials.
+func TestPolicy_RecordsCredentialsOnlyByName(t *testing.T) {
 	t.Parallel()
 	secret := authz.Attributes{User: tim, Verb: "get", Resource: "secrets", Namespace: "a", Name: "s"}
 	token := authz.Attributes{User: tim, Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "s"}
@@ -163,8 +163,8 @@ func TestPolicy_CredentialsAreRevealedByNameOnly(t *testing.T) {
 	}
 }
 
-// The policy of the documentation is one, and does what is said of it.
-func TestPolicy_OfTheDocumentation(t *testing.T) {
+// The policy in the documentation is valid and has the documented effect.
+func TestPolicy_InTheDocumentationWorks(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/audit.md")
 	require.NoError(t, err)

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuffered bounds the bytes of the events that wait and of those that are being written, whatever their number.
+// maxBuffered limits the total size of the events that wait or are being written, regardless of their number.
 const maxBuffered = 64 << 20
 
-// maxSpare is how large a buffer may be to be kept for another batch.
+// maxSpare limits the size of a buffer that is reused for another batch.
 const maxSpare = 1 << 20
 
-// queue buffers events in batches, and has each batch written when it is full or its time has come. It never blocks
-// whoever adds an event.
+// queue collects events in batches. Its writers write a batch when it is full or its first event has waited for
+// MaxWait. put never blocks: it fails if the queue is full.
 type queue struct {
 	BatchOptions
-	maxBatch int64 // bytes
+	maxBatch int64 // in bytes
 	write    func(ctx context.Context, lines []byte, events int) bool
-	limit    *rate.Limiter // nil for none
+	limit    *rate.Limiter // nil for no limit
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -29,9 +29,9 @@ type queue struct {
 
 	mu     sync.Mutex
 	wait   []batch
-	spare  []byte // of a batch that was written
-	events int    // that wait
-	bytes  int    // that wait or are being written
+	spare  []byte // a buffer for reuse
+	events int    // waiting
+	bytes  int    // waiting or being written
 	closed bool
 }
 
@@ -41,7 +41,7 @@ type batch struct {
 	begun  time.Time
 }
 
-// newQueue starts a queue with so many writers.
+// newQueue starts a queue with the given number of writers.
 func newQueue(o BatchOptions, maxBatch int64, writers int,
 	write func(ctx context.Context, lines []byte, events int) bool) *queue {
 	ctx, stop := context.WithCancel(context.Background())
@@ -96,7 +96,7 @@ func (q *queue) run(ctx context.Context) {
 	for {
 		b, ok := q.next()
 		if !ok {
-			q.signal() // the other writers end as well
+			q.signal() // wakes the other writers, so that they end too
 			return
 		}
 		if q.limit != nil {
@@ -112,7 +112,7 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// next waits for a batch that is to be written now. The result is false if there will be none.
+// next waits for a batch that is ready to be written. It returns false if there will be none.
 func (q *queue) next() (batch, bool) {
 	for {
 		b, due, state := q.take()
@@ -134,7 +134,7 @@ func (q *queue) next() (batch, bool) {
 	}
 }
 
-// The results of queue.take.
+// The states that queue.take returns.
 const (
 	idle = iota
 	waiting
@@ -142,7 +142,7 @@ const (
 	ended
 )
 
-// take returns the first batch if it is to be written now, or else how long that will be.
+// take removes the first batch if it is ready to be written. Otherwise it returns the time until it is.
 func (q *queue) take() (b batch, due time.Duration, state int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,7 +166,7 @@ func (q *queue) take() (b batch, due time.Duration, state int) {
 	return b, 0, taken
 }
 
-// close has everything written that waits, and returns when it is, or when the time for that has passed.
+// close writes the remaining events, for closingFor at most, and stops the writers.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -178,7 +178,8 @@ func (q *queue) close() {
 	q.stop()
 }
 
-// items makes lines the elements of a JSON array. Each line begins with typeMeta, which elements of a list have not.
+// items joins lines to the elements of a JSON array. It removes typeMeta from each line, since elements of a list
+// have none.
 func items(lines []byte) []byte {
 	list := make([]byte, 0, len(lines))
 	for line := range bytes.Lines(lines) {

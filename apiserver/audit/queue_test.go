@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// collector notes the batches that a queue has written, and when.
+// collector records the batches that a queue writes.
 type collector struct {
 	batches chan string
 	events  chan int
-	hold    chan struct{} // if not nil, a batch waits until it is closed
+	hold    chan struct{} // if not nil, writes block until it is closed
 }
 
 func newCollector() *collector {
@@ -30,7 +30,7 @@ func (c *collector) write(_ context.Context, lines []byte, events int) bool {
 	return true
 }
 
-func TestQueue_WritesABatchWhenItIsFullOrItsTimeHasCome(t *testing.T) {
+func TestQueue_WritesFullOrOldBatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollector()
@@ -51,14 +51,14 @@ func TestQueue_WritesABatchWhenItIsFullOrItsTimeHasCome(t *testing.T) {
 	})
 }
 
-func TestQueue_BoundsEventsAndBytesWithoutBlocking(t *testing.T) {
+func TestQueue_LimitsEventsAndBytesWithoutBlocking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollector()
 		c.hold = make(chan struct{})
 		q := newQueue(BatchOptions{BufferSize: 5, MaxSize: 1}, 1000, 1, c.write)
 		require.NoError(t, q.put([]byte("a\n")))
-		synctest.Wait() // it is being written
+		synctest.Wait() // the batch is being written
 		for range 5 {
 			require.NoError(t, q.put([]byte("b\n")))
 		}

@@ -19,26 +19,26 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// HeaderID is the header of a request's audit ID, which the client may choose and finds in the response.
+// HeaderID is the header with a request's audit ID. The client may choose the ID, and gets it in the response.
 const HeaderID = "Audit-Id"
 
 const (
 	maxID        = 64
 	maxUserAgent = 1024 // as in Kubernetes
 	truncated    = "...TRUNCATED"
-	// maxAnnotations and maxAnnotation bound what policies and webhooks add to an event: their number and the length
-	// of a value.
+	// maxAnnotations limits the annotations that policies and webhooks add to an event, and maxAnnotation the
+	// length of a value.
 	maxAnnotations = 256
 	maxAnnotation  = 256 << 10
-	// maxBody is how long a body is at most that is kept for an event, whether events are truncated or not: the largest
-	// body that a client may send, and more. Kubernetes has no such limit, and keeps a list of any length.
+	// maxBody limits the body that is kept for an event, even if events are not truncated. It exceeds the largest
+	// body that a client may send. Kubernetes has no such limit and keeps lists of any size.
 	maxBody = 8 << 20
 
 	annotationTruncated = "audit.k8s.io/truncated"
 )
 
-// Request is a request that is audited. A nil *Request is one that is not: its methods do nothing. They are safe for
-// concurrent use: admission webhooks are called side by side.
+// Request is an audited request. A nil *Request is one that is not audited: its methods are no-ops. The methods are
+// safe for concurrent use, since admission webhooks run in parallel.
 type Request struct {
 	to *Auditor
 	Decision
@@ -46,13 +46,14 @@ type Request struct {
 
 	mu       sync.Mutex
 	event    event
-	few      [4]annotation // room for the usual ones
-	ip       [1]string     // and for the usual one
+	few      [4]annotation // usual annotations need no allocation
+	ip       [1]string     // nor does the usual source address
 	answered bool
 	took     [parts]time.Duration
 }
 
-// event is audit.k8s.io/v1 Event, as far as it is known so far.
+// event is audit.k8s.io/v1 Event, with the data known so far.
+// https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/#audit-k8s-io-v1-Event
 // https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/#audit-k8s-io-v1-Event
 type event struct {
 	level              Level
@@ -69,7 +70,7 @@ type event struct {
 	annotations        []annotation
 }
 
-// object is a request's objectRef; without a resource there is none.
+// object is a request's objectRef, which exists only if resource is set.
 type object struct {
 	resource, namespace, name, group, version, subresource string
 	uid                                                    types.UID
@@ -78,8 +79,8 @@ type object struct {
 
 type annotation struct{ key, value string }
 
-// Begin decides about a request, whose attributes are read from its path. It returns nil if nothing is recorded.
-// longRunning marks a request that goes on for as long as the client likes.
+// Begin applies the policy to a request with the given attributes. It returns nil if the request is not recorded.
+// longRunning marks a request that lasts as long as the client wants.
 func (a *Auditor) Begin(hr *http.Request, attributes *authz.Attributes, received time.Time, longRunning bool) *Request {
 	d := a.policy.Current().Decide(attributes)
 	a.metrics.levels[d.Level].Inc()
@@ -98,7 +99,7 @@ func (a *Auditor) Begin(hr *http.Request, attributes *authz.Attributes, received
 	return r
 }
 
-// requestID is the client's, if it is one that can be quoted anywhere, or a new one.
+// requestID returns the client's ID if it can be quoted anywhere, or else a new one.
 func requestID(h http.Header) string {
 	id := h.Get(HeaderID)
 	odd := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '\\' }
@@ -108,7 +109,7 @@ func requestID(h http.Header) string {
 	return id
 }
 
-// newID is a random UUID (RFC 9562). Nothing depends on its not being guessed: a client may choose the ID itself.
+// newID returns a random UUID (RFC 9562). It may be predictable, since clients can choose IDs anyway.
 func newID() string {
 	var id uuid.UUID
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
@@ -117,12 +118,12 @@ func newID() string {
 	return id.String()
 }
 
-// requestURI is what the client asked for, as it spelled it.
+// requestURI returns the URI as the client spelled it.
 func requestURI(hr *http.Request) string {
 	if strings.HasPrefix(hr.RequestURI, "/") {
 		return hr.RequestURI
 	}
-	return hr.URL.RequestURI() // of a proxy's request, which is that of a whole URL, or of no client's
+	return hr.URL.RequestURI() // a request to a proxy has a whole URL, and one without a client has none
 }
 
 func userAgent(hr *http.Request) string {
@@ -133,7 +134,7 @@ func userAgent(hr *http.Request) string {
 	return agent
 }
 
-// ID is the request's audit ID, "" if it is not audited.
+// ID returns the request's audit ID, or "" if it is not audited.
 func (r *Request) ID() string {
 	if r == nil {
 		return ""
@@ -144,18 +145,18 @@ func (r *Request) ID() string {
 // Bodies reports whether the request's body is recorded.
 func (r *Request) Bodies() bool { return r != nil && r.Level >= LevelRequest }
 
-// Responses reports whether the response's body is recorded as well.
+// Responses reports whether the response's body is recorded too.
 func (r *Request) Responses() bool { return r != nil && r.Level >= LevelRequestResponse }
 
-// Receive records that the request has arrived. It returns false if it must not be answered, because it cannot be
-// recorded (the mode blocking-strict).
+// Receive records that the request has arrived. It returns false if the request must be rejected because the event
+// cannot be recorded (ModeBlockingStrict).
 func (r *Request) Receive() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.emit(StageRequestReceived)
 }
 
-// Answered notes the code of the response, whose head is sent now.
+// Answered records the response code, when the response headers are sent.
 func (r *Request) Answered(code int) {
 	if r == nil {
 		return
@@ -182,7 +183,7 @@ func (r *Request) Complete() {
 	r.emit(StageResponseComplete)
 }
 
-// closedEarly is for a request whose client has gone before there was a response.
+// closedEarly completes a request whose client left before there was a response.
 func (r *Request) closedEarly() {
 	r.event.code = http.StatusOK
 	if r.event.status == nil {
@@ -193,7 +194,7 @@ func (r *Request) closedEarly() {
 	}
 }
 
-// Panic records that the server has failed to answer.
+// Panic records that the handler has panicked.
 func (r *Request) Panic(reason any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,7 +204,7 @@ func (r *Request) Panic(reason any) {
 	r.emit(StagePanic)
 }
 
-// Unauthenticated records that the request's credential was refused: its only event.
+// Unauthenticated records that the request's credential is invalid. The request has no other event.
 func (r *Request) Unauthenticated(message string) {
 	if r == nil {
 		return
@@ -216,7 +217,7 @@ func (r *Request) Unauthenticated(message string) {
 	r.emit(StageResponseStarted)
 }
 
-// Impersonate notes the user that the request goes on as.
+// Impersonate records the user that the request is executed as.
 func (r *Request) Impersonate(user *authn.User) {
 	if r == nil {
 		return
@@ -226,7 +227,7 @@ func (r *Request) Impersonate(user *authn.User) {
 	r.event.impersonated = user
 }
 
-// Annotate adds an annotation. Of several with one key the first stays.
+// Annotate adds an annotation. If the key exists already, the first value stays.
 func (r *Request) Annotate(key, value string) {
 	if r == nil {
 		return
@@ -251,7 +252,7 @@ func (r *Request) annotate(key, value string) {
 	r.event.annotations = append(r.event.annotations, annotation{key, value})
 }
 
-// Object notes what the request's body says about the object, where its path says nothing.
+// Object fills in the parts of the objectRef that are missing in the path, from the object in the request's body.
 func (r *Request) Object(o metav1.Object) {
 	if r == nil {
 		return
@@ -273,7 +274,7 @@ func (r *Request) Object(o metav1.Object) {
 	}
 }
 
-// Named notes the name of a new object, once the server has chosen it. Kubernetes leaves the name out.
+// Named records the name that the server chose for a new object. Kubernetes leaves it out.
 func (r *Request) Named(name string) {
 	if r == nil {
 		return
@@ -285,7 +286,7 @@ func (r *Request) Named(name string) {
 	}
 }
 
-// Status notes the Status that the client receives.
+// Status records the Status that the client receives.
 func (r *Request) Status(s *metav1.Status) {
 	if r == nil {
 		return
@@ -299,15 +300,15 @@ func (r *Request) Status(s *metav1.Status) {
 	}
 	var doc []byte
 	if r.Responses() {
-		doc, _ = json.Marshal(s) // of a type that has JSON
+		doc, _ = json.Marshal(s) // cannot fail
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.event.status, r.event.response = noted, doc
 }
 
-// quotes reports whether a Status may show a part of an object: an error that is about one quotes it, and what
-// admission says about a credential may.
+// quotes reports whether a Status may contain part of an object. Validation errors quote the object, and admission
+// may quote a credential.
 func (r *Request) quotes(s *metav1.Status) bool {
 	if s.Status == metav1.StatusSuccess {
 		return false
@@ -317,34 +318,34 @@ func (r *Request) quotes(s *metav1.Status) bool {
 		Confidential(o.group, o.resource, o.subresource)
 }
 
-// withoutMessages leaves of the causes which fields they are about, and why.
+// withoutMessages returns the details without the messages of the causes; the fields and reasons stay.
 func withoutMessages(d *metav1.StatusDetails) *metav1.StatusDetails {
 	if d == nil {
 		return nil
 	}
-	kept := *d
-	kept.Causes = slices.Clone(d.Causes)
-	for i := range kept.Causes {
-		kept.Causes[i].Message = ""
+	stripped := *d
+	stripped.Causes = slices.Clone(d.Causes)
+	for i := range stripped.Causes {
+		stripped.Causes[i].Message = ""
 	}
-	return &kept
+	return &stripped
 }
 
-// RequestBody notes the body of a request on a resource, as JSON, if the policy records it.
+// RequestBody records the request's JSON body, if the policy says so.
 func (r *Request) RequestBody(group, resource, subresource string, doc []byte) {
 	if r.Bodies() {
 		r.body(&r.event.request, group, resource, subresource, doc)
 	}
 }
 
-// ResponseBody notes the body of the response, as JSON, if the policy records it.
+// ResponseBody records the response's JSON body, if the policy says so.
 func (r *Request) ResponseBody(group, resource, subresource string, doc []byte) {
 	if r.Responses() {
 		r.body(&r.event.response, group, resource, subresource, doc)
 	}
 }
 
-// TooLarge reports whether a body of so many bytes is not recorded for its size, and notes that.
+// TooLarge reports whether a body of that size is too large to record. If so, it annotates the event.
 func (r *Request) TooLarge(size int) bool {
 	if size > maxBody {
 		r.Annotate(annotationTruncated, "true")
@@ -352,8 +353,8 @@ func (r *Request) TooLarge(size int) bool {
 	return size > maxBody
 }
 
-// body keeps a body. The policy has decided about the resource in the path; should the request have been understood
-// as one on another resource, it has not decided about this one.
+// body records a body. The policy has decided about the resource in the path, so body ignores a request that was
+// served for a different resource.
 func (r *Request) body(into *[]byte, group, resource, subresource string, doc []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -364,17 +365,17 @@ func (r *Request) body(into *[]byte, group, resource, subresource string, doc []
 		r.annotate(annotationTruncated, "true")
 		return
 	}
-	kept, err := compacted(doc)
+	compact, err := compacted(doc)
 	if err != nil {
-		return // it is not JSON, and was refused
+		return // the request was rejected, since this is not JSON
 	}
 	if r.OmitManagedFields {
-		kept = withoutManagedFields(kept)
+		compact = withoutManagedFields(compact)
 	}
-	*into = kept
+	*into = compact
 }
 
-// emit hands the event of a stage to the sinks. r.mu is held.
+// emit passes the event for a stage to the sinks. r.mu must be held.
 func (r *Request) emit(stage Stage) bool {
 	if r.omit.has(stage) {
 		return true

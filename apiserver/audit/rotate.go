@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Old files lie beside the log: audit.log becomes audit-2026-11-24T13-50-01.123.log, and .gz if old files are
-// compressed. The names are those that kube-apiserver gives.
+// Old files are next to the log: audit.log is renamed to audit-2026-11-24T13-50-01.123.log, with the suffix .gz if
+// it is compressed. kube-apiserver uses the same names.
 
 const (
 	backupTime = "2006-01-02T15-04-05.000"
@@ -23,11 +23,11 @@ const (
 	tmpSuffix  = ".tmp"
 )
 
-// backupName returns a name that is free. Files that are rotated in one millisecond have names that follow each other.
-func backupName(path string, at time.Time) string {
+// backupName returns an unused name. If a millisecond is taken, it uses the next one.
+func backupName(path string, now time.Time) string {
 	prefix, ext := backupParts(path)
-	for ; ; at = at.Add(time.Millisecond) {
-		name := prefix + at.UTC().Format(backupTime) + ext
+	for ; ; now = now.Add(time.Millisecond) {
+		name := prefix + now.UTC().Format(backupTime) + ext
 		_, plain := os.Lstat(name)
 		_, packed := os.Lstat(name + gzSuffix)
 		if errors.Is(plain, fs.ErrNotExist) && errors.Is(packed, fs.ErrNotExist) {
@@ -62,15 +62,15 @@ func backups(path string) ([]backup, error) {
 		if !ours || !whole || !entry.Type().IsRegular() {
 			continue
 		}
-		if at, err := time.Parse(backupTime, stamp); err == nil {
-			found = append(found, backup{name, at})
+		if when, err := time.Parse(backupTime, stamp); err == nil {
+			found = append(found, backup{name, when})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b backup) int { return b.at.Compare(a.at) })
 	return found, nil
 }
 
-// tidier compresses and deletes old files, in a goroutine of its own.
+// tidier compresses and deletes old files in its own goroutine.
 type tidier struct {
 	LogOptions
 	log     *slog.Logger
@@ -79,7 +79,7 @@ type tidier struct {
 	running sync.WaitGroup
 }
 
-// newTidier starts a tidier, which begins with the files that are there.
+// newTidier starts a tidier, which first processes the existing files.
 func newTidier(o LogOptions, log *slog.Logger) *tidier {
 	t := &tidier{LogOptions: o, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	t.soon()
@@ -112,7 +112,7 @@ func (t *tidier) run() {
 	}
 }
 
-// tidy deletes what is too old or too much, and compresses the rest if that is wanted.
+// tidy deletes the files that exceed the limits of age and number, and compresses the others if enabled.
 func (t *tidier) tidy(now time.Time) error {
 	list, err := backups(t.Path)
 	if err != nil {
@@ -132,10 +132,10 @@ func (t *tidier) tidy(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// errStopped ends a compression that nobody waits for; the next server makes it.
+// errStopped aborts a compression when the tidier is closed. The next server repeats it.
 var errStopped = errors.New("stopped")
 
-// compress replaces a file by a compressed one. A reader finds one of the two, or both.
+// compress replaces a file with a compressed one. A reader finds at least one of the two at any time.
 func (t *tidier) compress(path string) error {
 	from, err := os.Open(path)
 	if err != nil {
@@ -143,13 +143,13 @@ func (t *tidier) compress(path string) error {
 	}
 	defer from.Close()
 	temporary := path + gzSuffix + tmpSuffix
-	to, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	out, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	packer := gzip.NewWriter(to)
+	packer := gzip.NewWriter(out)
 	_, err = io.Copy(packer, &untilStopped{from, t.stop})
-	err = errors.Join(err, packer.Close(), to.Close())
+	err = errors.Join(err, packer.Close(), out.Close())
 	if err == nil {
 		err = os.Rename(temporary, path+gzSuffix)
 	}
@@ -163,7 +163,7 @@ func (t *tidier) compress(path string) error {
 	return os.Remove(path)
 }
 
-// untilStopped reads until the tidier ends.
+// untilStopped fails reads once the tidier is closed.
 type untilStopped struct {
 	io.Reader
 	stop <-chan struct{}

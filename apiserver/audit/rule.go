@@ -7,20 +7,20 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// Policy decides what is recorded of a request. It is never changed.
+// Policy decides how much of a request is recorded. It is immutable.
 type Policy struct {
 	rules []rule
-	omit  stages // of requests that no rule matches
+	omit  stages // for requests that match no rule
 }
 
-// Decision is what is recorded of one request.
+// Decision determines how one request is recorded.
 type Decision struct {
 	Level             Level
 	OmitManagedFields bool
 	omit              stages
 }
 
-// set is a list of values of which one must match; nil matches all.
+// set is a set of values that match; a nil set matches every value.
 type set map[string]bool
 
 func setOf(values []string) set {
@@ -43,14 +43,14 @@ func (s set) matchesAny(values []string) bool {
 type rule struct {
 	Decision
 	users, groups, verbs, namespaces set
-	resources                        []groupRule // empty for all
+	resources                        []groupRule // empty matches all
 	paths                            []string
 }
 
-// groupRule are the resources of one API group that a rule is about.
+// groupRule matches resources of one API group.
 type groupRule struct {
 	group     string
-	resources []string // empty for all
+	resources []string // empty matches all
 	names     set
 }
 
@@ -83,10 +83,11 @@ func (p *policyFile) compile() (*Policy, error) {
 	return compiled, nil
 }
 
-// Decide returns the decision of the first rule that matches a request. a.User is nil if its credential was refused.
+// Decide returns the decision of the first rule that matches the request. a.User is nil if the credential is
+// invalid.
 //
-// The bodies of requests that carry credentials are recorded only by a rule that names their resource; a rule for all
-// resources, or for a whole group of them, records their metadata. Kubernetes makes no such difference.
+// Bodies that contain credentials are recorded only by a rule that names the resource. A rule for all resources, or
+// for all of a group, records just their metadata. Kubernetes makes no such exception.
 func (p *Policy) Decide(a *authz.Attributes) Decision {
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -102,7 +103,7 @@ func (p *Policy) Decide(a *authz.Attributes) Decision {
 	return Decision{omit: p.omit}
 }
 
-// Confidential reports whether requests and responses about a resource carry credentials.
+// Confidential reports whether requests or responses for a resource contain credentials.
 func Confidential(group, resource, subresource string) bool {
 	switch group {
 	case "":
@@ -156,8 +157,8 @@ func (r *rule) matchesResource(a *authz.Attributes) bool {
 	return false
 }
 
-// resourceMatches reports whether a resource and its subresource are those of a rule: *, pods, pods/log, pods/*, */log.
-// As in Kubernetes, pods/* includes pods.
+// resourceMatches reports whether the attributes match a rule's resource, such as *, pods, pods/log, pods/* or
+// */log. As in Kubernetes, pods/* includes pods.
 func resourceMatches(a *authz.Attributes, spec string) bool {
 	if spec == "*" {
 		return true

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// output is where a sink's events go. Its methods are safe for concurrent use.
+// output writes the events of a sink. Its methods are safe for concurrent use.
 type output interface {
-	// write writes events, each of which ends in a newline. Several calls may be under way.
+	// write writes events, each ending in a newline. Calls may be concurrent.
 	write(ctx context.Context, lines []byte) error
-	// writers is how many calls of a batching sink may be under way.
+	// writers returns the number of concurrent calls that a batching sink makes.
 	writers() int
 	close() error
 }
 
 const (
-	// closingFor is how long a sink that ends goes on trying.
+	// closingFor is how long a closing sink tries to write the remaining events.
 	closingFor = 5 * time.Second
-	// calm is how long nothing must have been lost before that is logged.
+	// calm is the time without losses after which a sink logs that it has recovered.
 	calm = 10 * time.Second
 )
 
@@ -31,7 +31,7 @@ var (
 	errTooLarge = errors.New("an event is too large even without its bodies")
 )
 
-// sink brings events into their form and to an output: at once, or by batches.
+// sink formats events and passes them to an output, immediately or in batches.
 type sink struct {
 	name     string
 	legacy   bool
@@ -44,7 +44,7 @@ type sink struct {
 
 	failing atomic.Bool
 	mu      sync.Mutex
-	lost    int // events since it began to fail
+	lost    int // events lost since the failures began
 	last    time.Time
 }
 
@@ -58,8 +58,8 @@ func newSink(name string, legacy bool, batch BatchOptions, truncate TruncateOpti
 	return s
 }
 
-// record takes an event; line is its JSON, which must not be kept. The result is false if the event is lost and its
-// request must be as well.
+// record accepts an event; line is its JSON and must not be kept. It returns false if the event is lost and the
+// request must be rejected.
 func (s *sink) record(e *event, line []byte) bool {
 	if s.truncate.Enabled && int64(len(line)) > s.truncate.MaxEventSize {
 		if len(e.request)+len(e.response) > 0 {
@@ -82,7 +82,7 @@ func (s *sink) record(e *event, line []byte) bool {
 	return s.deliver(context.Background(), line, 1) || !s.strict
 }
 
-// deliver writes events, and notes how that went.
+// deliver writes events and tracks failures.
 func (s *sink) deliver(ctx context.Context, lines []byte, events int) bool {
 	if err := s.to.write(ctx, lines); err != nil {
 		s.failed(s.name, events, err)
@@ -92,7 +92,7 @@ func (s *sink) deliver(ctx context.Context, lines []byte, events int) bool {
 	return true
 }
 
-// failed counts events that are lost. Of failures that follow each other the first is logged.
+// failed counts lost events. It logs the first one in a row of failures.
 func (s *sink) failed(plugin string, events int, err error) {
 	s.metrics.errors.WithLabelValues(plugin).Add(float64(events))
 	s.mu.Lock()
@@ -104,7 +104,8 @@ func (s *sink) failed(plugin string, events int, err error) {
 	}
 }
 
-// worked notes that events were recorded. A sink that is too slow loses some between those that it records.
+// worked notes a success. Since an overloaded sink alternates between losing and recording events, it reports
+// recovery only after the time calm.
 func (s *sink) worked() {
 	if !s.failing.Load() {
 		return

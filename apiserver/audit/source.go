@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// maxSourceIPs is how many addresses an event has at most. The last ones stay: those that the client cannot choose.
+// maxSourceIPs limits the addresses in an event. It keeps the last ones, which clients cannot forge.
 const maxSourceIPs = 32
 
-// sourceIPs appends the addresses of X-Forwarded-For, then that of X-Real-Ip, then the connection's, each unless it is
-// there already (k8s.io/apimachinery/pkg/util/net.SourceIPs). All but the last may have been made up.
+// sourceIPs appends the addresses of X-Forwarded-For, then X-Real-Ip, then the connection, without duplicates
+// (k8s.io/apimachinery/pkg/util/net.SourceIPs). A client can forge all except the last.
 func sourceIPs(ips []string, hr *http.Request) []string {
 	if chain := hr.Header.Get("X-Forwarded-For"); chain != "" {
 		ips = forwarded(ips, chain)
@@ -32,17 +32,17 @@ func sourceIPs(ips []string, hr *http.Request) []string {
 	return ips[max(len(ips)-maxSourceIPs, 0):]
 }
 
-// forwarded appends the end of a chain of addresses.
+// forwarded appends the last maxSourceIPs addresses of a chain.
 func forwarded(ips []string, chain string) []string {
 	for range maxSourceIPs {
-		at := strings.LastIndexByte(chain, ',')
-		if ip, ok := parseIP(chain[at+1:]); ok {
+		comma := strings.LastIndexByte(chain, ',')
+		if ip, ok := parseIP(chain[comma+1:]); ok {
 			ips = append(ips, ip)
 		}
-		if at < 0 {
+		if comma < 0 {
 			break
 		}
-		chain = chain[:at]
+		chain = chain[:comma]
 	}
 	slices.Reverse(ips)
 	return ips
@@ -55,7 +55,7 @@ func parseIP(text string) (string, bool) {
 		return "", false
 	}
 	if ip.Is4() {
-		return text, true // which has one spelling
+		return text, true // IPv4 has a single spelling
 	}
 	return ip.Unmap().String(), true
 }

@@ -19,26 +19,25 @@ import (
 )
 
 const (
-	// webhookTries is how often a batch is sent before it is lost; the pause between two grows by webhookFactor, as in
-	// kube-apiserver.
+	// A batch is lost after webhookTries attempts. The pause between them grows by webhookFactor, as in kube-apiserver.
 	webhookTries  = 5
 	webhookFactor = 1.5
-	// webhookWriters is how many batches may be under way at once.
+	// webhookWriters limits the batches that are sent in parallel.
 	webhookWriters = 4
-	// blockedFor is how long a request waits for its event to be recorded in the blocking modes.
+	// blockedFor limits how long a request waits for its event in the blocking modes.
 	blockedFor = 30 * time.Second
-	// maxAnswer is how much of an answer is read. Nothing depends on it.
+	// maxAnswer limits how much of a response is read. The content is ignored.
 	maxAnswer = 64 << 10
 )
 
-// poster posts batches to another server as an EventList.
+// poster posts batches to another server, as an EventList.
 type poster struct {
 	server *reload.Files[*server]
 	pause  time.Duration
-	within time.Duration // for a call and its repetitions; 0 for any time
+	within time.Duration // for a call with its retries; 0 for no limit
 }
 
-// server is another server, as a kubeconfig describes it.
+// server is another server as described by a kubeconfig.
 type server struct {
 	client *http.Client
 	url    string
@@ -59,7 +58,7 @@ func openWebhook(o WebhookOptions, log *slog.Logger) (output, error) {
 	return p, nil
 }
 
-// readServer reads a kubeconfig. Files that it names by relative paths lie beside it.
+// readServer parses a kubeconfig. Relative paths in it are resolved against the directory of path.
 func readServer(path string, text []byte) (*server, error) {
 	kubeconfig, err := clientcmd.Load(text)
 	if err != nil {
@@ -90,7 +89,7 @@ func readServer(path string, text []byte) (*server, error) {
 
 func (p *poster) writers() int { return webhookWriters }
 
-// write implements output: it sends a batch, and again after any failure. Audit events are lost otherwise.
+// write implements output. It retries after any failure, since the events would be lost otherwise.
 func (p *poster) write(ctx context.Context, lines []byte) error {
 	if p.within > 0 {
 		var cancel context.CancelFunc
@@ -117,8 +116,8 @@ func (p *poster) write(ctx context.Context, lines []byte) error {
 }
 
 func (p *poster) post(ctx context.Context, body []byte) error {
-	to := p.server.Current()
-	_, err := webhook.Post(ctx, to.client, to.url, "", body, maxAnswer)
+	target := p.server.Current()
+	_, err := webhook.Post(ctx, target.client, target.url, "", body, maxAnswer)
 	return err
 }
 

@@ -22,18 +22,18 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// patience is how long a test waits for a server, and tick how often it looks.
+// patience is how long a test waits for a server, and tick how often it polls.
 const (
 	patience = time.Minute
 	tick     = 5 * time.Millisecond
 )
 
-// receiver is a server of audit events.
+// receiver is a server that receives audit events.
 type receiver struct {
 	*httptest.Server
 
 	mu     sync.Mutex
-	answer http.HandlerFunc // nil accepts
+	answer http.HandlerFunc // nil accepts all
 	events []string         // their audit IDs
 	calls  int
 }
@@ -86,10 +86,10 @@ func (r *receiver) received() ([]string, int) {
 	return r.events, r.calls
 }
 
-// kubeconfig writes one of the receiver.
+// kubeconfig writes a kubeconfig for the receiver.
 func (r *receiver) kubeconfig(t testing.TB, path string) {
 	t.Helper()
-	ca := path + ".ca" // which the kubeconfig names by a relative path
+	ca := path + ".ca" // a relative path in the kubeconfig
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
 		Bytes: r.Certificate().Raw}), 0o600))
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
@@ -99,7 +99,7 @@ func (r *receiver) kubeconfig(t testing.TB, path string) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// sending is an Auditor that posts all requests to a receiver.
+// sending returns an Auditor that posts all events to the receiver.
 func sending(t testing.TB, r *receiver, change func(*WebhookOptions)) (a *Auditor, config string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func sending(t testing.TB, r *receiver, change func(*WebhookOptions)) (a *Audito
 	return a, o.Webhook.ConfigFile
 }
 
-// receive makes the first event of a request, and reports whether it may be served.
+// receive records the first event of a request, and reports whether the request may be served.
 func receive(t testing.TB, a *Auditor, id string) bool {
 	t.Helper()
 	hr := httptest.NewRequest(http.MethodGet, "/version", nil)
@@ -127,7 +127,7 @@ func receive(t testing.TB, a *Auditor, id string) bool {
 	return r.Receive()
 }
 
-func TestWebhook_ReceivesBatchesAndWhatWaitsAtTheEnd(t *testing.T) {
+func TestWebhook_ReceivesBatchesAndTheRestOnClose(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
 	a, _ := sending(t, r, func(o *WebhookOptions) { o.Batch.MaxSize, o.Batch.MaxWait = 10, time.Hour })
@@ -142,13 +142,13 @@ func TestWebhook_ReceivesBatchesAndWhatWaitsAtTheEnd(t *testing.T) {
 	require.Equal(t, 3, calls)
 }
 
-func TestWebhook_ThatComesBackHasWhatWasSentMeanwhile(t *testing.T) {
+func TestWebhook_ReceivesRetriedEventsAfterAFailure(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
 	failures := make(chan struct{}, 100)
 	r.answers(func(w http.ResponseWriter, _ *http.Request) {
 		failures <- struct{}{}
-		http.Error(w, "down", http.StatusForbidden) // any failure is worth another try
+		http.Error(w, "down", http.StatusForbidden) // any failure is retried
 	})
 	a, _ := sending(t, r, func(o *WebhookOptions) { o.InitialBackoff = 20 * time.Millisecond })
 	require.True(t, receive(t, a, "one"))
@@ -158,7 +158,7 @@ func TestWebhook_ThatComesBackHasWhatWasSentMeanwhile(t *testing.T) {
 	require.Zero(t, testutil.CollectAndCount(a.metrics.errors))
 }
 
-func TestWebhook_ThatIsDownBlocksNobodyAndIsCounted(t *testing.T) {
+func TestWebhook_ThatIsDownBlocksNoRequests(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
 	hang := make(chan struct{})
@@ -177,7 +177,7 @@ func TestWebhook_ThatIsDownBlocksNobodyAndIsCounted(t *testing.T) {
 	}, patience, tick, "after %d tries each", webhookTries)
 }
 
-func TestWebhook_BlockingStrictRefusesWithoutIt(t *testing.T) {
+func TestWebhook_BlockingStrictRejectsWithoutIt(t *testing.T) {
 	t.Parallel()
 	for mode, served := range map[string]bool{ModeBlocking: true, ModeBlockingStrict: false} {
 		r := newReceiver(t)
@@ -190,7 +190,7 @@ func TestWebhook_BlockingStrictRefusesWithoutIt(t *testing.T) {
 	}
 }
 
-func TestWebhook_ItsConfigurationIsFollowed(t *testing.T) {
+func TestWebhook_ReloadsItsConfiguration(t *testing.T) {
 	t.Parallel()
 	before, after := newReceiver(t), newReceiver(t)
 	a, config := sending(t, before, func(o *WebhookOptions) { o.Batch.Mode = ModeBlocking })
@@ -205,7 +205,7 @@ func TestWebhook_ItsConfigurationIsFollowed(t *testing.T) {
 	require.True(t, receive(t, a, "3"))
 }
 
-func TestItems_AreWithoutTypeMeta(t *testing.T) {
+func TestItems_RemovesTypeMeta(t *testing.T) {
 	t.Parallel()
 	lines := strings.Repeat(typeMeta+`"level":"Metadata"}`+"\n", 2)
 	require.Equal(t, `{"level":"Metadata"},{"level":"Metadata"}`, string(items([]byte(lines))))
