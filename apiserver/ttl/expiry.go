@@ -19,37 +19,37 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Every server watches the timers. When one has ended, the object is deleted as a client would delete it: through all
-// the checks that a DELETE meets.
+// Every server watches the timers. When a timer ends, a server deletes the object as a client would, with all the
+// checks of a DELETE.
 //
-// Of several servers one deletes it. Each knows from the collection of servers which of them is the first to act for
-// a name; the others follow one after the other, each after a time in which it should have been done, and mostly find
-// nothing to do. A deletion that failed is tried again, less and less often where it was refused.
+// One server of several performs the deletion. For each name, a hash orders the servers listed in the collection of
+// servers. The first one acts at once. Each following one waits long enough for the previous one to finish and
+// usually finds the object deleted. A failed deletion is retried, with increasing pauses if it was refused.
 
 const (
-	// expiryWorkers is how many objects are deleted at once: timers that share a lease end together.
+	// expiryWorkers limits the concurrent deletions. Timers that share a lease end together.
 	expiryWorkers = 8
-	// expiryTurn is how long a server leaves an object to the one before it.
+	// expiryTurn is how long each server waits for the previous one.
 	expiryTurn = 5 * time.Second
-	// expiryRetry is after how long an object is tried again that could not be deleted because etcd did not answer.
+	// expiryRetry is the pause before a retry if etcd did not respond.
 	expiryRetry = 5 * time.Second
-	// After a refusal, such as that of an admission policy, the next try comes after expiryBackoffMin, and ever later
-	// up to expiryBackoffMax.
+	// After a refusal, for example by an admission policy, the first retry is after expiryBackoffMin. The pauses
+	// grow to expiryBackoffMax.
 	expiryBackoffMin, expiryBackoffMax = time.Second, 5 * time.Minute
-	// expiryAttempts is how often in a row an object is tried that is written at the same time.
+	// expiryAttempts limits consecutive attempts to delete an object that is being written concurrently.
 	expiryAttempts = 5
 )
 
-// expirer is the part of one server.
+// expirer deletes objects on one server.
 type expirer struct {
 	*Lifetimes
-	self    string                                       // its name among the servers
-	ended   workqueue.TypedRateLimitingInterface[string] // names of lifetimes
-	noticed atomic.Int64                                 // the revision of the timers up to which all have been seen
-	working atomic.Int64                                 // deletions under way
+	self    string                                       // this server's name
+	ended   workqueue.TypedRateLimitingInterface[string] // a queue of lifetime names
+	noticed atomic.Int64                                 // all timers up to this revision have been processed
+	working atomic.Int64                                 // deletions in progress
 }
 
-// Busy reports whether there are timers in memory that have ended and whose objects are not dealt with.
+// Busy reports whether memory contains ended timers with objects that have not been processed.
 func (l *Lifetimes) Busy() bool {
 	e := l.expirer.Load()
 	if e == nil {
@@ -59,7 +59,8 @@ func (l *Lifetimes) Busy() bool {
 	return e.noticed.Load() < changed || e.ended.Len() > 0 || e.working.Load() > 0
 }
 
-// Run deletes the objects whose time has ended until ctx ends, as the server of that name among the servers.
+// Run deletes objects at the end of their lifetime until ctx ends. self is this server's name in the collection of
+// servers.
 func (l *Lifetimes) Run(ctx context.Context, self string) {
 	e := &expirer{Lifetimes: l, self: self}
 	e.ended = workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -74,7 +75,7 @@ func (l *Lifetimes) Run(ctx context.Context, self string) {
 	running.Wait()
 }
 
-// follow notices the lifetimes that have ended.
+// follow queues the lifetimes that end.
 func (e *expirer) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := e.followOnce(ctx); errors.Is(err, storage.ErrUnavailable) {
@@ -83,7 +84,8 @@ func (e *expirer) follow(ctx context.Context) {
 	}
 }
 
-// followOnce begins with those that ended before: while no server ran, or unseen by a watcher that fell behind.
+// followOnce first queues the lifetimes that ended earlier: while no server was running, or unnoticed by a watcher
+// that fell behind.
 func (e *expirer) followOnce(ctx context.Context) error {
 	from := e.Store.Frontier()
 	watcher, err := e.documents(timers).Watch(ctx, storage.WatchRequest{From: from})
@@ -108,7 +110,7 @@ func (e *expirer) followOnce(ctx context.Context) error {
 		}
 		for _, event := range events {
 			reached = event.Revision
-			// A timer that was deleted with its object, or taken off it, has no lifetime beside it either.
+			// If the timer was deleted together with the object or its annotation, the lifetime is gone too.
 			if event.Type == storage.Deleted && e.lives(ctx, event.Object.Key.Name) != nil {
 				e.notice(ctx, event.Object.Key.Name)
 			}
@@ -116,7 +118,7 @@ func (e *expirer) followOnce(ctx context.Context) error {
 	}
 }
 
-// notice has a lifetime looked at when it is this server's turn.
+// notice queues a lifetime for the time of this server's turn.
 func (e *expirer) notice(ctx context.Context, name string) {
 	servers := e.documents(e.Servers)
 	list, err := servers.List(ctx, storage.ListRequest{At: storage.At{Any: true}})
@@ -132,10 +134,10 @@ func (e *expirer) notice(ctx context.Context, name string) {
 	e.ended.AddAfter(name, time.Duration(turn)*expiryTurn)
 }
 
-// rank orders the servers for a name; each name has an order of its own.
+// rank orders the servers for a name. The order differs between names.
 func rank(name, server string) [sha256.Size]byte { return sha256.Sum256([]byte(name + " " + server)) }
 
-// work deletes the objects that are due, until the queue is shut down.
+// work deletes the queued objects until the queue is shut down.
 func (e *expirer) work(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -156,7 +158,7 @@ func (e *expirer) work(ctx context.Context) {
 	}
 }
 
-// do deletes one object, or sees to it that this is tried again.
+// do deletes one object, or schedules a retry.
 func (e *expirer) do(ctx context.Context, name string) {
 	path := strings.ReplaceAll(name, "%", "/")
 	deleted, err := e.expire(ctx, name)
@@ -168,7 +170,7 @@ func (e *expirer) do(ctx context.Context, name string) {
 			e.Log.Info("deleted an object whose time to live has ended", "key", path)
 		}
 	case ctx.Err() != nil:
-	case storage.Failed(err) || errors.Is(err, context.DeadlineExceeded): // which others complain about
+	case storage.Failed(err) || errors.Is(err, context.DeadlineExceeded): // reported elsewhere
 		e.count("failed")
 		e.Log.Debug("an object whose time to live has ended could not be deleted", "key", path, "error", err)
 		e.ended.AddAfter(name, expiryRetry)
@@ -181,20 +183,20 @@ func (e *expirer) do(ctx context.Context, name string) {
 
 func (e *expirer) count(result string) { e.deletions.WithLabelValues(result).Inc() }
 
-// lives is the lifetime of that name in memory, nil if there is none.
+// lives returns the lifetime with that name from memory, or nil.
 func (l *Lifetimes) lives(ctx context.Context, name string) *storage.Object {
 	life, _ := l.documents(lifetimes).Get(ctx, "", name, storage.At{Any: true})
 	return life
 }
 
-// runs reports whether memory has a timer of a lifetime.
+// runs reports whether memory contains the timer of a lifetime.
 func (l *Lifetimes) runs(ctx context.Context, name string) bool {
 	_, err := l.documents(timers).Get(ctx, "", name, storage.At{Any: true})
 	return err == nil
 }
 
-// expire deletes the object of a lifetime that has ended. It reports whether there was something to delete: there is
-// not when another server was quicker, or the time has begun anew.
+// expire deletes the object of an ended lifetime. It returns false if another server was faster or the lifetime was
+// renewed.
 func (l *Lifetimes) expire(ctx context.Context, name string) (deleted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.DeleteTimeout)
 	defer cancel()
@@ -210,8 +212,8 @@ func (l *Lifetimes) expire(ctx context.Context, name string) (deleted bool, err 
 	}
 }
 
-// endNow deletes the object of a lifetime without a timer, as it is now: had it been written meanwhile, the time might
-// have begun anew. The lifetime of an object that is gone, or is being deleted, is forgotten.
+// endNow deletes the object of a lifetime without a timer, at its current revision, because a concurrent write
+// might have renewed the lifetime. If the object is deleted or being deleted, endNow deletes the lifetime instead.
 func (l *Lifetimes) endNow(ctx context.Context, life *storage.Object) (deleted bool, err error) {
 	key, err := keyOf(life.Key.Name)
 	if err != nil {
@@ -236,13 +238,13 @@ func (l *Lifetimes) endNow(ctx context.Context, life *storage.Object) (deleted b
 	}
 	_, err = l.Store.Commit(ctx, storage.Write{Op: storage.Delete, Key: life.Key, Expect: life.Revision})
 	var refused *storage.Refusal
-	if errors.As(err, &refused) { // another server was quicker
+	if errors.As(err, &refused) { // another server was faster
 		return false, nil
 	}
 	return false, err
 }
 
-// delete is the DELETE of the object at the revision at which it had no timer.
+// delete performs a DELETE of the object, at a revision without a timer.
 func (l *Lifetimes) delete(ctx context.Context, res *api.Resource, o *storage.Object) (deleted bool, err error) {
 	// Memory may have an object a moment before the documents that were written with it.
 	_, err = l.documents(timers).Get(ctx, "", nameOf(o.Key), storage.At{Revision: o.Revision})
@@ -256,7 +258,7 @@ func (l *Lifetimes) delete(ctx context.Context, res *api.Resource, o *storage.Ob
 	return err == nil, err
 }
 
-// stores is the kind whose objects are stored in a collection, nil for none.
+// stores returns the kind with objects in the collection, or nil.
 func (l *Lifetimes) stores(collection string) *api.Resource {
 	for _, res := range l.Registry.Snapshot().Resources {
 		if res.Conversion == nil && !res.CreateOnly && !res.Virtual && res.Collection() == collection {

@@ -14,41 +14,41 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// The limits of the annotation. etcd counts leases in whole seconds, and has none that are longer than 285 years.
+// These are the limits of the annotation. etcd measures leases in whole seconds, up to 285 years.
 const (
 	minTTL = time.Second
 	maxTTL = 100 * 365 * 24 * time.Hour
 )
 
-// Change is a write of an object.
+// Change describes a write of an object.
 type Change struct {
 	Kind *api.Resource
 	Key  storage.Key
-	// Object is what is written, Old what it replaces; nil on create.
+	// Object is the object to write. Old is the object it replaces, or nil on create.
 	Object, Old api.Object
-	// Rights are the user's.
+	// Rights are the rights of the writing user.
 	Rights Rights
 }
 
-// Rights reports whether the user of a write may delete its object.
+// Rights checks whether the user may delete the object.
 type Rights interface {
-	// MayDelete answers as far as memory knows.
+	// MayDelete answers according to memory.
 	MayDelete(ctx context.Context) bool
-	// AuthorizeDelete returns the refusal, if the user may not.
+	// AuthorizeDelete returns an error if the user may not.
 	AuthorizeDelete(ctx context.Context) error
 }
 
-// Effect is that of a write on the time to live of its object.
+// Effect is the effect of a write on the object's time to live.
 type Effect struct {
-	// Renewed reports that the time begins anew, so that the write must be done even if it changes nothing.
+	// Renewed is set if the time starts again. The write must then be made even if it does not change the object.
 	Renewed bool
-	// Lease is that of the object's own key, as Events have it; 0 for none.
+	// Lease is the lease for the object's own key, which Events have; 0 for none.
 	Lease time.Duration
-	// Writes go into the object's transaction.
+	// Writes belong in the object's transaction.
 	Writes []storage.Write
 }
 
-// Concerns reports whether a write of an object, which replaces old, can have an effect.
+// Concerns reports whether replacing old by obj can affect a time to live.
 func Concerns(kind *api.Resource, obj, old api.Object) bool {
 	_, set := obj.GetAnnotations()[Annotation]
 	if !set && old != nil {
@@ -57,10 +57,10 @@ func Concerns(kind *api.Resource, obj, old api.Object) bool {
 	return set || kind.Expires
 }
 
-// Effect returns the effect of a write, by the objects as they are stored. To set the time takes the right to
-// delete the object. A write by a user without that right that leaves the annotation as it is, as those of most
-// controllers do, leaves the time as it is too: that right is asked for with every write of an object with a time
-// to live, and a wrong answer is put right by the next.
+// Effect returns the effect of a write. A user needs the right to delete the object in order to set its time to
+// live. A write by a user without that right does not renew the time if it leaves the annotation unchanged, as the
+// writes of most controllers do. Since every such write needs the answer, Effect takes it from memory; the next
+// write corrects a wrong answer.
 func (l *Lifetimes) Effect(ctx context.Context, c Change) (Effect, error) {
 	text, set := c.Object.GetAnnotations()[Annotation]
 	var before string
@@ -106,7 +106,7 @@ func invalid(c Change, text string) error {
 			fmt.Sprintf(`must be a duration between %v and %v, such as "10m"`, minTTL, maxTTL))})
 }
 
-// begin are the writes by which an object's time to live begins, or begins anew.
+// begin returns the writes that start an object's time to live, or restart it.
 func begin(key storage.Key, obj api.Object, lasts time.Duration) ([]storage.Write, error) {
 	name := nameOf(key)
 	doc, err := json.Marshal(metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: obj.GetUID()}})
@@ -120,8 +120,8 @@ func begin(key storage.Key, obj api.Object, lasts time.Duration) ([]storage.Writ
 	return []storage.Write{life, timer}, nil
 }
 
-// End are the writes by which the lifetime of an object ends, for it is deleted or is to stay. None are needed
-// where it had none, or where its deletion had begun before.
+// End returns the writes that end the lifetime of an object, because the object is deleted or loses the annotation.
+// It returns none if the object has no lifetime or is already being deleted.
 func End(kind *api.Resource, key storage.Key, old api.Object) []storage.Write {
 	if _, was := old.GetAnnotations()[Annotation]; !was || kind.Expires || old.GetDeletionTimestamp() != nil {
 		return nil
@@ -133,8 +133,8 @@ func End(kind *api.Resource, key storage.Key, old api.Object) []storage.Write {
 	return []storage.Write{life, timer}
 }
 
-// counts reports whether the time of an object with the annotation is counted. It is not where a server wrote the
-// object that kept it on a lease of its own: the next write takes it off that lease.
+// counts reports whether an object with the annotation has a lifetime. It has none if an earlier server put the
+// object itself on a lease; the next write moves it off that lease.
 func (l *Lifetimes) counts(ctx context.Context, key storage.Key, obj api.Object) bool {
 	o, err := l.documents(lifetimes).Get(ctx, "", nameOf(key), storage.At{Any: true})
 	return err == nil && o.UID == string(obj.GetUID())

@@ -1,14 +1,15 @@
-// Package ttl gives objects a time to live. An object with the annotation coxswain.dev/ttl is deleted when that time
-// has passed since it was last written by a user who may delete it.
+// Package ttl deletes objects after a time to live. An object with the annotation coxswain.dev/ttl is deleted when
+// that time has passed since its last write by a user with the right to delete it.
 //
-// Two small documents stand beside such an object, written and deleted in its own transactions: one in the collection
-// lifetimes, which marks it as having a lifetime, and one in the collection timers, which has the etcd lease. The lease
-// deletes the timer and nothing else. A lifetime without a timer has ended, and one of the servers then deletes the
-// object as a client would. However many servers die meanwhile, the lifetime stays until the deletion has begun or is
-// no longer wanted.
+// Two small documents accompany such an object. They are written and deleted in the transactions of the object.
+// One, in the collection lifetimes, marks the object as having a lifetime. The other one, in the collection timers,
+// has an etcd lease. The end of the lease deletes only the timer. A lifetime without a timer has ended, and one of
+// the servers then deletes the object as a client would. Even if servers crash, the lifetime stays until the
+// deletion has begun or is no longer wanted.
 //
-// A change of an object comes in; the writes that belong in its transaction come out (lifetime.go). Run deletes the
-// objects whose time has ended (expiry.go), through the small interface Objects; the server must not be imported.
+// Effect and End return the writes that belong in an object's transaction (lifetime.go). Run deletes the objects at
+// the end of their lifetime (expiry.go), using the small interface Objects. This package must not import package
+// apiserver.
 package ttl
 
 import (
@@ -25,56 +26,57 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Annotation gives the duration after which an object is deleted, counted from its last write by a user that may delete
-// it.
+// Annotation contains the duration after which an object is deleted, counted from its last write by a user with the
+// right to delete it.
 const Annotation = "coxswain.dev/ttl"
 
-// Both documents depend on the object alone and are never compared: every transaction that writes them compares the
-// object's revision. An object without the annotation has neither, and its writes cost nothing more.
+// The content of both documents depends only on the object. They are never compared, because every transaction that
+// writes them compares the object's revision. An object without the annotation has neither document, and its writes
+// have no extra cost.
 const (
 	lifetimes = "claims/lifetimes"
 	timers    = "claims/timers"
 )
 
-// Store is the part of storage.Store that times to live need.
+// Store is the part of storage.Store that this package uses.
 type Store interface {
 	Collection(name string, o storage.CollectionOptions) *storage.Collection
 	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 	Frontier() int64
 }
 
-// Objects are the API's objects.
+// Objects accesses the objects of the API.
 type Objects interface {
 	// Collection opens the stored objects of a kind.
 	Collection(res *api.Resource) *storage.Collection
-	// Delete answers a client's DELETE of an object as it is at its revision. It returns storage.ErrNotFound where the
-	// object is gone already, and a Conflict where it has been written meanwhile.
+	// Delete performs a client's DELETE of an object at its revision. It returns storage.ErrNotFound if the object
+	// does not exist any more, and a Conflict if it has been written in the meantime.
 	Delete(ctx context.Context, res *api.Resource, o *storage.Object) error
 }
 
-// Options assemble the Lifetimes. All are required.
+// Options configures Lifetimes. All fields are required.
 type Options struct {
 	Store    Store
 	Registry *api.Registry
 	Objects  Objects
-	// Servers is the collection of the servers that run, named by their addresses.
+	// Servers is the collection of running servers, named by their addresses.
 	Servers string
-	// EventTTL is how long objects of kinds that expire are kept if they say nothing else.
+	// EventTTL is the time to live of objects without the annotation, if their kind expires.
 	EventTTL time.Duration
-	// DeleteTimeout bounds the deletion of one object.
+	// DeleteTimeout limits the deletion of one object.
 	DeleteTimeout time.Duration
 	Clock         clock.WithTicker
 	Log           *slog.Logger
 }
 
-// Lifetimes are the times to live of all objects. Its methods are safe for concurrent use.
+// Lifetimes manages the times to live of all objects. Its methods are safe for concurrent use.
 type Lifetimes struct {
 	Options
 	deletions *prometheus.CounterVec
 	expirer   atomic.Pointer[expirer] // set by Run
 }
 
-// New returns the Lifetimes. It does not start anything: see Run.
+// New returns Lifetimes without starting them: see Run.
 func New(o Options) *Lifetimes {
 	return &Lifetimes{Options: o, deletions: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "coxswain_ttl_deletions_total",
@@ -87,11 +89,11 @@ func (l *Lifetimes) documents(collection string) *storage.Collection {
 	return l.Store.Collection(collection, storage.CollectionOptions{})
 }
 
-// nameOf is the name of the documents about an object's lifetime: its path, with a character for the slashes that no
-// name has (path segment names in k8s.io/apimachinery).
+// nameOf returns the name of the documents for an object: its key, with slashes replaced by a character that names
+// cannot contain (path segment names in k8s.io/apimachinery).
 func nameOf(key storage.Key) string { return strings.ReplaceAll(key.String(), "/", "%") }
 
-// keyOf is the inverse of nameOf.
+// keyOf inverts nameOf.
 func keyOf(name string) (storage.Key, error) {
 	return storage.ParseKey(strings.ReplaceAll(name, "%", "/"))
 }
@@ -110,7 +112,7 @@ func (l *Lifetimes) Describe(ch chan<- *prometheus.Desc) {
 	ch <- overdueDesc
 }
 
-// Collect implements prometheus.Collector. Objects are counted when asked.
+// Collect implements prometheus.Collector. It counts objects on each call.
 func (l *Lifetimes) Collect(ch chan<- prometheus.Metric) {
 	l.deletions.Collect(ch)
 	all, running := l.documents(lifetimes).Count(), l.documents(timers).Count()

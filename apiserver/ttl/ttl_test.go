@@ -34,14 +34,14 @@ const (
 	tick     = 10 * time.Millisecond
 )
 
-// kind registers ConfigMaps.
+// kind returns the kind ConfigMap.
 func kind() *api.Resource {
 	return &api.Resource{Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Namespaced: true,
 		New:     func() api.Object { return &corev1.ConfigMap{} },
 		NewList: func() runtime.Object { return &corev1.ConfigMapList{} }}
 }
 
-// house is a store with the objects of one kind, some of which have lifetimes.
+// house is a store with objects of one kind, some of them with lifetimes.
 type house struct {
 	*ttl.Lifetimes
 	t     *testing.T
@@ -49,7 +49,7 @@ type house struct {
 	res   *api.Resource
 
 	mu      sync.Mutex
-	refuse  error // of the next deletion
+	refuse  error // returned by the next deletion
 	deleted []string
 }
 
@@ -105,7 +105,7 @@ func (h *house) key(name string) storage.Key {
 	return storage.Key{Collection: h.res.Collection(), Namespace: "default", Name: name}
 }
 
-// create stores an object whose time to live is the given one.
+// create stores an object with the given time to live.
 func (h *house) create(name, lasts string) {
 	h.t.Helper()
 	obj := object(name, lasts)
@@ -116,7 +116,7 @@ func (h *house) create(name, lasts string) {
 	result, err := h.store.Commit(h.t.Context(), append([]storage.Write{{Op: storage.Create, Key: h.key(name),
 		Value: doc}}, effect.Writes...)...)
 	require.NoError(h.t, err)
-	// The next write is judged by memory, which must have this one.
+	// Later calls read this write from memory.
 	_, err = h.store.Collection(lifetimes, storage.CollectionOptions{}).List(h.t.Context(),
 		storage.ListRequest{At: storage.At{Revision: result.Revision}})
 	require.NoError(h.t, err)
@@ -130,7 +130,7 @@ func (h *house) end(name string) {
 	require.NoError(h.t, err)
 }
 
-// run runs the room as a server of that name, until the test ends.
+// run runs the expirer as a server of that name until the test ends.
 func (h *house) run(name string) {
 	ctx, stop := context.WithCancel(h.t.Context())
 	done := make(chan struct{})
@@ -155,7 +155,7 @@ func object(name, lasts string) *corev1.ConfigMap {
 	return obj
 }
 
-// rights reports whether a user may delete the object.
+// rights implements ttl.Rights with a fixed answer.
 type rights bool
 
 var errForbidden = errors.New("forbidden")
@@ -169,7 +169,7 @@ func (r rights) AuthorizeDelete(context.Context) error {
 	return nil
 }
 
-func TestEffect_OfEachChange(t *testing.T) {
+func TestEffect_ForEachChange(t *testing.T) {
 	t.Parallel()
 	h := build(t)
 	h.create("counted", "10m")
@@ -187,7 +187,7 @@ func TestEffect_OfEachChange(t *testing.T) {
 		want     ttl.Effect
 		writes   int
 		refused  error
-		silent   bool // the room need not be asked
+		silent   bool // rights are not queried
 	}{
 		"none":            {obj: object("a", ""), silent: true},
 		"none, as before": {obj: object("a", ""), old: object("a", ""), silent: true},
@@ -243,7 +243,7 @@ func TestEffect_OfEachChange(t *testing.T) {
 	}
 }
 
-func TestRun_DeletesObjectsWhoseTimeHasEnded(t *testing.T) {
+func TestRun_DeletesExpiredObjects(t *testing.T) {
 	t.Parallel()
 	h := build(t)
 	for _, name := range []string{"before", "after", "stays"} {
@@ -259,7 +259,7 @@ func TestRun_DeletesObjectsWhoseTimeHasEnded(t *testing.T) {
 	require.Equal(t, 1, h.left(timers))
 }
 
-func TestRun_LooksAgainAtAnObjectThatIsWrittenMeanwhile(t *testing.T) {
+func TestRun_RetriesAnObjectThatIsWrittenConcurrently(t *testing.T) {
 	t.Parallel()
 	h := build(t)
 	h.create("a", "10h")
@@ -269,7 +269,7 @@ func TestRun_LooksAgainAtAnObjectThatIsWrittenMeanwhile(t *testing.T) {
 	require.Eventually(t, func() bool { return len(h.gone()) == 1 }, patience, tick)
 }
 
-func TestRun_ForgetsTheLifetimeOfAnObjectThatIsGone(t *testing.T) {
+func TestRun_DeletesTheLifetimeOfADeletedObject(t *testing.T) {
 	t.Parallel()
 	h := build(t)
 	h.create("a", "10h")
