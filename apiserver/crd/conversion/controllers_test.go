@@ -16,9 +16,9 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// While a webhook fails, the garbage collector goes on with other kinds, and a namespace that is being deleted loses
-// all but the objects that need the webhook. When it works again the namespace goes.
-func TestFailingWebhook_HoldsUpNoController(t *testing.T) {
+// While a webhook fails, the garbage collector continues with other kinds, and a namespace being deleted loses all
+// objects except the ones that need the webhook. When the webhook works again, the namespace is removed.
+func TestFailingWebhook_BlocksNoController(t *testing.T) {
 	t.Parallel()
 	ctx, config, hook := t.Context(), testenv.Start(t), newHook(t)
 	client, err := dynamic.NewForConfig(config)
@@ -52,14 +52,14 @@ func TestFailingWebhook_HoldsUpNoController(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, core.ConfigMaps("default").Delete(ctx, "owner", metav1.DeleteOptions{}))
 	require.NoError(t, core.Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}))
-	gone := func(namespace, name string) func() bool {
+	deleted := func(namespace, name string) func() bool {
 		return func() bool {
 			_, err := core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		}
 	}
-	require.Eventually(t, gone("default", "owned"), patience, tick, "the garbage collector")
-	require.Eventually(t, gone("shop", "a"), patience, tick, "the rest of the namespace")
+	require.Eventually(t, deleted("default", "owned"), patience, tick, "the garbage collector")
+	require.Eventually(t, deleted("shop", "a"), patience, tick, "the rest of the namespace")
 	require.Eventually(t, func() bool {
 		ns, err := core.Namespaces().Get(ctx, "shop", metav1.GetOptions{})
 		return err == nil && slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {

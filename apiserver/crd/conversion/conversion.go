@@ -1,6 +1,6 @@
-// Package conversion converts custom resources by the webhooks that their definitions name: objects of one version come
-// in, a ConversionReview with all of them is sent, and the objects of the other version go out once the answer has been
-// checked (answer.go). Its errors have kube-apiserver's words.
+// Package conversion converts custom resources with the webhooks in their definitions. It sends the objects of one
+// version in a ConversionReview, validates the answer (answer.go) and returns the objects of the other version. Its
+// error messages are kube-apiserver's.
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
 package conversion
 
@@ -24,13 +24,13 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
-// maxGrowth and maxAnswer bound an answer: it may be so many times as long as the question, or so long.
+// An answer may be as long as maxAnswer bytes or maxGrowth times the request, if that is longer.
 const (
 	maxGrowth = 2
 	maxAnswer = 8 << 20
 )
 
-// Webhooks converts objects by webhooks. It is safe for concurrent use.
+// Webhooks converts objects with webhooks. It is safe for concurrent use.
 type Webhooks struct {
 	client  *webhook.Client
 	metrics *metrics
@@ -38,10 +38,10 @@ type Webhooks struct {
 
 var _ customresource.Converter = (*Webhooks)(nil)
 
-// New returns Webhooks that are called through the client.
+// New returns Webhooks that uses the given client.
 func New(client *webhook.Client) *Webhooks { return &Webhooks{client: client, metrics: newMetrics()} }
 
-// Convert implements customresource.Converter. Its errors are answers to the request.
+// Convert implements customresource.Converter. Its errors can be returned to the client.
 func (w *Webhooks) Convert(ctx context.Context, objs []*customresource.Object, to *customresource.Version) (
 	[]*customresource.Object, error) {
 	began := time.Now()
@@ -53,7 +53,7 @@ func (w *Webhooks) Convert(ctx context.Context, objs []*customresource.Object, t
 	return converted, nil
 }
 
-// failure is an error with its type in the metrics.
+// failure is an error with its type for the metrics.
 type failure struct {
 	kind  string
 	words string
@@ -75,7 +75,7 @@ func (w *Webhooks) convert(ctx context.Context, objs []*customresource.Object, t
 	if version == "" {
 		return nil, errors.New("no supported conversion review versions")
 	}
-	kind := subject(objs, to)
+	objects := subject(objs, to)
 	uid := uuid.NewUUID()
 	question, err := encodeReview(version, uid, objs, to)
 	if err != nil {
@@ -83,28 +83,29 @@ func (w *Webhooks) convert(ctx context.Context, objs []*customresource.Object, t
 	}
 	doc, err := w.client.Call(ctx, target(hook.ClientConfig), question, max(maxGrowth*len(question), maxAnswer))
 	if err != nil {
-		return nil, fail(callFailure, "conversion webhook for %s failed: %v", kind, err)
+		return nil, fail(callFailure, "conversion webhook for %s failed: %v", objects, err)
 	}
 	answered, err := readReview(doc, version, uid)
 	var malformed *failure
 	switch {
 	case errors.As(err, &malformed):
-		return nil, fail(malformed.kind, "conversion webhook for %s failed: %v", kind, err)
+		return nil, fail(malformed.kind, "conversion webhook for %s failed: %v", objects, err)
 	case answered.n != len(objs) || answered.n > maxDocuments:
-		return nil, fail(partialFailure, "conversion webhook for %s returned %d objects, expected %d", kind,
+		return nil, fail(partialFailure, "conversion webhook for %s returned %d objects, expected %d", objects,
 			answered.n, len(objs))
 	}
 	converted := make([]*customresource.Object, len(objs))
 	for i, doc := range answered.first {
 		if converted[i], err = read(doc, objs[i], to); err != nil {
-			return nil, fail(invalidFailure, "conversion webhook for %s returned %s: %v", kind,
+			return nil, fail(invalidFailure, "conversion webhook for %s returned %s: %v", objects,
 				blame(err, i, len(objs) > 1), err)
 		}
 	}
 	return converted, nil
 }
 
-// subject returns the name of the objects in errors: their kind, or the list's in the version that is asked for.
+// subject returns the name for the objects in errors: their kind, or the list kind in the requested version if
+// there are several.
 func subject(objs []*customresource.Object, to *customresource.Version) string {
 	if len(objs) == 1 {
 		return objs[0].GroupVersionKind().String()
@@ -114,7 +115,7 @@ func subject(objs []*customresource.Object, to *customresource.Version) string {
 	return kind.String()
 }
 
-// reviewVersion returns the first version in the list that this server knows, "" if there is none.
+// reviewVersion returns the first version in the list that this server supports, or "".
 func reviewVersion(versions []string) string {
 	i := slices.IndexFunc(versions, func(v string) bool { return v == "v1" || v == "v1beta1" })
 	if i < 0 {
@@ -123,7 +124,7 @@ func reviewVersion(versions []string) string {
 	return versions[i]
 }
 
-// target returns the webhook that a definition names.
+// target returns the webhook to call for a client configuration.
 func target(c *apiextensionsv1.WebhookClientConfig) webhook.Target {
 	var to webhook.Target
 	if c == nil {
@@ -147,14 +148,14 @@ func target(c *apiextensionsv1.WebhookClientConfig) webhook.Target {
 	return to
 }
 
-// request is the request of a ConversionReview.
+// request is the request in a ConversionReview.
 type request struct {
 	UID               types.UID                `json:"uid"`
 	DesiredAPIVersion string                   `json:"desiredAPIVersion"`
 	Objects           []*customresource.Object `json:"objects"`
 }
 
-// encodeReview returns the ConversionReview that is sent. v1 and v1beta1 have the same fields.
+// encodeReview encodes a ConversionReview. v1 and v1beta1 have the same fields.
 func encodeReview(version string, uid types.UID, objs []*customresource.Object, to *customresource.Version) (
 	[]byte, error) {
 	doc, err := json.Marshal(struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// badAnswers are what a webhook may do wrong, with a part of the error that follows.
+// badAnswers lists invalid answers of a webhook, with a part of the resulting error.
 var badAnswers = []struct {
 	name string
 	do   func(h *hook)
@@ -105,12 +105,12 @@ func code(code int) func(h *hook) {
 	}
 }
 
-// set puts a value into a good answer, or removes it.
+// set returns a behaviour that sets or removes a value in a valid answer.
 func set(value any, path ...string) func(h *hook) {
 	return func(h *hook) { h.replies(func(doc object) { place(doc, value, path) }) }
 }
 
-// inObject puts a value into each converted object, or removes it.
+// inObject returns a behaviour that sets or removes a value in each converted object.
 func inObject(value any, path ...string) func(h *hook) {
 	return func(h *hook) {
 		h.replies(func(doc object) {
@@ -130,7 +130,7 @@ func place(in object, value any, path []string) {
 	}
 }
 
-// A bad answer is an error to those who need it, and nothing is stored.
+// An invalid answer fails the requests that need it, and does not change stored objects.
 func TestBadAnswers_AreErrors(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
@@ -164,7 +164,7 @@ func TestBadAnswers_AreErrors(t *testing.T) {
 
 func erred[T any](_ T, err error) error { return err }
 
-// In an error about one of several objects the webhook's fault has its place.
+// An error about one of several objects gives its index.
 func TestBadAnswers_AboutLists(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
@@ -193,7 +193,7 @@ func TestBadAnswers_AboutLists(t *testing.T) {
 	}
 }
 
-// Of the metadata only labels and annotations may differ between versions: all else is as it was.
+// Conversion may change labels and annotations only; the remaining metadata is kept.
 func TestMetadata_IsKept(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
@@ -216,8 +216,8 @@ func TestMetadata_IsKept(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A webhook that hangs is waited for by those who need it, as long as they have time.
-func TestHangingWebhook_HoldsUpNobodyElse(t *testing.T) {
+// Only the requests that need an unresponsive webhook wait for it, within their deadlines.
+func TestHangingWebhook_BlocksNoOtherRequests(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	ctx := t.Context()
@@ -245,14 +245,15 @@ func TestHangingWebhook_HoldsUpNobodyElse(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	require.Error(t, <-got)
-	<-left // the call has ended with its request
+	<-left // the call ended with its request
 
 	code, body := c.raw(ctx, http.MethodGet, fmt.Sprintf(path, "v1")+"/a?timeout=300ms", "application/json")
 	require.Contains(t, []int{http.StatusInternalServerError, http.StatusGatewayTimeout}, code, body)
 }
 
-// A write in the stored version needs the webhook for the owners in another one alone, and keeps them as they are.
-func TestFailingWebhook_LeavesTheOwnersOfAWriteThatNeedsNoMore(t *testing.T) {
+// A write in the stored version calls the webhook only to convert field owners of another version, and keeps them
+// if it fails.
+func TestFailingWebhook_KeepsFieldOwners(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	made := c.create("v1", "a", object{"host": "h", "port": int64(1)})
@@ -265,7 +266,7 @@ func TestFailingWebhook_LeavesTheOwnersOfAWriteThatNeedsNoMore(t *testing.T) {
 	require.Equal(t, "example.com/v1", patched.GetManagedFields()[0].APIVersion)
 }
 
-// A watch that cannot go on ends with an error event; others do not notice.
+// A watch that cannot continue ends with an error event; others are not affected.
 func TestFailingWebhook_EndsItsWatches(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
@@ -293,15 +294,15 @@ func TestFailingWebhook_EndsItsWatches(t *testing.T) {
 	require.Equal(t, object{"host": "h", "port": int64(1)}, next(t, again).Object.(*unstructured.Unstructured).Object["spec"])
 }
 
-// The deletion of a definition needs no webhook, even for objects that are stored in another version.
+// Deleting a definition needs no webhook, even if objects are stored in another version.
 func TestDeletionOfADefinition_NeedsNoWebhook(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	ctx := t.Context()
 	c.create("v2", "a", object{"address": "h:1"})
-	held := c.create("v2", "b", object{"address": "h:1"})
-	held.SetFinalizers([]string{"example.com/hold"})
-	_, err := c.in(v2).Update(ctx, held, metav1.UpdateOptions{})
+	blocked := c.create("v2", "b", object{"address": "h:1"})
+	blocked.SetFinalizers([]string{"example.com/hold"})
+	_, err := c.in(v2).Update(ctx, blocked, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	c.redefine(func(crd *unstructured.Unstructured) {
 		versions := crd.Object["spec"].(object)["versions"].([]any)

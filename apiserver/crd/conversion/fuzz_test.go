@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// FuzzReadReview: whatever a webhook answers, it is refused with few words, or has a number of documents.
+// FuzzReadReview checks that an answer gives either a short error or a list of documents.
 func FuzzReadReview(f *testing.F) {
 	const version, uid = "apiextensions.k8s.io/v1", "u1"
 	head := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"u1",`

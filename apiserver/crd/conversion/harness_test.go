@@ -31,25 +31,25 @@ import (
 )
 
 const (
-	// patience is how long a test waits for a server, and tick how often it looks.
+	// patience is how long a test waits for a server, and tick how often it polls.
 	patience = time.Minute
 	tick     = 5 * time.Millisecond
 )
 
 type object = map[string]any
 
-// hook is a webhook that converts Endpoints: v1 has spec.host, spec.port and status.ready, v2 has spec.address, the
-// two in one, and status.phase.
+// hook is a webhook that converts Endpoints. v1 has spec.host, spec.port and status.ready; v2 has spec.address,
+// which combines host and port, and status.phase.
 type hook struct {
 	*httptest.Server
 	ca *pki.CA
 
 	mu      sync.Mutex
-	reviews []review // those that have been asked
+	reviews []review // received since the last call of asked
 	answer  func(w http.ResponseWriter, r *http.Request, asked review)
 }
 
-// review is a ConversionReview as it is asked.
+// review is a ConversionReview as the webhook receives it.
 type review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -60,7 +60,7 @@ type review struct {
 	} `json:"request"`
 }
 
-// newHook starts a webhook whose certificate is for these names.
+// newHook starts a webhook with a certificate for the names.
 func newHook(t testing.TB, names ...string) *hook {
 	t.Helper()
 	ca, err := pki.NewCA()
@@ -70,7 +70,7 @@ func newHook(t testing.TB, names ...string) *hook {
 	h := &hook{ca: ca}
 	h.Server = httptest.NewUnstartedServer(h)
 	h.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	h.Config.ErrorLog = log.New(io.Discard, "", 0) // handshake errors
 	h.StartTLS()
 	t.Cleanup(h.Close)
 	return h
@@ -96,14 +96,14 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, asked)
 }
 
-// answers changes how the webhook answers; nil converts.
+// answers replaces the webhook's behaviour; nil restores conversion.
 func (h *hook) answers(answer func(w http.ResponseWriter, r *http.Request, asked review)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.answer = answer
 }
 
-// replies has the webhook answer what change makes of a good answer.
+// replies makes the webhook apply change to valid answers.
 func (h *hook) replies(change func(object)) {
 	h.answers(func(w http.ResponseWriter, _ *http.Request, asked review) {
 		doc := success(asked)
@@ -116,9 +116,9 @@ func (h *hook) replies(change func(object)) {
 func (h *hook) asked() []review {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	asked := h.reviews
+	reviews := h.reviews
 	h.reviews = nil
-	return asked
+	return reviews
 }
 
 func reply(w http.ResponseWriter, doc object) {
@@ -126,7 +126,7 @@ func reply(w http.ResponseWriter, doc object) {
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-// success is the answer to a review, with the objects converted.
+// success returns the answer to a review, with the objects converted.
 func success(asked review) object {
 	converted := make([]any, len(asked.Request.Objects))
 	for i, o := range asked.Request.Objects {
@@ -136,7 +136,7 @@ func success(asked review) object {
 		"convertedObjects": converted, "result": object{"status": "Success"}}}
 }
 
-// convert converts an Endpoint. Only labels and annotations of the metadata that it returns count.
+// convert converts an Endpoint. The server only uses the labels and annotations of the returned metadata.
 func convert(in object, to string) object {
 	out := maps.Clone(in)
 	out["apiVersion"] = to
@@ -205,7 +205,7 @@ const definitionJSON = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomRe
    "status":{"type":"object","properties":{"phase":{"type":"string"}}}}}}}],
  "conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{}}}}}`
 
-// definition is that of the kind Endpoint with a webhook as its converter.
+// definition returns the definition of the kind Endpoint with a webhook as converter.
 func definition(t testing.TB, clientConfig object) *unstructured.Unstructured {
 	t.Helper()
 	crd := &unstructured.Unstructured{}
@@ -215,7 +215,7 @@ func definition(t testing.TB, clientConfig object) *unstructured.Unstructured {
 	return crd
 }
 
-// byURL is the client configuration of a webhook.
+// byURL returns the client configuration for the webhook's URL.
 func (h *hook) byURL() object {
 	return object{"url": h.URL + "/convert", "caBundle": encoded(h.ca.PEM())}
 }
@@ -260,7 +260,7 @@ func (c *cluster) define(crd *unstructured.Unstructured) {
 	}, patience, tick)
 }
 
-// redefine changes the definition, and waits until the server has the change.
+// redefine changes the definition and waits until the server uses it.
 func (c *cluster) redefine(change func(crd *unstructured.Unstructured)) {
 	c.t.Helper()
 	crd, err := c.Resource(definitions).Get(c.t.Context(), "endpoints.example.com", metav1.GetOptions{})
@@ -272,12 +272,12 @@ func (c *cluster) redefine(change func(crd *unstructured.Unstructured)) {
 	require.Eventually(c.t, func() bool { return c.Registry.Snapshot().Resource(v2) != before }, patience, tick)
 }
 
-// in are the endpoints of a version in the namespace default.
+// in returns a client for the endpoints of a version in the namespace default.
 func (c *cluster) in(version schema.GroupVersionResource) dynamic.ResourceInterface {
 	return c.Resource(version).Namespace("default")
 }
 
-// get reads an object.
+// get returns an object.
 func (c *cluster) get(version schema.GroupVersionResource, name string) object {
 	c.t.Helper()
 	got, err := c.in(version).Get(c.t.Context(), name, metav1.GetOptions{})
@@ -292,7 +292,7 @@ func (c *cluster) create(version, name string, spec object) *unstructured.Unstru
 	return made
 }
 
-// patch merges into an object.
+// patch applies a merge patch to an object.
 func (c *cluster) patch(version schema.GroupVersionResource, name, body string,
 	subresources ...string) (*unstructured.Unstructured, error) {
 	return c.in(version).Patch(c.t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{},
@@ -304,7 +304,7 @@ func endpoint(version, name string, spec object) *unstructured.Unstructured {
 		"metadata": object{"name": name}, "spec": spec}}
 }
 
-// raw makes a request with headers, and returns its code and its body.
+// raw makes a request and returns the code and body of the response.
 func (c *cluster) raw(ctx context.Context, method, path, accept string) (int, string) {
 	c.t.Helper()
 	transport, err := c.transport()
@@ -330,13 +330,13 @@ func (c *cluster) transport() (*http.Transport, error) {
 		DialContext: (&net.Dialer{}).DialContext}, nil
 }
 
-// collectionOptions are those with which the server has opened the stored endpoints.
+// collectionOptions returns the options that the server opens the collection of endpoints with.
 func (c *cluster) collectionOptions() storage.CollectionOptions {
 	res := c.Registry.Snapshot().Resource(v2)
 	return storage.CollectionOptions{Fields: res.Stored().SelectablePaths()}
 }
 
-// storedDocument is an object as it is stored.
+// storedDocument returns an object as stored.
 func (c *cluster) storedDocument(name string) string {
 	c.t.Helper()
 	o, err := c.Store.Collection("example.com/endpoints", c.collectionOptions()).Get(c.t.Context(), "default", name,

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// The types of failures, as Kubernetes names them.
+// The types of failures have Kubernetes' names.
 const (
 	callFailure      = "conversion_webhook_call_failure"
 	malformedFailure = "conversion_webhook_malformed_response_failure"
@@ -19,10 +19,10 @@ const (
 	invalidFailure   = "conversion_webhook_invalid_converted_object_failure"
 )
 
-// maxSeries is how many conversions, of one definition's version to another, have series of their own.
+// maxSeries limits the conversions between versions of a definition that have their own series.
 const maxSeries = 64
 
-// labels identify a conversion.
+// labels identifies a conversion in the metrics.
 type labels struct {
 	definition, from, to string
 	succeeded            bool
@@ -36,7 +36,7 @@ func (l labels) values() []string {
 	return []string{l.definition, l.from, l.to, strconv.FormatBool(l.succeeded)}
 }
 
-// metrics count and time the calls of webhooks.
+// metrics counts and times the calls of webhooks.
 type metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec

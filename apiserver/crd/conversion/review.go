@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// reviewAnswer is a ConversionReview as a webhook answers it.
+// reviewAnswer is the ConversionReview that a webhook returns.
 type reviewAnswer struct {
 	metav1.TypeMeta
 	Response *struct {
@@ -30,13 +30,13 @@ type reviewAnswer struct {
 	} `json:"response"`
 }
 
-// documents are the elements of a list, as far as anyone wants them: it may be long.
+// documents holds the first elements of a list that may be long, and counts all.
 type documents struct {
 	n     int
 	first []json.RawMessage
 }
 
-// maxDocuments is how many elements of a list are kept: more than are ever asked for at once.
+// maxDocuments limits the elements that are kept. It exceeds the number of objects in any request.
 const maxDocuments = 1000
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -61,7 +61,7 @@ func (d *documents) UnmarshalJSON(list []byte) error {
 	return nil
 }
 
-// readReview returns the objects in an answer. As in kube-apiserver, v1beta1 need not name the question's uid.
+// readReview returns the objects in an answer. As in kube-apiserver, a v1beta1 answer need not repeat the uid.
 func readReview(doc []byte, version string, uid types.UID) (*documents, error) {
 	var review reviewAnswer
 	err := encoding.CheckDepth(doc)
@@ -88,15 +88,15 @@ func readReview(doc []byte, version string, uid types.UID) (*documents, error) {
 	return nil, fail(malformedFailure, "response.result.status was '%s', not 'Success'", shortened(r.Result.Status))
 }
 
-// maxWords is how long a webhook's words in an error may be.
+// maxWords limits the text from a webhook that is quoted in an error.
 const maxWords = 4096
 
 func shortened(words string) string { return words[:min(len(words), maxWords)] }
 
-// metadataError is an error about the metadata that an object was converted to.
+// metadataError is an error about the metadata of a converted object.
 type metadataError struct{ error }
 
-// blame returns the part of the message that says which object is invalid, and how.
+// blame returns the phrase that describes the invalid part.
 func blame(err error, index int, list bool) string {
 	var version *versionError
 	switch {
@@ -112,11 +112,11 @@ func blame(err error, index int, list bool) string {
 	return "invalid object"
 }
 
-// versionError is an error about the version or kind that an object was converted to.
+// versionError is an error about the version or kind of a converted object.
 type versionError struct{ error }
 
-// read makes the converted object of a document. Of the metadata it takes labels and annotations: all else stays as it
-// was.
+// read decodes a converted object. It accepts only the labels and annotations of the new metadata and keeps the
+// rest of the old.
 func read(doc []byte, from *customresource.Object, to *customresource.Version) (*customresource.Object, error) {
 	var content map[string]any
 	if err := encoding.Unmarshal(doc, &content); err != nil {
@@ -156,7 +156,7 @@ func read(doc []byte, from *customresource.Object, to *customresource.Version) (
 	return to.Object(from.Kind, *meta, content), nil
 }
 
-// restored returns the metadata that an object had, with the labels and annotations that it was converted to.
+// restored returns the object's previous metadata with the converted labels and annotations.
 func restored(from *customresource.Object, content map[string]any) (*metav1.ObjectMeta, error) {
 	value, found := content["metadata"]
 	if !found {
@@ -190,7 +190,7 @@ func restored(from *customresource.Object, content map[string]any) (*metav1.Obje
 	return meta, nil
 }
 
-// maxErrors is how many faults of one object an error lists.
+// maxErrors limits the errors that are listed for one object.
 const maxErrors = 10
 
 // texts returns the labels or annotations in metadata.

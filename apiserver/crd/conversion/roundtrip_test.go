@@ -11,13 +11,13 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// Objects that are written in random versions by random verbs are the same in every version as in a model.
+// Objects written in random versions by random verbs match a model in every version.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	ctx := t.Context()
 	random := rand.New(rand.NewPCG(1, 2))
-	model := map[string]object{} // the spec in v1
+	model := map[string]object{} // by name, with the spec in v1
 	random1 := func() object {
 		spec := object{"host": fmt.Sprint("h", random.IntN(5)), "port": int64(random.IntN(5))}
 		if random.IntN(2) == 0 {
@@ -43,7 +43,7 @@ func TestRoundTrips(t *testing.T) {
 			spec = nil
 		case random.IntN(3) == 0:
 			_, err = objects.Apply(ctx, name, sent, metav1.ApplyOptions{FieldManager: "m", Force: true})
-			if is["tags"] != nil && spec["tags"] == nil { // another manager's, or an older configuration's of this one
+			if is["tags"] != nil && spec["tags"] == nil { // from another manager or an earlier apply
 				spec["tags"] = c.get(v1, name)["spec"].(object)["tags"]
 			}
 			if spec["tags"] == nil {

@@ -21,8 +21,8 @@ func names(list *unstructured.UnstructuredList) (names []string) {
 	return names
 }
 
-// Field selectors are about the fields of the request's version, wherever these are in the stored one.
-func TestFieldSelectors_AreOfTheirVersion(t *testing.T) {
+// Field selectors refer to the fields of the request's version, wherever the stored version has them.
+func TestFieldSelectors_UseTheRequestedVersion(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	ctx := t.Context()
@@ -36,7 +36,7 @@ func TestFieldSelectors_AreOfTheirVersion(t *testing.T) {
 		}
 		return names(found), nil
 	}
-	for _, of := range []struct {
+	for _, c := range []struct {
 		version  schema.GroupVersionResource
 		selector string
 		want     []string
@@ -45,9 +45,9 @@ func TestFieldSelectors_AreOfTheirVersion(t *testing.T) {
 		{v1, "spec.host=h1,metadata.name=e3", []string{"e3"}}, {v1, "spec.host=none", nil},
 		{v2, "spec.address=h1:3", []string{"e3"}},
 	} {
-		found, err := list(of.version, of.selector)
-		require.NoError(t, err, of.selector)
-		require.Equal(t, of.want, found, of.selector)
+		found, err := list(c.version, c.selector)
+		require.NoError(t, err, c.selector)
+		require.Equal(t, c.want, found, c.selector)
 	}
 	_, err := list(v1, "spec.address=h1:3")
 	require.ErrorContains(t, err, "field label not supported: spec.address")
@@ -79,8 +79,8 @@ func TestFieldSelectors_AreOfTheirVersion(t *testing.T) {
 	require.Equal(t, []string{"e0", "e2", "e4"}, found, "stored in the older version")
 }
 
-// Objects come into the scope of a watch, and leave it, as their fields change in its version.
-func TestFieldSelectors_OfWatches(t *testing.T) {
+// A watch reports objects as added or deleted when their fields, in its version, start or stop matching.
+func TestFieldSelectors_FilterWatches(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -112,9 +112,9 @@ func TestFieldSelectors_OfWatches(t *testing.T) {
 	left := set("a", "out:3")
 	e := next(t, w)
 	require.Equal(t, watch.Deleted, e.Type)
-	gone := e.Object.(*unstructured.Unstructured)
-	require.Equal(t, object{"host": "in", "port": int64(2)}, gone.Object["spec"], "as it was")
-	require.Equal(t, left, gone.GetResourceVersion())
+	deleted := e.Object.(*unstructured.Unstructured)
+	require.Equal(t, object{"host": "in", "port": int64(2)}, deleted.Object["spec"], "as it was")
+	require.Equal(t, left, deleted.GetResourceVersion())
 	require.NoError(t, c.in(v2).Delete(ctx, "a", metav1.DeleteOptions{}))
 	require.NoError(t, c.in(v2).Delete(ctx, "b", metav1.DeleteOptions{}))
 	expect(watch.Deleted, "b", 3)

@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 )
 
-// network leads from addresses of pods to servers of a test.
+// network maps the addresses of pods to the servers of a test.
 type network map[string]*hook
 
 func (n network) dial(ctx context.Context, protocol, address string) (net.Conn, error) {
@@ -27,8 +27,8 @@ func (n network) dial(ctx context.Context, protocol, address string) (net.Conn, 
 	return (&net.Dialer{}).DialContext(ctx, protocol, address)
 }
 
-// A webhook that is a Service is called at one of its ready endpoints, by the Service's name.
-func TestServiceReference_LeadsToAnEndpoint(t *testing.T) {
+// A webhook at a Service is called at one of its ready endpoints, with the Service's name.
+func TestServiceReference_ResolvesToAnEndpoint(t *testing.T) {
 	t.Parallel()
 	pods := network{}
 	c := serve(t, apiserver.Options{Kubelet: proxy.KubeletOptions{Dial: pods.dial}})
@@ -54,7 +54,7 @@ func TestServiceReference_LeadsToAnEndpoint(t *testing.T) {
 			Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}}}
 	slice, err = groups.EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // slices are looked up in memory
+	require.Eventually(t, func() bool { // memory learns about slices asynchronously
 		_, err = c.in(v1).Get(ctx, "a", metav1.GetOptions{})
 		return err != nil && err.Error() == `conversion webhook for example.com/v2, Kind=Endpoint failed: no endpoints `+
 			`available for service "hook"`
@@ -72,8 +72,8 @@ func TestServiceReference_LeadsToAnEndpoint(t *testing.T) {
 	require.NotEmpty(t, c.hook.asked())
 }
 
-// A changed caBundle acts at once: neither connections nor conversions from before are used.
-func TestCABundle_ActsAtOnce(t *testing.T) {
+// A changed caBundle takes effect at once: existing connections and converted objects are not reused.
+func TestCABundle_TakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	c.create("v2", "a", object{"address": "h:1"})
@@ -93,7 +93,7 @@ func TestCABundle_ActsAtOnce(t *testing.T) {
 	require.Equal(t, object{"host": "h", "port": int64(1)}, c.get(v1, "a")["spec"])
 }
 
-// The first version of ConversionReview in the definition's list that the server knows is sent.
+// The server sends the first version in the definition's list that it supports.
 func TestReviewVersions(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{}, func(crd *unstructured.Unstructured) {
@@ -101,17 +101,17 @@ func TestReviewVersions(t *testing.T) {
 			"conversion", "webhook", "conversionReviewVersions"))
 	})
 	c.create("v2", "a", object{"address": "h:1"})
-	c.hook.replies(func(doc object) { // v1beta1 need not repeat the uid, nor name its kind
+	c.hook.replies(func(doc object) { // optional in v1beta1
 		delete(doc["response"].(object), "uid")
 		delete(doc, "kind")
 	})
 	require.Equal(t, object{"host": "h", "port": int64(1)}, c.get(v1, "a")["spec"])
-	asked := c.hook.asked()
-	require.Len(t, asked, 1)
-	require.Equal(t, "apiextensions.k8s.io/v1beta1", asked[0].APIVersion)
+	reviews := c.hook.asked()
+	require.Len(t, reviews, 1)
+	require.Equal(t, "apiextensions.k8s.io/v1beta1", reviews[0].APIVersion)
 }
 
-// Kinds of others, namespaces and the garbage collector's metadata do not depend on a webhook.
+// Other kinds, namespaces and the metadata for the garbage collector do not depend on a webhook.
 func TestOthers_AreNotAffected(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{}, func(crd *unstructured.Unstructured) {

@@ -19,7 +19,7 @@ import (
 
 const path = "/apis/example.com/%s/namespaces/default/endpoints"
 
-// Every verb works in each version, whichever is stored.
+// Every verb works in each version, regardless of the stored one.
 func TestVerbs_InEachVersion(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
@@ -91,8 +91,8 @@ func TestVerbs_InEachVersion(t *testing.T) {
 	require.Empty(t, list.Items)
 }
 
-// A list asks about all objects at once, and about none that is in the version.
-func TestList_AsksOnce(t *testing.T) {
+// A list converts all objects in one call, and makes no call for objects that have the version already.
+func TestList_CallsTheWebhookOnce(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	const n = 20
@@ -106,11 +106,11 @@ func TestList_AsksOnce(t *testing.T) {
 	for i, o := range list.Items {
 		require.Equal(t, object{"host": "h", "port": int64(i)}, o.Object["spec"])
 	}
-	asked := c.hook.asked()
-	require.Len(t, asked, 1)
-	require.Len(t, asked[0].Request.Objects, n)
-	require.Equal(t, "example.com/v1", asked[0].Request.DesiredAPIVersion)
-	require.Equal(t, "apiextensions.k8s.io/v1", asked[0].APIVersion)
+	reviews := c.hook.asked()
+	require.Len(t, reviews, 1)
+	require.Len(t, reviews[0].Request.Objects, n)
+	require.Equal(t, "example.com/v1", reviews[0].Request.DesiredAPIVersion)
+	require.Equal(t, "apiextensions.k8s.io/v1", reviews[0].APIVersion)
 	list, err = c.in(v2).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, list.Items, n)
@@ -128,8 +128,8 @@ func TestList_AsTableAndMetadata(t *testing.T) {
 		}
 		reply(w, doc)
 	})
-	for _, of := range []string{"", "/a"} {
-		code, table := c.raw(t.Context(), http.MethodGet, fmt.Sprintf(path, "v1")+of+"?includeObject=Object",
+	for _, suffix := range []string{"", "/a"} {
+		code, table := c.raw(t.Context(), http.MethodGet, fmt.Sprintf(path, "v1")+suffix+"?includeObject=Object",
 			"application/json;as=Table;v=v1;g=meta.k8s.io")
 		require.Equal(t, http.StatusOK, code)
 		var read metav1.Table
@@ -138,8 +138,8 @@ func TestList_AsTableAndMetadata(t *testing.T) {
 		require.Equal(t, []any{"a", "h"}, read.Rows[0].Cells)
 		require.Contains(t, string(read.Rows[0].Object.Raw), `"apiVersion":"example.com/v1"`)
 	}
-	for of, as := range map[string]string{"": "PartialObjectMetadataList", "/a": "PartialObjectMetadata"} {
-		code, partial := c.raw(t.Context(), http.MethodGet, fmt.Sprintf(path, "v1")+of,
+	for suffix, as := range map[string]string{"": "PartialObjectMetadataList", "/a": "PartialObjectMetadata"} {
+		code, partial := c.raw(t.Context(), http.MethodGet, fmt.Sprintf(path, "v1")+suffix,
 			"application/json;as="+as+";v=v1;g=meta.k8s.io")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, partial, `"labels":{"converted":"yes"}`)
@@ -202,9 +202,9 @@ func TestWatch_InEachVersion(t *testing.T) {
 		require.NotContains(t, bookmark.Object, "spec", "nothing is defaulted")
 		watches[version] = append(watches[version], w)
 	}
-	asked := c.hook.asked()
-	require.NotEmpty(t, asked)
-	for _, r := range asked {
+	reviews := c.hook.asked()
+	require.NotEmpty(t, reviews)
+	for _, r := range reviews {
 		require.Len(t, r.Request.Objects, 10, "all initial objects at once")
 	}
 
@@ -213,9 +213,9 @@ func TestWatch_InEachVersion(t *testing.T) {
 	require.NoError(t, c.in(v2).Delete(ctx, "e3", metav1.DeleteOptions{}))
 	for version, all := range watches {
 		for _, w := range all {
-			for _, of := range []watch.EventType{watch.Modified, watch.Deleted} {
+			for _, want := range []watch.EventType{watch.Modified, watch.Deleted} {
 				e := next(t, w)
-				require.Equal(t, of, e.Type)
+				require.Equal(t, want, e.Type)
 				require.Equal(t, specs(42)[version], e.Object.(*unstructured.Unstructured).Object["spec"])
 			}
 		}
@@ -267,8 +267,9 @@ func TestApply_FromEachVersion(t *testing.T) {
 	require.Equal(t, object{"address": "h:3", "tags": []any{"x"}}, c.get(v2, "a")["spec"])
 }
 
-// After the storage version has changed, objects are stored in it when they are written, even without a change.
-func TestStorageVersion_ChangesAndIsMigrated(t *testing.T) {
+// After the storage version changes, a write stores an object in the new version even if its content stays the
+// same.
+func TestStorageVersion_MigratesOnWrite(t *testing.T) {
 	t.Parallel()
 	c := serve(t, apiserver.Options{})
 	c.create("v2", "a", object{"address": "h:1"})
