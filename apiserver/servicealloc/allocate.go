@@ -20,8 +20,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// allocate fills in what a Service of its type must have. old is the Service that it replaces, nil on create; held are
-// the reservations of old.
+// allocate fills in the families, addresses and ports that the Service's type requires. old is the Service it
+// replaces, or nil on create. held lists the reservations of old.
 func (a *Allocator) allocate(ctx context.Context, service, old *corev1.Service, held []storage.Key) error {
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -40,7 +40,7 @@ func (a *Allocator) allocate(ctx context.Context, service, old *corev1.Service, 
 	return a.invalid(service.Name, append(errs, portErrs...))
 }
 
-// invalid is the answer to a Service that cannot have what it asks for; nil where there are no errors.
+// invalid returns the error for a Service with invalid requests, or nil if there are none.
 func (a *Allocator) invalid(name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -79,7 +79,7 @@ func (a *Allocator) allocateIPs(ctx context.Context, service *corev1.Service,
 	return errs, nil
 }
 
-// ranges are the ranges of cluster IPs: the server's own and those of the ServiceCIDRs that users have added.
+// ranges returns the ranges of cluster IPs: the server's own and the ones of ServiceCIDRs.
 func (a *Allocator) ranges() []netip.Prefix {
 	ranges := slices.Clone(a.CIDRs)
 	list, err := a.Objects.Collection(a.cidr).List(context.Background(),
@@ -105,8 +105,8 @@ func (a *Allocator) ranges() []netip.Prefix {
 	return ranges
 }
 
-// refuseIP says why a client cannot have the address that it chose, "" if it can. That another client takes it at the
-// same time shows in the commit.
+// refuseIP returns the reason why a client cannot have the address it chose, or "" if it can. It does not detect
+// another client that takes the address concurrently; the commit fails then.
 func (a *Allocator) refuseIP(ctx context.Context, ip string, ranges []netip.Prefix, held []storage.Key) string {
 	key := a.addressKey(ip)
 	if slices.Contains(held, key) {
@@ -116,13 +116,13 @@ func (a *Allocator) refuseIP(ctx context.Context, ip string, ranges []netip.Pref
 	if err != nil {
 		return err.Error()
 	}
-	at := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
-	if at < 0 {
+	i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
+	if i < 0 {
 		return "the provided network does not match the current range"
 	}
-	if h := hostsOf(ranges[at]); h.size == 0 || addr.Less(h.at(0)) || h.at(h.size-1).Less(addr) {
+	if h := hostsOf(ranges[i]); h.size == 0 || addr.Less(h.at(0)) || h.at(h.size-1).Less(addr) {
 		return fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v",
-			ip, ranges[at])
+			ip, ranges[i])
 	}
 	if a.taken(ctx, key) {
 		return "provided IP is already allocated"
@@ -130,15 +130,15 @@ func (a *Allocator) refuseIP(ctx context.Context, ip string, ranges []netip.Pref
 	return ""
 }
 
-// hosts are the addresses of a range that a Service may have: all but the network's own and the broadcast address of
-// IPv4. A range of one address has none.
+// hosts describes the addresses of a range that a Service may have: all except the network's own and, for IPv4, the
+// broadcast address. A range with one address has none.
 type hosts struct {
 	network netip.Addr
 	size    uint64
 }
 
 func hostsOf(p netip.Prefix) hosts {
-	bits := min(p.Addr().BitLen()-p.Bits(), 62) // no cluster has more Services than that
+	bits := min(p.Addr().BitLen()-p.Bits(), 62) // more than enough for any cluster
 	h := hosts{p.Masked().Addr(), 1<<bits - 1}
 	if p.Addr().Is4() && h.size > 0 {
 		h.size--
@@ -146,16 +146,16 @@ func hostsOf(p netip.Prefix) hosts {
 	return h
 }
 
-// at is the address at an offset from the first.
-func (h hosts) at(offset uint64) netip.Addr {
+// at returns the address at an offset from the first one.
+func (h hosts) at(offset uint64) netip.Addr { // an IPv4 address is in the last four bytes
 	b := h.network.As16() // an IPv4 address is in the last four bytes
 	low := binary.BigEndian.Uint64(b[8:]) + offset + 1
 	binary.BigEndian.PutUint64(b[8:], low)
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// keptBack is how many addresses at the start of a range are picked only when all others are taken, so that they
-// stay free for clients that choose an address themselves (KEP-3070).
+// keptBack returns how many addresses at the start of a range are used only when all others are taken. They stay
+// free for clients that choose an address themselves (KEP-3070).
 func keptBack(size uint64) uint64 {
 	if size <= 16 {
 		return 0
@@ -163,7 +163,7 @@ func keptBack(size uint64) uint64 {
 	return min(max(size/16, 16), 256)
 }
 
-// keptBackPorts is keptBack for node ports (KEP-3668).
+// keptBackPorts does the same for node ports (KEP-3668).
 func keptBackPorts(size int) int {
 	if size <= 16 {
 		return 0
@@ -171,7 +171,7 @@ func keptBackPorts(size int) int {
 	return min(max(size/32, 16), 128)
 }
 
-// pickIP returns a free address: a random one, so that servers that race seldom pick the same.
+// pickIP returns a free address. It picks at random, so that concurrent servers rarely pick the same one.
 func (a *Allocator) pickIP(ranges []netip.Prefix, family corev1.IPFamily) (string, bool) {
 	for _, p := range ranges {
 		if familyOfPrefix(p) != family {
@@ -203,7 +203,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, service *corev1.Service,
 	held []storage.Key) (field.ErrorList, error) {
 	spec := &service.Spec
 	var errs field.ErrorList
-	// TCP and UDP may share a number: the first port that names one settles its reservation.
+	// TCP and UDP may share a number, so each number is checked only once.
 	chosen := map[int32]bool{}
 	for i := range spec.Ports {
 		port := spec.Ports[i].NodePort
@@ -250,8 +250,8 @@ func (a *Allocator) allocatePorts(ctx context.Context, service *corev1.Service,
 	return errs, nil
 }
 
-// sharedPort is the node port that the same port has for another protocol, 0 if there is none: DNS is served on one
-// number over TCP and UDP.
+// sharedPort returns the node port that the same port has for the other protocol, or 0. DNS uses one number for TCP
+// and UDP, for example.
 func sharedPort(ports []corev1.ServicePort, p *corev1.ServicePort) int32 {
 	var port int32
 	for i := range ports {
@@ -285,7 +285,7 @@ func (a *Allocator) refusePort(ctx context.Context, port int32, held []storage.K
 	return ""
 }
 
-// pickPort returns a free port that is not among the chosen ones, and adds it to them.
+// pickPort returns a free port that is not in chosen and adds it.
 func (a *Allocator) pickPort(chosen map[int32]bool) (int32, bool) {
 	try := func(offset uint64) (int32, bool) {
 		port := int32(a.NodePorts.Base) + int32(offset)
@@ -302,13 +302,13 @@ func (a *Allocator) pickPort(chosen map[int32]bool) (int32, bool) {
 }
 
 const (
-	// pickAttempts is how many random values are tried before all are tried in order.
+	// pickAttempts is the number of random values tried before a scan in order.
 	pickAttempts = 32
-	// scanAttempts is how many of those are tried: more than any IPv4 range in use has.
+	// scanAttempts limits that scan. It exceeds the size of any IPv4 range in use.
 	scanAttempts = 1 << 20
 )
 
-// pick tries values of [from, to): first some at random, then all in order.
+// pick tries the values in [from, to): first some at random, then in order.
 func pick[T any](from, to uint64, try func(uint64) (T, bool)) (T, bool) {
 	var none T
 	if from >= to {

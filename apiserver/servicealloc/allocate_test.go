@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// objects are those of a store without a server.
+// objects implements servicealloc.Objects on a store without a server.
 type objects struct{ store *storage.Store }
 
 func (o objects) Collection(res *api.Resource) *storage.Collection {
@@ -51,7 +51,7 @@ func newAllocator(t *testing.T, o servicealloc.Options) *servicealloc.Allocator 
 	return a
 }
 
-func TestNew_RefusesRangesThatServeNoService(t *testing.T) {
+func TestNew_RejectsInvalidRanges(t *testing.T) {
 	t.Parallel()
 	cidrs := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
@@ -92,7 +92,7 @@ func TestNew_RefusesRangesThatServeNoService(t *testing.T) {
 	require.ErrorContains(t, err, "has Service, but not both of IPAddress and ServiceCIDR")
 }
 
-func TestAllocate_ReservesInTheTransactionOfTheService(t *testing.T) {
+func TestAllocate_ReservesInTheSameTransaction(t *testing.T) {
 	t.Parallel()
 	store := servertest.Store(t, servertest.Backend(t), storage.Options{})
 	a := newAllocator(t, servicealloc.Options{Store: store})
@@ -116,7 +116,7 @@ func TestAllocate_ReservesInTheTransactionOfTheService(t *testing.T) {
 	commit := func() {
 		_, err := store.Commit(ctx, writes...)
 		require.NoError(t, err)
-		_, err = store.Revision(ctx) // memory, by which reservations are chosen and refused, has them now
+		_, err = store.Revision(ctx) // memory, used to choose and refuse reservations, is current now
 		require.NoError(t, err)
 	}
 	commit()
@@ -142,7 +142,7 @@ func TestAllocate_ReservesInTheTransactionOfTheService(t *testing.T) {
 	require.Len(t, writes, 1)
 }
 
-func TestAllocate_LeavesOtherKindsAlone(t *testing.T) {
+func TestAllocate_IgnoresOtherKinds(t *testing.T) {
 	t.Parallel()
 	a, err := servicealloc.New(servicealloc.Options{Kinds: api.NewRegistry().Snapshot()})
 	require.NoError(t, err)

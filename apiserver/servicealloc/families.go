@@ -31,7 +31,7 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// families are the IP families of this cluster's Services, the default one first.
+// families returns the IP families of the cluster's Services, the default one first.
 func (a *Allocator) families() []corev1.IPFamily {
 	families := make([]corev1.IPFamily, len(a.CIDRs))
 	for i, c := range a.CIDRs {
@@ -40,8 +40,8 @@ func (a *Allocator) families() []corev1.IPFamily {
 	return families
 }
 
-// chooseFamilies settles ipFamilyPolicy and ipFamilies. A Service that prefers two families keeps what it has when the
-// cluster gains or loses one, until one of these fields is changed.
+// chooseFamilies sets ipFamilyPolicy and ipFamilies. When the cluster gains or loses a family, a PreferDualStack
+// Service keeps its families until one of the two fields changes.
 // https://kubernetes.io/docs/concepts/services-networking/dual-stack/
 func (a *Allocator) chooseFamilies(service, old *corev1.Service) field.ErrorList {
 	spec := &service.Spec
@@ -92,7 +92,8 @@ func (a *Allocator) chooseFamilies(service, old *corev1.Service) field.ErrorList
 	return nil
 }
 
-// keepsPreferred reports whether an update leaves the families and addresses of a PreferDualStack Service alone.
+// keepsPreferred reports whether an update leaves the families and addresses of a PreferDualStack Service
+// unchanged.
 func keepsPreferred(spec, old *corev1.ServiceSpec) bool {
 	prefers := func(p *corev1.IPFamilyPolicy) bool { return p == nil || *p == corev1.IPFamilyPolicyPreferDualStack }
 	return spec.Type == old.Type && prefers(spec.IPFamilyPolicy) && prefers(old.IPFamilyPolicy) &&
@@ -113,8 +114,8 @@ func choosePolicy(spec *corev1.ServiceSpec, old *corev1.Service) {
 	spec.IPFamilyPolicy = &policy
 }
 
-// reduceFamilies takes the second family and address from a Service that becomes SingleStack. No other policy may give
-// them up.
+// reduceFamilies removes the second family and address from a Service that becomes SingleStack. Under the other
+// policies, removing them is an error.
 func reduceFamilies(spec *corev1.ServiceSpec, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	policy, path := *spec.IPFamilyPolicy, field.NewPath("spec", "ipFamilyPolicy")

@@ -9,6 +9,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// glog's flusher is started by an import of etcd's and lives as long as the process.
+	// An import of etcd's starts glog's flusher, which never stops.
 	leak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }

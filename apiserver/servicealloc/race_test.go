@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-func TestService_HasAnAddressOfItsOwnUntilDeleted(t *testing.T) {
+func TestService_HasAUniqueAddressUntilDeleted(t *testing.T) {
 	t.Parallel()
 	services := serve(t, apiserver.Options{}).CoreV1().Services("default")
 	ctx := t.Context()
@@ -41,7 +41,7 @@ func TestService_HasAnAddressOfItsOwnUntilDeleted(t *testing.T) {
 	require.Equal(t, made.Spec.ClusterIP, got.Spec.ClusterIP)
 }
 
-func TestService_PortsComeAndGoWithItsType(t *testing.T) {
+func TestService_PortsFollowItsType(t *testing.T) {
 	t.Parallel()
 	services := serve(t, apiserver.Options{}).CoreV1().Services("default")
 	ctx := t.Context()
@@ -72,13 +72,13 @@ func TestService_RacingCreatesNeverShareAnAddress(t *testing.T) {
 	t.Parallel()
 	client := serve(t, apiserver.Options{})
 	const n = 50
-	wanted := "10.96.7.7"
+	address := "10.96.7.7"
 	var made sync.Map
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() {
 			s := newService(fmt.Sprintf("s-%d", i), corev1.ServiceTypeClusterIP)
-			s.Spec.ClusterIP = wanted
+			s.Spec.ClusterIP = address
 			if got, err := client.CoreV1().Services("default").Create(context.Background(), s,
 				metav1.CreateOptions{}); err == nil {
 				made.Store(got.Name, got.Spec.ClusterIP)
@@ -91,14 +91,13 @@ func TestService_RacingCreatesNeverShareAnAddress(t *testing.T) {
 	require.Equal(t, 1, count)
 }
 
-// Two servers that know of each other's Services only by what etcd tells them later give out
-// addresses and ports from small ranges.
+// Two servers learn about each other's Services from etcd with a delay, and allocate from small ranges.
 func TestService_RacingServersNeverShareAnAddressOrAPort(t *testing.T) {
 	t.Parallel()
-	const each, most = 12, 2*12 + 2
+	const each, size = 12, 2*12 + 2
 	o := func() apiserver.Options {
 		return apiserver.Options{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/27")},
-			NodePorts: utilnet.PortRange{Base: 31000, Size: most}}
+			NodePorts: utilnet.PortRange{Base: 31000, Size: size}}
 	}
 	backend := servertest.Backend(t)
 	var servers []*kubernetes.Clientset
@@ -141,16 +140,16 @@ func TestService_RacingServersNeverShareAnAddressOrAPort(t *testing.T) {
 	}
 	group.Wait()
 	free := "10.99.0.1"
-	for i := 1; addresses[free] > 0 || i == 1; i++ { // the first is the server's own
+	for i := 1; addresses[free] > 0 || i == 1; i++ { // the first address is the server's own
 		free = fmt.Sprintf("10.99.0.%d", i+1)
 	}
-	wanted := int32(31000)
-	for ports[wanted] > 0 {
-		wanted++
+	port := int32(31000)
+	for ports[port] > 0 {
+		port++
 	}
 	for i := range each {
 		for server := range servers {
-			create(server, fmt.Sprintf("that-%d-%d", server, i), free, wanted)
+			create(server, fmt.Sprintf("that-%d-%d", server, i), free, port)
 		}
 	}
 	group.Wait()

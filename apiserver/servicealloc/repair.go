@@ -12,11 +12,11 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Reservations are written in the transactions of their Services, so that a crash cannot lose any. They are repaired
-// all the same, because users can delete an IPAddress or restore half of an etcd: reservations that no Service holds
-// are deleted, and those that a Service lacks are created again.
+// Reservations are written in the transactions of their Services, so a crash cannot lose any. But users can delete
+// an IPAddress or restore part of an etcd. Therefore Run deletes reservations that no Service holds and recreates
+// missing ones.
 
-// repairInterval is the time between repairs; the first one is when a server starts.
+// repairInterval is the time between repairs. The first one runs when a server starts.
 const repairInterval = 3 * time.Minute
 
 // Run repairs reservations until ctx ends.
@@ -39,7 +39,8 @@ func (a *Allocator) Run(ctx context.Context) {
 }
 
 func (a *Allocator) repair(ctx context.Context) error {
-	// Reservations are listed before Services: one whose Service is missing from the later list has no holder any more.
+	// Services are listed after the reservations. A reservation whose Service is missing from that later list is
+	// therefore stale.
 	reservations := map[storage.Key]*storage.Object{}
 	for _, collection := range []string{a.address.Collection(), nodePorts} {
 		list, err := a.reservations(collection).List(ctx, storage.ListRequest{})
@@ -74,7 +75,7 @@ func (a *Allocator) repair(ctx context.Context) error {
 	return a.reserveAgain(ctx, lacking)
 }
 
-// free deletes the reservations whose Services do not hold them.
+// free deletes the reservations that their Service does not hold.
 func (a *Allocator) free(ctx context.Context, reservations map[storage.Key]*storage.Object,
 	holders map[storage.Key][]string) error {
 	for key, o := range reservations {
@@ -94,8 +95,8 @@ func (a *Allocator) free(ctx context.Context, reservations map[storage.Key]*stor
 	return nil
 }
 
-// reserveAgain writes each Service, as it is, together with the reservations that it lacks: if the Service was changed
-// or deleted meanwhile, neither is written.
+// reserveAgain recreates the missing reservations of each Service in a transaction that also writes the unchanged
+// Service. The transaction fails if the Service was changed or deleted in the meantime.
 func (a *Allocator) reserveAgain(ctx context.Context, lacking map[*storage.Object][]storage.Key) error {
 	for o, keys := range lacking {
 		service, err := decode[corev1.Service](o)
@@ -120,7 +121,7 @@ func (a *Allocator) reserveAgain(ctx context.Context, lacking map[*storage.Objec
 	return nil
 }
 
-// ignoreRefusal drops the error of a commit for which another writer was quicker.
+// ignoreRefusal returns nil for the error of a commit that lost to another writer.
 func ignoreRefusal(err error) error {
 	var refused *storage.Refusal
 	if errors.As(err, &refused) {

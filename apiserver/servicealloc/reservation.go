@@ -16,14 +16,14 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// nodePorts is the collection of the reservations of node ports, which are no kind of the API. The one of an address
-// is its IPAddress, which users can see (KEP-1880).
+// nodePorts is the collection of node port reservations, which are not part of the API. The reservation of an
+// address is its IPAddress, which users can see (KEP-1880).
 const nodePorts = "claims/nodeports"
 
-// ipAllocator marks the IPAddresses that are reservations.
+// ipAllocator labels the IPAddresses that are reservations.
 const ipAllocator = "ipallocator.k8s.io"
 
-// keysOf are the keys of the reservations that a Service, which may be nil, holds.
+// keysOf returns the keys of the reservations that a Service holds. The Service may be nil.
 func (a *Allocator) keysOf(service *corev1.Service) []storage.Key {
 	if service == nil {
 		return nil
@@ -47,7 +47,7 @@ func (a *Allocator) keysOf(service *corev1.Service) []storage.Key {
 	return keys
 }
 
-// addressKey is the key of an address's reservation, whose name is the address in canonical form.
+// addressKey returns the key of an address's reservation, named by the canonical form of the address.
 func (a *Allocator) addressKey(ip string) storage.Key {
 	if addr, err := netip.ParseAddr(ip); err == nil {
 		ip = addr.String()
@@ -59,7 +59,7 @@ func portKey(port int32) storage.Key {
 	return storage.Key{Collection: nodePorts, Name: strconv.Itoa(int(port))}
 }
 
-// writes are those by which the reservations of holder change from have to want.
+// writes returns the writes that change the reservations of holder from have to want.
 func (a *Allocator) writes(ctx context.Context, holder *corev1.Service, have,
 	want []storage.Key) ([]storage.Write, error) {
 	var writes []storage.Write
@@ -77,17 +77,17 @@ func (a *Allocator) writes(ctx context.Context, holder *corev1.Service, have,
 		if slices.Contains(want, key) {
 			continue
 		}
-		held, err := a.reservations(key.Collection).Get(ctx, "", key.Name, storage.At{})
+		stored, err := a.reservations(key.Collection).Get(ctx, "", key.Name, storage.At{})
 		if errors.Is(err, storage.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if by, err := holderOf(held); err != nil || by != holder.GetNamespace()+"/"+holder.GetName() {
-			continue // it was deleted by hand, and another Service has the address or port now
+		if owner, err := holderOf(stored); err != nil || owner != holder.GetNamespace()+"/"+holder.GetName() {
+			continue // deleted by hand; another Service has the address or port now
 		}
-		writes = append(writes, storage.Write{Op: storage.Delete, Key: key, Expect: held.Revision})
+		writes = append(writes, storage.Write{Op: storage.Delete, Key: key, Expect: stored.Revision})
 	}
 	return writes, nil
 }
@@ -100,14 +100,15 @@ func (a *Allocator) reservations(collection string) *storage.Collection {
 	return a.Objects.Collection(a.address)
 }
 
-// reserved reports whether the address or port is reserved, as far as memory knows. That another server reserves it at
-// the same time shows in the commit.
+// reserved reports whether the address or port is reserved according to memory. It does not detect concurrent
+// reservations by another server; the commit fails then.
 func (a *Allocator) reserved(key storage.Key) bool {
 	_, err := a.reservations(key.Collection).Get(context.Background(), "", key.Name, storage.At{Any: true})
 	return err == nil
 }
 
-// taken is reserved, checked against memory that is as new as etcd: a client is refused because of it.
+// taken does the same as reserved, but confirms a reservation with memory that is as recent as etcd, since a client
+// is refused because of it.
 func (a *Allocator) taken(ctx context.Context, key storage.Key) bool {
 	if !a.reserved(key) {
 		return false
@@ -116,7 +117,7 @@ func (a *Allocator) taken(ctx context.Context, key storage.Key) bool {
 	return err == nil
 }
 
-// portReservation reserves a node port.
+// portReservation is the document that reserves a node port.
 type portReservation struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -124,7 +125,7 @@ type portReservation struct {
 	Holder string `json:"holder"` // namespace/name
 }
 
-// document is the reservation with that key.
+// document encodes the reservation with the given key.
 func (a *Allocator) document(key storage.Key, holder *corev1.Service) ([]byte, error) {
 	if key.Collection == nodePorts {
 		var doc portReservation
@@ -147,7 +148,7 @@ func (a *Allocator) document(key storage.Key, holder *corev1.Service) ([]byte, e
 	return w.Value, err
 }
 
-// holderOf is the namespace/name of the Service that a reservation is for; "" where it is no Service's.
+// holderOf returns the namespace/name of the Service that holds a reservation, or "" if no Service does.
 func holderOf(o *storage.Object) (string, error) {
 	if o.Key.Collection == nodePorts {
 		var doc portReservation

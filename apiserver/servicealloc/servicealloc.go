@@ -1,12 +1,12 @@
-// Package servicealloc gives Services their IP families, cluster IPs and node ports, by kube-apiserver's rules.
+// Package servicealloc assigns IP families, cluster IPs and node ports to Services, by kube-apiserver's rules.
 //
-// A write of a Service comes in (Allocate); the Service with what it lacked comes out, together with the writes that
-// belong in its transaction: each address and each port is a reservation, a document named after what it reserves,
-// which is created and deleted with the Service that holds it. Two servers that pick the same address cannot both
-// commit, and there is no allocator whose memory could be wrong. Run repairs reservations that were changed by hand.
+// Allocate takes a written Service. It returns the Service with the missing values filled in, and the writes that
+// belong in the same transaction. Each address and port is reserved by a document named after it, which is created
+// and deleted together with the Service. Two servers that pick the same address therefore cannot both commit, and
+// no allocator state in memory can become wrong. Run repairs reservations that were changed by hand.
 //
-// families.go chooses families, allocate.go addresses and ports, reservation.go knows the documents. The package reads
-// and writes through storage and the small interface Objects; it must not import the server.
+// families.go chooses families, allocate.go addresses and ports; reservation.go reads and writes the documents. The
+// package uses storage and the small interface Objects. It must not import package apiserver.
 package servicealloc
 
 import (
@@ -25,29 +25,29 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Where addresses and ports come from by default.
+// The default ranges of addresses and ports.
 var (
 	DefaultCIDRs     = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	DefaultNodePorts = net.PortRange{Base: 30000, Size: 2768}
 )
 
-// Objects are the API objects, as the server itself reads and writes them.
+// Objects reads and writes API objects in the way the server itself does.
 type Objects interface {
 	// Collection opens the stored objects of a kind.
 	Collection(res *api.Resource) *storage.Collection
-	// Create is the write by which the server creates an object of its own.
+	// Create returns the write that creates an object of the server's own.
 	Create(res *api.Resource, obj api.Object) (storage.Write, error)
-	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
+	// Commit makes the writes durable in one transaction, as storage.Store does, and records them in the audit log.
 	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 }
 
-// Options assemble an Allocator. All but CIDRs and NodePorts are required.
+// Options configures an Allocator. All fields except CIDRs and NodePorts are required.
 type Options struct {
 	Store   *storage.Store
 	Objects Objects
-	// Kinds has Service, IPAddress and ServiceCIDR, or none of them.
+	// Kinds contains Service, IPAddress and ServiceCIDR, or none of them.
 	Kinds *api.Snapshot
-	// CIDRs are the ranges of cluster IPs: one, or one of each IP family, that of the default first.
+	// CIDRs contains one range of cluster IPs, or one per IP family with the default first.
 	CIDRs     []netip.Prefix
 	NodePorts net.PortRange
 	Log       *slog.Logger
@@ -56,10 +56,10 @@ type Options struct {
 // Allocator reserves addresses and ports. Its methods are safe for concurrent use.
 type Allocator struct {
 	Options
-	service, address, cidr *api.Resource // nil where Services are not served
+	service, address, cidr *api.Resource // nil if Services are not served
 }
 
-// New checks the ranges and that the registry has all the kinds that Services need, if it has Services.
+// New validates the ranges, and checks that the registry contains the kinds that Services need.
 func New(o Options) (*Allocator, error) {
 	if len(o.CIDRs) == 0 {
 		o.CIDRs = DefaultCIDRs
@@ -82,7 +82,7 @@ func New(o Options) (*Allocator, error) {
 	return a, nil
 }
 
-// check refuses ranges that no Service could be served from.
+// check validates the ranges.
 func check(cidrs []netip.Prefix, ports net.PortRange) error {
 	if len(cidrs) > 2 || len(cidrs) == 2 && cidrs[0].Addr().Is4() == cidrs[1].Addr().Is4() {
 		return errors.New("--service-cluster-ip-range must hold one CIDR, or one of each IP family")
@@ -98,10 +98,11 @@ func check(cidrs []netip.Prefix, ports net.PortRange) error {
 	return nil
 }
 
-// Allocate returns the object with the addresses and ports that it lacked, and the writes that create and delete
-// reservations as the object changes from old (nil on create) to obj (nil on delete). They belong in the transaction
-// that makes the change; where it is refused because of one of them, another server was quicker, and Allocate may be
-// called again with the same obj, which it leaves alone. An object that is not a Service is returned as it is.
+// Allocate returns obj with missing addresses and ports filled in, and the writes that update the reservations when
+// old is replaced by obj. old is nil on create and obj is nil on delete. The writes belong in the transaction that
+// makes the change. If the transaction is refused because of one of them, another server took the address or port
+// first. The caller may then call Allocate again with the same obj, which it does not modify. An object of a
+// different kind is returned unchanged.
 func (a *Allocator) Allocate(ctx context.Context, obj, old api.Object) (api.Object, []storage.Write, error) {
 	before, _ := old.(*corev1.Service)
 	after, _ := obj.(*corev1.Service)
@@ -121,14 +122,14 @@ func (a *Allocator) Allocate(ctx context.Context, obj, old api.Object) (api.Obje
 	return after, writes, err
 }
 
-// First is the first address of the default range, and whether it is free as far as memory knows: by convention it is
-// that of the Service "kubernetes".
+// First returns the first address of the default range and whether it is free according to memory. By convention it
+// belongs to the Service "kubernetes".
 func (a *Allocator) First() (ip string, free bool) {
 	ip = hostsOf(a.CIDRs[0]).at(0).String()
 	return ip, !a.reserved(a.addressKey(ip))
 }
 
-// decode reads a stored object of a kind that has one version.
+// decode decodes a stored object of a kind with a single version.
 func decode[T any](o *storage.Object) (*T, error) {
 	obj := new(T)
 	if err := encoding.UnmarshalNew(o.JSON, obj); err != nil {

@@ -34,7 +34,7 @@ var dualStack = apiserver.Options{ServiceCIDRs: []netip.Prefix{
 }}
 
 const (
-	// patience is how long a test waits for a server, and tick how often it looks.
+	// patience is how long a test waits for a server, and tick how often it polls.
 	patience = time.Minute
 	tick     = 5 * time.Millisecond
 )
@@ -53,7 +53,7 @@ func newService(name string, kind corev1.ServiceType) *corev1.Service {
 	}
 }
 
-// causes are those of an Invalid answer: field and message.
+// causes returns the causes of an Invalid error as field and message.
 func causes(t *testing.T, err error) []string {
 	t.Helper()
 	require.True(t, apierrors.IsInvalid(err), "%v", err)
@@ -156,7 +156,7 @@ func TestService_AddressesFollowItsTypeAndPolicy(t *testing.T) {
 	t.Parallel()
 	client := serve(t, dualStack)
 	services, ctx := client.CoreV1().Services("default"), t.Context()
-	held := func() []string {
+	reserved := func() []string {
 		list, err := client.NetworkingV1().IPAddresses().List(ctx,
 			metav1.ListOptions{FieldSelector: "spec.parentRef.name=a"})
 		require.NoError(t, err)
@@ -172,13 +172,13 @@ func TestService_AddressesFollowItsTypeAndPolicy(t *testing.T) {
 	s, err := services.Create(ctx, newService("a", corev1.ServiceTypeLoadBalancer), metav1.CreateOptions{})
 	require.NoError(t, err)
 	first := s.Spec.ClusterIP
-	require.Equal(t, []string{first}, held())
+	require.Equal(t, []string{first}, reserved())
 
 	s.Spec.IPFamilyPolicy = new(mustDual)
 	s, err = services.Update(ctx, s, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, first, s.Spec.ClusterIPs[0])
-	require.ElementsMatch(t, s.Spec.ClusterIPs, held())
+	require.ElementsMatch(t, s.Spec.ClusterIPs, reserved())
 	require.Len(t, s.Spec.ClusterIPs, 2)
 
 	less := s.DeepCopy()
@@ -192,7 +192,7 @@ func TestService_AddressesFollowItsTypeAndPolicy(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{first}, s.Spec.ClusterIPs)
 	require.Equal(t, []corev1.IPFamily{v4}, s.Spec.IPFamilies)
-	require.Equal(t, []string{first}, held())
+	require.Equal(t, []string{first}, reserved())
 
 	other := s.DeepCopy()
 	other.Spec.ClusterIP, other.Spec.ClusterIPs = "10.96.0.99", []string{"10.96.0.99"}
@@ -204,17 +204,17 @@ func TestService_AddressesFollowItsTypeAndPolicy(t *testing.T) {
 	s, err = services.Update(ctx, s, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Empty(t, s.Spec.ClusterIPs)
-	require.Empty(t, held())
+	require.Empty(t, reserved())
 
 	s.Spec = newService("a", corev1.ServiceTypeClusterIP).Spec
 	s, err = services.Update(ctx, s, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Equal(t, s.Spec.ClusterIPs, held())
+	require.Equal(t, s.Spec.ClusterIPs, reserved())
 	require.NoError(t, services.Delete(ctx, "a", metav1.DeleteOptions{}))
-	require.Empty(t, held())
+	require.Empty(t, reserved())
 }
 
-func TestService_NodePortsAreSharedByProtocolsAndReleased(t *testing.T) {
+func TestService_ProtocolsShareNodePorts(t *testing.T) {
 	t.Parallel()
 	services := serve(t, apiserver.Options{NodePorts: net.PortRange{Base: 31000, Size: 3}}).CoreV1().Services("default")
 	ctx := t.Context()
@@ -251,7 +251,7 @@ func TestService_NodePortsAreSharedByProtocolsAndReleased(t *testing.T) {
 	require.Contains(t, err.Error(), "provided port is already allocated")
 }
 
-func TestServiceCIDR_OfOneAddressHasNoneToGive(t *testing.T) {
+func TestServiceCIDR_WithOneAddressProvidesNone(t *testing.T) {
 	t.Parallel()
 	client := serve(t, apiserver.Options{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/29")}})
 	services := client.CoreV1().Services("default")
@@ -262,12 +262,12 @@ func TestServiceCIDR_OfOneAddressHasNoneToGive(t *testing.T) {
 	require.NoError(t, err)
 	chosen := newService("chosen", corev1.ServiceTypeClusterIP)
 	chosen.Spec.ClusterIP = "10.200.0.7"
-	require.Eventually(t, func() bool { // the range is known once etcd's watch has told of it
+	require.Eventually(t, func() bool { // the watch delivers the range asynchronously
 		_, err := services.Create(t.Context(), chosen, metav1.CreateOptions{})
 		require.Error(t, err)
 		return strings.Contains(err.Error(), "The range of valid IPs is 10.200.0.7/32")
 	}, patience, tick)
-	for _, name := range []string{"a", "b", "c", "d", "e"} { // the server's own has the sixth address
+	for _, name := range []string{"a", "b", "c", "d", "e"} { // the server's own Service has the sixth address
 		made, err := services.Create(t.Context(), newService(name, corev1.ServiceTypeClusterIP), metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.Contains(t, made.Spec.ClusterIP, "10.96.0.")
@@ -286,14 +286,14 @@ func TestServiceCIDR_AddsToTheRange(t *testing.T) {
 	require.NoError(t, err)
 	service := newService("a", corev1.ServiceTypeClusterIP)
 	service.Spec.ClusterIP = "10.200.0.9"
-	require.Eventually(t, func() bool { // the range is known once etcd's watch has told of it
+	require.Eventually(t, func() bool { // the watch delivers the range asynchronously
 		_, err := client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{})
 		return err == nil
 	}, patience, tick)
 }
 
-// What people have done to the claims is put right when a server starts.
-func TestRepair_FreesAndClaimsAgain(t *testing.T) {
+// Manual changes to the reservations are repaired when a server starts.
+func TestRepair_FreesAndReservesAgain(t *testing.T) {
 	t.Parallel()
 	store := servertest.Store(t, servertest.Backend(t), storage.Options{})
 	client, ctx := serve(t, apiserver.Options{Store: store}), t.Context()
