@@ -17,39 +17,39 @@ import (
 )
 
 const (
-	// maxHeader bounds an answer's headers, maxKept what is read of one that is no success, and maxQuoted what an error
-	// quotes of it.
+	// maxHeader limits the headers of an answer, maxKept the body of an unsuccessful answer, and maxQuoted the part
+	// of that body quoted in an error.
 	maxHeader = 64 << 10
 	maxKept   = 4 << 10
 	maxQuoted = 256
 )
 
-// ErrTooLarge is the error of an answer that is longer than the caller takes.
+// ErrTooLarge is returned if an answer exceeds the caller's limit.
 var ErrTooLarge = errors.New("the answer is too large")
 
-// Answer is what a server answers to a call.
+// Answer is a server's answer to a call.
 type Answer struct {
 	Code        int
 	ContentType string
-	// Body is the answer's content or, if the code is not 2xx, its beginning.
+	// Body is the content of the answer, or its beginning if the code is not 2xx.
 	Body []byte
 }
 
-// Call posts a JSON document to a target and returns the document that it answers, of at most so many bytes. An answer
-// with another code than 2xx is a *CodeError.
-func (c *Client) Call(ctx context.Context, to Target, body []byte, most int) ([]byte, error) {
-	answer, err := c.Ask(ctx, to, body, most)
+// Call posts a JSON document to a target and returns the document it answers, of at most limit bytes. If the
+// answer's code is not 2xx, Call returns a *CodeError.
+func (c *Client) Call(ctx context.Context, to Target, body []byte, limit int) ([]byte, error) {
+	answer, err := c.Ask(ctx, to, body, limit)
 	if err != nil {
 		return nil, err
 	}
 	return answer.content()
 }
 
-// Ask is Call, except that it returns an answer with any code.
-func (c *Client) Ask(ctx context.Context, to Target, body []byte, most int) (*Answer, error) {
+// Ask does the same as Call, but returns an answer with any code.
+func (c *Client) Ask(ctx context.Context, to Target, body []byte, limit int) (*Answer, error) {
 	within, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	at, host, through, err := c.address(within, to)
+	target, host, through, err := c.address(within, to)
 	var unresolved *ResolveError
 	if err != nil && !errors.As(err, &unresolved) {
 		return nil, &ConfigError{err}
@@ -60,7 +60,7 @@ func (c *Client) Ask(ctx context.Context, to Target, body []byte, most int) (*An
 	client := &http.Client{Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
-	req, err := http.NewRequestWithContext(within, http.MethodPost, at.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(within, http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -68,27 +68,27 @@ func (c *Client) Ask(ctx context.Context, to Target, body []byte, most int) (*An
 	if to.UserAgent != "" {
 		req.Header.Set("User-Agent", to.UserAgent)
 	}
-	answer, err := post(client, req, most)
+	answer, err := post(client, req, limit)
 	c.refused.Count(err)
 	var failed *url.Error
-	if errors.As(err, &failed) { // which names the address, not the service
+	if errors.As(err, &failed) { // it names the resolved address, not the service
 		failed.URL = to.Name()
 	}
 	return answer, err
 }
 
-// Host is the name or the address of the target's server.
+// Host returns the name or address of the target's server.
 func (to Target) Host() string {
 	if to.Service != nil {
 		return to.Service.serverName()
 	}
-	if at, err := url.Parse(to.URL); err == nil {
-		return at.Hostname()
+	if parsed, err := url.Parse(to.URL); err == nil {
+		return parsed.Hostname()
 	}
 	return ""
 }
 
-// Name is the target's address as its configuration has it.
+// Name returns the target's address as configured.
 func (to Target) Name() string {
 	name := to.URL
 	if s := to.Service; s != nil {
@@ -100,22 +100,22 @@ func (to Target) Name() string {
 	return name
 }
 
-// Post posts a JSON document and returns the document in the answer, of at most so many bytes. host is the name of the
-// server in the request, "" for that in the address. An answer with another code than 2xx is a *CodeError.
-func Post(ctx context.Context, client *http.Client, address, host string, body []byte, most int) ([]byte, error) {
+// Post posts a JSON document and returns the document in the answer, of at most limit bytes. host overrides the
+// server's name in the request unless it is "". If the answer's code is not 2xx, Post returns a *CodeError.
+func Post(ctx context.Context, client *http.Client, address, host string, body []byte, limit int) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Host = host
-	answer, err := post(client, req, most)
+	answer, err := post(client, req, limit)
 	if err != nil {
 		return nil, err
 	}
 	return answer.content()
 }
 
-func post(client *http.Client, req *http.Request, most int) (*Answer, error) {
+func post(client *http.Client, req *http.Request, limit int) (*Answer, error) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	res, err := client.Do(req)
@@ -128,11 +128,11 @@ func post(client *http.Client, req *http.Request, most int) (*Answer, error) {
 		answer.Body, _ = io.ReadAll(io.LimitReader(res.Body, maxKept))
 		return answer, nil
 	}
-	if answer.Body, err = io.ReadAll(io.LimitReader(res.Body, int64(most)+1)); err != nil {
+	if answer.Body, err = io.ReadAll(io.LimitReader(res.Body, int64(limit)+1)); err != nil {
 		return nil, &ReadError{err}
 	}
-	if len(answer.Body) > most {
-		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
+	if len(answer.Body) > limit {
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
 	}
 	return answer, nil
 }
@@ -144,37 +144,38 @@ func (a *Answer) content() ([]byte, error) {
 	return a.Body, nil
 }
 
-// ReadError is an answer that has ended too early.
+// ReadError is returned if an answer ends too early.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return "reading the answer: " + e.Err.Error() }
 
-// Unwrap returns the reason.
+// Unwrap returns the cause.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// ResolveError is a service that leads nowhere.
+// ResolveError is returned if no address is found for a service.
 type ResolveError struct{ Err error }
 
 func (e *ResolveError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the reason.
+// Unwrap returns the cause.
 func (e *ResolveError) Unwrap() error { return e.Err }
 
-// ConfigError is a target that cannot be called as it is configured.
+// ConfigError is returned if a target cannot be called because of its configuration.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the reason.
+// Unwrap returns the cause.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// CodeError is an answer that is no success.
+// CodeError is returned for an unsuccessful answer.
 type CodeError struct {
 	Code int
-	Body string // its beginning
+	Body string // the beginning of the body
 }
 
-// Error is the sentence that Kubernetes' clients have for the code, with what the server said.
+// Error returns the message of Kubernetes' clients for the code, followed by the server's if that is not part of
+// it.
 func (e *CodeError) Error() string {
 	said := strings.TrimSpace(e.Body)
 	text := apierrors.NewGenericServerResponse(e.Code, http.MethodPost, schema.GroupResource{}, "",

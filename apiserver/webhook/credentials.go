@@ -11,13 +11,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Credentials are the users of a kubeconfig, of which each is shown to the targets that its name covers: host:port,
-// name.namespace.svc:port, either of them with a star in the place of its first labels, or * for all; port 443 need not
-// be named. Targets that none covers see the user of the current context. They are immutable.
+// Credentials holds the users of a kubeconfig. Each user is named after the targets that get its credentials:
+// host:port or name.namespace.svc:port, where a star may replace the first labels, or * for all targets. Port 443
+// may be left out. A target that matches no name gets the user of the current context. Credentials is immutable.
 // https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#authenticate-apiservers
 type Credentials struct{ config clientcmdapi.Config }
 
-// ReadCredentials reads a kubeconfig. Files that it names are read when a target is first called.
+// ReadCredentials reads a kubeconfig. The files it refers to are read on the first call to a target.
 func ReadCredentials(path string) (*Credentials, error) {
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func ReadCredentials(path string) (*Credentials, error) {
 	return &Credentials{*config}, nil
 }
 
-// user is the one that a target sees, nil for none. The target is host:port.
+// user returns the user for a target of the form host:port, or nil if there is none.
 func (c *Credentials) user(target string) *clientcmdapi.AuthInfo {
 	if c == nil {
 		return nil
@@ -56,7 +56,7 @@ func (c *Credentials) user(target string) *clientcmdapi.AuthInfo {
 	return nil
 }
 
-// named is the user of a target's name, or of a star and as much of the name's end as possible.
+// named returns the user named exactly like the target, or else the one with the longest matching wildcard name.
 func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
 	if user := c.config.AuthInfos[target]; user != nil {
 		return user
@@ -72,7 +72,7 @@ func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
 	}
 }
 
-// authenticate has the transport show a user: its certificate, its token or its password.
+// authenticate makes the transport present the user's certificate, token or password.
 func (t *transport) authenticate(user *clientcmdapi.AuthInfo) error {
 	config := &rest.Config{
 		BearerToken: user.Token, BearerTokenFile: user.TokenFile,

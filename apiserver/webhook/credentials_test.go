@@ -15,7 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-// kubeconfig writes one with these users, of which current is the current context's.
+// kubeconfig returns the credentials of a kubeconfig with the users. The current context has the user named
+// current.
 func kubeconfig(t *testing.T, current string, users map[string]*clientcmdapi.AuthInfo) *Credentials {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -31,7 +32,7 @@ func kubeconfig(t *testing.T, current string, users map[string]*clientcmdapi.Aut
 	return credentials
 }
 
-func TestCredentials_AreForThoseWhomTheirNamesCover(t *testing.T) {
+func TestCredentials_MatchTargetsByName(t *testing.T) {
 	t.Parallel()
 	user := func(name string) *clientcmdapi.AuthInfo { return &clientcmdapi.AuthInfo{Username: name, Password: "x"} }
 	all := map[string]*clientcmdapi.AuthInfo{}
@@ -64,7 +65,7 @@ func TestCredentials_AreForThoseWhomTheirNamesCover(t *testing.T) {
 	require.Nil(t, none.user("a:443"))
 }
 
-func TestCredentials_AreShown(t *testing.T) {
+func TestCredentials_ArePresented(t *testing.T) {
 	t.Parallel()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
@@ -103,21 +104,21 @@ func TestCredentials_AreShown(t *testing.T) {
 		if want.user != nil {
 			users["*"] = want.user
 		}
-		to := Target{URL: s.URL, CABundle: ca.PEM(), UserAgent: "me", Credentials: kubeconfig(t, "", users)}
-		_, err := c.Call(t.Context(), to, []byte("{}"), 100)
+		target := Target{URL: s.URL, CABundle: ca.PEM(), UserAgent: "me", Credentials: kubeconfig(t, "", users)}
+		_, err := c.Call(t.Context(), target, []byte("{}"), 100)
 		require.NoError(t, err, name)
 		require.Equal(t, want.seen, <-seen, name)
 	}
-	// Connections with one user's certificate are not another's.
+	// Connections are not shared between users.
 	require.Len(t, c.transports, 5)
 
-	to := Target{URL: s.URL, CABundle: ca.PEM(), Credentials: kubeconfig(t, "", map[string]*clientcmdapi.AuthInfo{
+	target := Target{URL: s.URL, CABundle: ca.PEM(), Credentials: kubeconfig(t, "", map[string]*clientcmdapi.AuthInfo{
 		"*": {TokenFile: token + ".gone"}})}
-	_, err = c.Call(t.Context(), to, nil, 100)
+	_, err = c.Call(t.Context(), target, nil, 100)
 	require.ErrorContains(t, err, "the token of webhooks: open ")
 }
 
-func TestReadCredentials_RefusesWhatItCannotShow(t *testing.T) {
+func TestReadCredentials_RejectsUnsupportedCredentials(t *testing.T) {
 	t.Parallel()
 	_, err := ReadCredentials(filepath.Join(t.TempDir(), "none"))
 	require.ErrorContains(t, err, "the kubeconfig of webhooks: open ")

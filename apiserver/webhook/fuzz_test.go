@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzReadCredentials: whatever a kubeconfig says, there is an answer as whom each target is called.
+// FuzzReadCredentials checks that an accepted kubeconfig gives a user, or none, for each target.
 func FuzzReadCredentials(f *testing.F) {
 	for _, text := range []string{
 		"", "{}", "null", "users: [{name: '*', user: {token: t}}]",

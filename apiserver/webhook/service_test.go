@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// fixed are one service and its slices.
+// fixed has one service with its slices.
 type fixed struct {
 	service *corev1.Service
 	slices  []*discoveryv1.EndpointSlice
@@ -60,7 +60,7 @@ func TestResolve(t *testing.T) {
 	t.Parallel()
 	six := slice(nil, "fd00::1")
 	six.AddressType = discoveryv1.AddressTypeIPv6
-	of := func(s ...*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice { return s }
+	list := func(s ...*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice { return s }
 	for name, c := range map[string]struct {
 		service *corev1.Service
 		slices  []*discoveryv1.EndpointSlice
@@ -68,13 +68,14 @@ func TestResolve(t *testing.T) {
 		want    []string
 		err     string
 	}{
-		"ready endpoints": {service(nil), of(slice(new(false), "10.1.0.1"), slice(new(true), "10.1.0.2", "10.1.0.3"),
+		"ready endpoints": {service(nil), list(slice(new(false), "10.1.0.1"), slice(new(true), "10.1.0.2", "10.1.0.3"),
 			slice(nil, "10.1.0.4"), six), 8443, []string{"10.1.0.2:9443", "10.1.0.3:9443", "10.1.0.4:9443"}, ""},
-		"of the other family, if there are no others": {service(nil), of(slice(new(false), "10.1.0.1"), six), 8443,
+		"of the other family, if there are no others": {service(nil), list(slice(new(false), "10.1.0.1"), six), 8443,
 			[]string{"[fd00::1]:9443"}, ""},
-		"the other port": {service(nil), of(slice(nil, "10.1.0.1")), 1, []string{"10.1.0.1:1"}, ""},
-		"no such port":   {service(nil), of(slice(nil, "10.1.0.1")), 0, nil, `no service port 443 found for service "hook"`},
-		"none ready": {service(nil), of(slice(new(false), "10.1.0.1")), 8443, nil,
+		"the other port": {service(nil), list(slice(nil, "10.1.0.1")), 1, []string{"10.1.0.1:1"}, ""},
+		"no such port": {service(nil), list(slice(nil, "10.1.0.1")), 0, nil,
+			`no service port 443 found for service "hook"`},
+		"none ready": {service(nil), list(slice(new(false), "10.1.0.1")), 8443, nil,
 			`no endpoints available for service "hook"`},
 		"no slices: the cluster IP": {service(nil), nil, 8443, []string{"10.0.0.1:8443"}, ""},
 		"no slices and no cluster IP": {service(func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }), nil,

@@ -1,10 +1,10 @@
-// Package webhook calls servers of others that take part in this server's requests, such as those that convert custom
-// resources. A Target and a body come in, and the answer goes out (call.go). A Target that is a Service is resolved to
-// the address of one of its endpoints for each call (service.go).
+// Package webhook calls external servers that participate in requests to this server, for example to convert custom
+// resources. A call posts a body to a Target and returns the answer (call.go). Each call to a Service resolves it
+// to the address of one of its endpoints (service.go).
 //
-// Such a server may be slow, broken or hostile: a call ends with the request that needs it and after Timeout at the
-// latest, answers and connections are bounded, and redirects are not followed. A call that waits holds nothing that
-// other requests need. The meaning of the bodies is the caller's affair.
+// Such a server may be slow, broken or hostile. A call ends with its request and at the latest after Timeout.
+// Answers and connections are limited, and redirects are not followed. A waiting call holds no resources that other
+// requests need. The package does not interpret the bodies.
 package webhook
 
 import (
@@ -26,42 +26,42 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 )
 
-// Timeout bounds each call.
+// Timeout limits each call.
 const Timeout = 30 * time.Second
 
 const (
 	dialTimeout = 10 * time.Second
-	// idleTimeout is how long an unused connection is kept. The address behind it may not be the target's any more,
-	// and is then not used again.
+	// idleTimeout is how long an unused connection is kept. If the target moves to another address in the meantime,
+	// the connection is not used again.
 	idleTimeout = 90 * time.Second
-	// maxConns bounds the connections to an address, maxIdle those that are kept.
+	// maxConns limits the connections to an address, and maxIdle the idle ones.
 	maxConns = 64
 	maxIdle  = 8
-	// maxTransports is how many targets have connections that are kept. A target's own are kept as long as it is among
-	// those that were called last.
+	// maxTransports limits the transports that are kept. The most recently used ones stay.
 	maxTransports = 128
 	defaultPort   = 443
 )
 
-// Target is what is called: a URL, or else a path of a Service.
+// Target identifies the server to call: either a URL or a path of a Service.
 type Target struct {
 	URL     string
 	Service *Service
-	// CABundle are the certificates in PEM by which the server is verified; without any, this system's are.
+	// CABundle contains the certificates, in PEM, that the server is verified with. The system's certificates are
+	// used if it is empty.
 	CABundle []byte
-	// Query is added to the address, and UserAgent is the header of that name; both may be "".
+	// Query is added to the address, and UserAgent is sent as the header. Both may be "".
 	Query, UserAgent string
-	// Credentials are what this server may show to targets, each to its own; nil for none.
+	// Credentials holds the credentials to present to the targets; nil presents none.
 	Credentials *Credentials
 }
 
-// Service names a port of a Service. Port 0 is 443.
+// Service identifies a port of a Service. Port 0 means 443.
 type Service struct {
 	Namespace, Name, Path string
 	Port                  int32
 }
 
-// serverName is the name in the certificate of the service's server.
+// serverName returns the name that the server's certificate must contain.
 func (s *Service) serverName() string { return s.Name + "." + s.Namespace + ".svc" }
 
 func (s *Service) port() int32 {
@@ -71,18 +71,18 @@ func (s *Service) port() int32 {
 	return s.Port
 }
 
-// Options assemble a Client.
+// Options configures a Client.
 type Options struct {
-	// Objects are where services are looked up.
+	// Objects is used to resolve services.
 	Objects Objects
-	// Dial opens connections to services; nil dials them.
+	// Dial opens connections to services; nil uses a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Client calls targets. Its methods are safe for concurrent use.
 type Client struct {
 	Options
-	proxy   func(*http.Request) (*url.URL, error) // of URLs
+	proxy   func(*http.Request) (*url.URL, error) // applies to URLs only
 	refused *x509metrics.Counters
 
 	mu         sync.Mutex
@@ -91,8 +91,8 @@ type Client struct {
 	closed     bool
 }
 
-// transportKey identifies the settings of connections: the name that the server must have ("" for the address's own),
-// its authorities, and the user that this server is for it. The addresses themselves are net/http's to tell apart.
+// transportKey identifies the settings of connections: the required name of the server ("" for the host in the
+// URL), its authorities and the user to present. http.Transport itself distinguishes addresses.
 type transportKey struct {
 	server   string
 	caBundle [sha256.Size]byte
@@ -101,11 +101,11 @@ type transportKey struct {
 
 type transport struct {
 	*http.Transport
-	shows http.RoundTripper // the transport, with the headers of the user
-	turn  int64             // when it was used last
+	shows http.RoundTripper // the transport, wrapped to add the user's headers
+	turn  int64             // of the last use
 }
 
-// New returns a client without connections.
+// New returns a Client without connections.
 func New(o Options) *Client {
 	if o.Dial == nil {
 		o.Dial = dial
@@ -114,12 +114,12 @@ func New(o Options) *Client {
 		transports: map[transportKey]*transport{}}
 }
 
-// Metrics are those of the client.
+// Metrics returns the metrics of the client.
 func (c *Client) Metrics() prometheus.Collector { return c.refused }
 
 var dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 
-// Close closes the connections that are not in use. Others are closed after their use.
+// Close closes idle connections. Connections in use are closed afterwards.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *Client) Close() {
 	}
 }
 
-// address returns where a target is at the moment, and the connections by which it is called.
-func (c *Client) address(ctx context.Context, to Target) (at *url.URL, host string, through http.RoundTripper,
+// address returns the current address of a target, the Host header and the transport to use.
+func (c *Client) address(ctx context.Context, to Target) (target *url.URL, host string, through http.RoundTripper,
 	err error) {
 	if s := to.Service; s != nil {
 		address, err := resolve(ctx, c.Objects, s)
@@ -138,33 +138,33 @@ func (c *Client) address(ctx context.Context, to Target) (at *url.URL, host stri
 			return nil, "", nil, &ResolveError{err}
 		}
 		host = net.JoinHostPort(s.serverName(), strconv.Itoa(int(s.port())))
-		at, err = (&url.URL{Scheme: "https", Host: address}).Parse(s.Path)
-		if err != nil || at.Host != address {
+		target, err = (&url.URL{Scheme: "https", Host: address}).Parse(s.Path)
+		if err != nil || target.Host != address {
 			return nil, "", nil, errors.New("the service's path is not valid")
 		}
-		at.RawQuery = to.Query
+		target.RawQuery = to.Query
 		t, err := c.transport(s.serverName(), to.CABundle, to.Credentials.user(host))
-		return at, host, shows(t), err
+		return target, host, shows(t), err
 	}
-	if at, err = url.Parse(to.URL); err != nil {
+	if target, err = url.Parse(to.URL); err != nil {
 		return nil, "", nil, err
 	}
-	if at.Scheme != "https" || at.Host == "" {
+	if target.Scheme != "https" || target.Host == "" {
 		return nil, "", nil, errors.New("a webhook is called by an https URL or a service")
 	}
 	if to.Query != "" {
-		at.RawQuery = to.Query
+		target.RawQuery = to.Query
 	}
-	t, err := c.transport("", to.CABundle, to.Credentials.user(hostPort(at)))
-	return at, "", shows(t), err
+	t, err := c.transport("", to.CABundle, to.Credentials.user(hostPort(target)))
+	return target, "", shows(t), err
 }
 
-// hostPort is the address that a URL names, with its port.
-func hostPort(at *url.URL) string {
-	if at.Port() != "" {
-		return at.Host
+// hostPort returns the host and port of a URL.
+func hostPort(target *url.URL) string {
+	if target.Port() != "" {
+		return target.Host
 	}
-	return net.JoinHostPort(at.Hostname(), strconv.Itoa(defaultPort))
+	return net.JoinHostPort(target.Hostname(), strconv.Itoa(defaultPort))
 }
 
 func shows(t *transport) http.RoundTripper {
@@ -174,7 +174,7 @@ func shows(t *transport) http.RoundTripper {
 	return t.shows
 }
 
-// transport returns the connections with some settings. They are made when they are first needed.
+// transport returns the transport for the settings. It creates one if none exists.
 func (c *Client) transport(server string, caBundle []byte, user *clientcmdapi.AuthInfo) (*transport, error) {
 	key := transportKey{server, sha256.Sum256(caBundle), user}
 	c.mu.Lock()
@@ -185,7 +185,7 @@ func (c *Client) transport(server string, caBundle []byte, user *clientcmdapi.Au
 		if t, err = c.connect(server, caBundle, user); err != nil {
 			return nil, err
 		}
-		if !c.closed { // or nobody would close its connections
+		if !c.closed { // Close would not reach the transport otherwise
 			c.makeRoom()
 			c.transports[key] = t
 		} else {
@@ -197,7 +197,7 @@ func (c *Client) transport(server string, caBundle []byte, user *clientcmdapi.Au
 	return t, nil
 }
 
-// connect makes connections with some settings.
+// connect creates a transport with the settings.
 func (c *Client) connect(server string, caBundle []byte, user *clientcmdapi.AuthInfo) (*transport, error) {
 	tc := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: server}
 	if len(caBundle) > 0 {
@@ -221,7 +221,7 @@ func (c *Client) connect(server string, caBundle []byte, user *clientcmdapi.Auth
 	return t, t.authenticate(user)
 }
 
-// makeRoom lets the transport go that was used the longest ago, if there are too many. c.mu is held.
+// makeRoom removes the least recently used transport if there are too many. c.mu must be held.
 func (c *Client) makeRoom() {
 	if len(c.transports) < maxTransports {
 		return

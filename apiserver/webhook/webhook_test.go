@@ -20,14 +20,14 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-// start starts a server with a certificate for some names.
+// start starts a server with a certificate for the names.
 func start(t *testing.T, ca *pki.CA, h http.HandlerFunc, names ...string) *httptest.Server {
 	t.Helper()
 	cert, err := ca.Server(names...)
 	require.NoError(t, err)
 	s := httptest.NewUnstartedServer(h)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // handshake errors
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
@@ -47,7 +47,7 @@ func client(t *testing.T, o Options) *Client {
 	return c
 }
 
-// echo answers what it is sent, with the host and the path that it was called by.
+// echo answers with the request's method, host, path and body.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	_, _ = fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.URL.Path, body)
@@ -73,12 +73,12 @@ func TestCall_OfAServiceByItsName(t *testing.T) {
 		dialled <- address
 		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
 	}})
-	to := Target{Service: &Service{Namespace: "shop", Name: "hook", Path: "/a/b", Port: 8443}, CABundle: ca.PEM()}
-	answer, err := c.Call(t.Context(), to, nil, 100)
+	target := Target{Service: &Service{Namespace: "shop", Name: "hook", Path: "/a/b", Port: 8443}, CABundle: ca.PEM()}
+	answer, err := c.Call(t.Context(), target, nil, 100)
 	require.NoError(t, err)
 	require.Equal(t, "POST hook.shop.svc:8443 /a/b ", string(answer))
 	require.Equal(t, "10.1.2.3:9443", <-dialled)
-	require.Equal(t, "https://hook.shop.svc:8443/a/b", to.Name())
+	require.Equal(t, "https://hook.shop.svc:8443/a/b", target.Name())
 }
 
 func TestCall_VerifiesTheServer(t *testing.T) {
@@ -89,26 +89,26 @@ func TestCall_VerifiesTheServer(t *testing.T) {
 		error) {
 		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
 	}})
-	for want, to := range map[string]Target{
+	for want, target := range map[string]Target{
 		"certificate signed by unknown authority": {URL: s.URL, CABundle: other.PEM()},
-		"x509: certificate":                       {URL: s.URL}, // not one of this system's
+		"x509: certificate":                       {URL: s.URL}, // not in this system's certificates
 		"unable to load root certificates":        {URL: s.URL, CABundle: []byte("none")},
 		"https URL or a service":                  {URL: "http://127.0.0.1"},
 		"https URL or a service ":                 {},
 		"path is not valid":                       {Service: &Service{Namespace: "shop", Name: "hook", Path: "//other/x", Port: 8443}},
 		"wanted to match hook.shop.svc":           {Service: &Service{Namespace: "shop", Name: "hook", Port: 8443}, CABundle: ca.PEM()},
 	} {
-		_, err := c.Call(t.Context(), to, nil, 100)
+		_, err := c.Call(t.Context(), target, nil, 100)
 		require.ErrorContains(t, err, strings.TrimSpace(want))
 	}
-	// A bundle that is changed acts at once, whatever connections there are.
+	// A changed bundle takes effect at once, even if connections exist.
 	_, err := c.Call(t.Context(), Target{URL: s.URL, CABundle: ca.PEM()}, nil, 100)
 	require.NoError(t, err)
 	_, err = c.Call(t.Context(), Target{URL: s.URL, CABundle: other.PEM()}, nil, 100)
 	require.Error(t, err)
 }
 
-func TestCall_BoundsAnswers(t *testing.T) {
+func TestCall_LimitsAnswers(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
 	var followed atomic.Bool
@@ -151,9 +151,9 @@ func TestCall_BoundsAnswers(t *testing.T) {
 	require.Less(t, len(err.Error()), 600)
 }
 
-// TestCodeError_HasTheWordsOfKubernetesAndOfTheServer names what kube-apiserver's client says of a webhook's answer.
-// Where that leaves out what the webhook said, it follows.
-func TestCodeError_HasTheWordsOfKubernetesAndOfTheServer(t *testing.T) {
+// TestCodeError_HasTheMessagesOfKubernetesAndTheServer checks for the message of kube-apiserver's client, followed
+// by the webhook's own message if that is not part of it.
+func TestCodeError_HasTheMessagesOfKubernetesAndTheServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		code       int
@@ -191,17 +191,17 @@ func TestCall_EndsWithItsRequest(t *testing.T) {
 	require.ErrorContains(t, err, s.URL)
 }
 
-// Connections are kept for the next call, and never more than so many.
-func TestCall_KeepsAndBoundsConnections(t *testing.T) {
+// Connections are kept for the next call, up to a limit.
+func TestCall_KeepsAndLimitsConnections(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
 	var mu sync.Mutex
-	open, most := map[string]bool{}, 0
+	open, highest := map[string]bool{}, 0
 	release := make(chan struct{})
 	s := start(t, ca, func(_ http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		open[r.RemoteAddr] = true
-		most = len(open)
+		highest = len(open)
 		mu.Unlock()
 		if r.URL.Path == "/wait" {
 			<-release
@@ -212,7 +212,7 @@ func TestCall_KeepsAndBoundsConnections(t *testing.T) {
 		_, err := c.Call(t.Context(), Target{URL: s.URL, CABundle: ca.PEM()}, nil, 100)
 		require.NoError(t, err)
 	}
-	require.Equal(t, 1, most)
+	require.Equal(t, 1, highest)
 	var calls sync.WaitGroup
 	for range 2 * maxConns {
 		calls.Go(func() {
@@ -223,14 +223,14 @@ func TestCall_KeepsAndBoundsConnections(t *testing.T) {
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return most == maxConns
+		return highest == maxConns
 	}, time.Minute, time.Millisecond)
 	close(release)
 	calls.Wait()
 }
 
-// However many targets there are, the connections of those called last are kept.
-func TestTransports_AreBounded(t *testing.T) {
+// The most recently used connections are kept, regardless of the number of targets.
+func TestTransports_AreLimited(t *testing.T) {
 	t.Parallel()
 	c := client(t, Options{})
 	first, err := c.transport("a", nil, nil)
@@ -245,8 +245,8 @@ func TestTransports_AreBounded(t *testing.T) {
 	require.Len(t, c.transports, maxTransports)
 }
 
-// The environment's proxy is for URLs: it can't reach the addresses of pods.
-func TestTransports_UseTheProxyForURLsAlone(t *testing.T) {
+// The proxy from the environment applies to URLs only, since it cannot reach pods.
+func TestTransports_UseTheProxyForURLsOnly(t *testing.T) {
 	t.Parallel()
 	c := client(t, Options{})
 	ofService, err := c.transport("hook.shop.svc", nil, nil)
