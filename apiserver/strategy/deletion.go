@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// CheckPreconditions refuses to delete an object that is not the one that the client means.
+// CheckPreconditions returns a conflict if obj does not meet the client's preconditions.
 func CheckPreconditions(res *api.Resource, obj api.Object, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
@@ -30,13 +30,13 @@ func CheckPreconditions(res *api.Resource, obj api.Object, p *metav1.Preconditio
 	return nil
 }
 
-// BeforeDelete returns the object with its deletion begun: timestamp and grace period, the finalizers that the
-// propagation policy asks for, and the kind's own changes.
+// BeforeDelete returns a copy of the object with its deletion begun: timestamp, grace period, the finalizers for
+// the propagation policy and the kind's own changes.
 func BeforeDelete(res *api.Resource, old api.Object, options *metav1.DeleteOptions, now time.Time) api.Object {
 	obj := old.DeepCopyObject().(api.Object)
 	if res.TerminateOnly && obj.GetDeletionTimestamp() == nil {
-		at := metav1.NewTime(now).Rfc3339Copy()
-		obj.SetDeletionTimestamp(&at)
+		deletedAt := metav1.NewTime(now).Rfc3339Copy()
+		obj.SetDeletionTimestamp(&deletedAt)
 		res.Terminate(obj)
 		return obj
 	}
@@ -51,8 +51,8 @@ func BeforeDelete(res *api.Resource, old api.Object, options *metav1.DeleteOptio
 	if res.DeleteGrace != nil {
 		grace = res.DeleteGrace(obj, options.GracePeriodSeconds)
 	}
-	at := metav1.NewTime(now.Add(graceOf(grace))).Rfc3339Copy()
-	obj.SetDeletionTimestamp(&at)
+	deleteAt := metav1.NewTime(now.Add(graceOf(grace))).Rfc3339Copy()
+	obj.SetDeletionTimestamp(&deleteAt)
 	obj.SetDeletionGracePeriodSeconds(&grace)
 	if obj.GetGeneration() > 0 {
 		obj.SetGeneration(obj.GetGeneration() + 1)
@@ -63,28 +63,28 @@ func BeforeDelete(res *api.Resource, old api.Object, options *metav1.DeleteOptio
 	return obj
 }
 
-// graceOf is a grace period of so many seconds. More than a Duration holds, 292 years, is the longest
-// Duration: the plain product would overflow into any time at all, even a negative one.
+// graceOf converts seconds to a Duration. It clamps them to the range of Duration, 292 years, because the
+// multiplication could overflow to an arbitrary or even negative duration.
 func graceOf(seconds int64) time.Duration {
-	const most = math.MaxInt64 / int64(time.Second)
-	return time.Duration(max(-most, min(seconds, most))) * time.Second
+	const limit = math.MaxInt64 / int64(time.Second)
+	return time.Duration(max(-limit, min(seconds, limit))) * time.Second
 }
 
-// IsGraceful reports whether a delete of the object begins or shortens its grace period. Such a delete is written
-// before the object is removed, so that watchers see that it is being deleted.
+// IsGraceful reports whether deleting the object starts or shortens its grace period. Such a delete is written
+// before the object is removed, so that watchers can observe that the object is being deleted.
 func IsGraceful(res *api.Resource, old api.Object) bool {
 	return res.DeleteGrace != nil && (old.GetDeletionTimestamp() == nil || hasGraceLeft(res, old))
 }
 
-// hasGraceLeft reports whether the object is being deleted and has a grace period.
+// hasGraceLeft reports whether the object is being deleted with a grace period.
 func hasGraceLeft(res *api.Resource, obj api.Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return res.DeleteGrace != nil && obj.GetDeletionTimestamp() != nil && grace != nil && *grace > 0
 }
 
-// shorten applies a second delete to an object that is being deleted, and reports whether it makes a difference: the
-// grace period may become shorter, never longer. A period that has passed already becomes a second: as before, the
-// node deletes the object in the end. Only a period of 0 deletes it now.
+// shorten applies another delete to an object that is being deleted. A grace period can only become shorter;
+// shorten returns false if the object stays the same. A shorter period that is already over is set to one second,
+// so the node still performs the deletion. Only a period of 0 deletes the object at once.
 func shorten(obj api.Object, asked *int64, now time.Time) bool {
 	have := *obj.GetDeletionGracePeriodSeconds()
 	if asked == nil {
@@ -107,7 +107,7 @@ func shorten(obj api.Object, asked *int64, now time.Time) bool {
 	return true
 }
 
-// propagate sets the finalizers that carry the policy to the garbage collector.
+// propagate sets the finalizers that pass the propagation policy to the garbage collector.
 func propagate(res *api.Resource, obj api.Object, options *metav1.DeleteOptions) {
 	policy := res.DefaultPropagation
 	switch {
@@ -118,7 +118,7 @@ func propagate(res *api.Resource, obj api.Object, options *metav1.DeleteOptions)
 	case options.OrphanDependents != nil:
 		policy = metav1.DeletePropagationBackground
 	case policy == "" || slices.ContainsFunc(obj.GetFinalizers(), isPropagation):
-		return // what the finalizers say already, holds
+		return // the existing finalizers stay in effect
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), isPropagation)
 	switch policy {
@@ -134,7 +134,7 @@ func isPropagation(finalizer string) bool {
 	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
 
-// Ended reports whether an object whose deletion has begun has nothing left to wait for.
+// Ended reports whether an object that is being deleted can be removed now.
 func Ended(res *api.Resource, obj api.Object) bool {
 	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
 		return false

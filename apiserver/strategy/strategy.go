@@ -1,8 +1,8 @@
-// Package strategy applies a kind's registration to an object before it is stored; the name is Kubernetes'. An object
-// comes in with the stored one that it replaces. It is prepared for a create or an update here and for a deletion in
-// deletion.go, and checked in validate.go.
+// Package strategy applies a kind's registration to an object before it is stored. The name is Kubernetes'. It
+// prepares objects for a create or update here and for a deletion in deletion.go, and validates them in
+// validate.go.
 //
-// All of it depends on the objects, the registration and the time alone. Nothing is read or stored.
+// The results depend only on the objects, the registration and the time. The package does not access the store.
 package strategy
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/coxswain-dev/coxswain/api/equal"
 )
 
-// The lengths of generated names: apimachinery's rule for generateName.
+// These are the lengths that apimachinery uses for generateName.
 const (
 	maxGeneratedName = 63
 	generatedSuffix  = 5
 )
 
-// GenerateName returns a random name that begins with base.
+// GenerateName returns base with a random suffix, truncating base if necessary.
 func GenerateName(base string) string {
 	if len(base) > maxGeneratedName-generatedSuffix {
 		base = base[:maxGeneratedName-generatedSuffix]
@@ -34,7 +34,7 @@ func GenerateName(base string) string {
 	return base + rand.String(generatedSuffix)
 }
 
-// WipeSystemFields removes from a new object what only the server may set, before admission sees it.
+// WipeSystemFields removes the fields that only the server may set from a new object, before admission sees it.
 func WipeSystemFields(obj api.Object) {
 	obj.SetUID("")
 	obj.SetCreationTimestamp(metav1.Time{})
@@ -43,7 +43,7 @@ func WipeSystemFields(obj api.Object) {
 	obj.SetSelfLink("")
 }
 
-// BeforeCreate sets what only the server may set on a new object.
+// BeforeCreate sets the fields that only the server may set on a new object.
 func BeforeCreate(res *api.Resource, obj api.Object, now time.Time) {
 	obj.SetUID(types.UID(uuid.NewUUID()))
 	obj.SetCreationTimestamp(metav1.NewTime(now).Rfc3339Copy())
@@ -63,14 +63,14 @@ func BeforeCreate(res *api.Resource, obj api.Object, now time.Time) {
 	}
 }
 
-// BeforeUpdate carries over from the old object the fields that an update may not change.
+// BeforeUpdate copies the fields that an update may not change from the old object.
 func BeforeUpdate(res *api.Resource, obj, old api.Object) error {
 	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
 		return apierrors.NewConflict(res.GroupResource(), obj.GetName(),
 			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID()))
 	}
 	obj.SetUID(old.GetUID())
-	obj.SetResourceVersion(old.GetResourceVersion()) // an update that names none is unconditional
+	obj.SetResourceVersion(old.GetResourceVersion()) // an update without a resource version is unconditional
 	obj.SetCreationTimestamp(old.GetCreationTimestamp())
 	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
@@ -91,23 +91,23 @@ func BeforeUpdate(res *api.Resource, obj, old api.Object) error {
 	return nil
 }
 
-// CountGeneration raises the generation of an object that replaces old, if more than its metadata has changed and its
-// kind counts that.
+// CountGeneration increments the generation of an object if it differs from old in more than metadata and its kind
+// has generations.
 func CountGeneration(res *api.Resource, obj, old api.Object) {
 	if res.Generation && !sameBesideMeta(obj, old) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
 
-// sameBesideMeta compares all but the metadata. The status has been carried over already.
+// sameBesideMeta compares everything except metadata. It relies on the status having been copied already.
 func sameBesideMeta(obj, old api.Object) bool {
 	meta, ok := objectMeta(obj)
 	oldMeta, ok2 := objectMeta(old)
 	if !ok || !ok2 {
 		return equal.Semantic(obj, old)
 	}
-	kept := *meta
-	defer func() { *meta = kept }()
+	original := *meta
+	defer func() { *meta = original }()
 	*meta = *oldMeta
 	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
 	return equal.Semantic(obj, old)

@@ -20,7 +20,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// deployments count generations, and keep their status from other writes.
+// deployments returns a kind with generations and a separate status.
 func deployments() *api.Resource {
 	return &api.Resource{Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Generation: true,
 		Status: &api.Status{
@@ -40,7 +40,7 @@ func stored() *appsv1.Deployment {
 	}
 }
 
-func TestBeforeCreate_SetsWhatOnlyTheServerMay(t *testing.T) {
+func TestBeforeCreate_SetsServerFields(t *testing.T) {
 	t.Parallel()
 	forged := stored()
 	forged.DeletionTimestamp, forged.DeletionGracePeriodSeconds = &metav1.Time{Time: now}, ptr.To[int64](1)
@@ -56,7 +56,7 @@ func TestBeforeCreate_SetsWhatOnlyTheServerMay(t *testing.T) {
 	}, forged)
 }
 
-func TestBeforeUpdate_CarriesOverAndCounts(t *testing.T) {
+func TestBeforeUpdate_KeepsServerFieldsAndCountsGenerations(t *testing.T) {
 	t.Parallel()
 	res := deployments()
 	for name, c := range map[string]struct {
@@ -101,11 +101,11 @@ func TestGenerateName_FitsALabel(t *testing.T) {
 	require.Len(t, strategy.GenerateName(string(long)), 63)
 }
 
-func TestBeforeDelete_GracePeriodsBecomeShorterAlone(t *testing.T) {
+func TestBeforeDelete_OnlyShortensGracePeriods(t *testing.T) {
 	t.Parallel()
 	res := deployments()
 	res.DeleteGrace = func(_ api.Object, asked *int64) int64 { return ptr.Deref(asked, 30) }
-	asked := func(seconds int64) *metav1.DeleteOptions {
+	grace := func(seconds int64) *metav1.DeleteOptions {
 		return &metav1.DeleteOptions{GracePeriodSeconds: &seconds}
 	}
 	marked := strategy.BeforeDelete(res, stored(), &metav1.DeleteOptions{}, now)
@@ -115,16 +115,16 @@ func TestBeforeDelete_GracePeriodsBecomeShorterAlone(t *testing.T) {
 
 	later := now.Add(5 * time.Second)
 	require.Equal(t, marked, strategy.BeforeDelete(res, marked, &metav1.DeleteOptions{}, later), "it is begun once")
-	require.Equal(t, marked, strategy.BeforeDelete(res, marked, asked(60), later))
-	shorter := strategy.BeforeDelete(res, marked, asked(10), later)
+	require.Equal(t, marked, strategy.BeforeDelete(res, marked, grace(60), later))
+	shorter := strategy.BeforeDelete(res, marked, grace(10), later)
 	require.Equal(t, now.Add(10*time.Second), shorter.GetDeletionTimestamp().UTC(), "it counts from the first")
-	late := strategy.BeforeDelete(res, marked, asked(3), later)
+	late := strategy.BeforeDelete(res, marked, grace(3), later)
 	require.Equal(t, later, late.GetDeletionTimestamp().UTC())
 	require.EqualValues(t, 1, *late.GetDeletionGracePeriodSeconds(), "what has passed does not delete it")
-	require.EqualValues(t, 1, *strategy.BeforeDelete(res, marked, asked(-5), now).GetDeletionGracePeriodSeconds())
+	require.EqualValues(t, 1, *strategy.BeforeDelete(res, marked, grace(-5), now).GetDeletionGracePeriodSeconds())
 	foreground := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}
 	require.Equal(t, marked, strategy.BeforeDelete(res, marked, foreground, later), "finalizers are settled by then")
-	over := strategy.BeforeDelete(res, marked, asked(0), later)
+	over := strategy.BeforeDelete(res, marked, grace(0), later)
 	require.Equal(t, later, over.GetDeletionTimestamp().UTC(), "it does not end in the past")
 	require.True(t, strategy.Ended(res, over))
 	require.True(t, strategy.IsGraceful(res, stored()))
@@ -133,7 +133,7 @@ func TestBeforeDelete_GracePeriodsBecomeShorterAlone(t *testing.T) {
 	require.False(t, strategy.IsGraceful(deployments(), stored()))
 
 	for _, seconds := range []int64{math.MaxInt64, math.MinInt64} {
-		require.NotPanics(t, func() { strategy.BeforeDelete(res, stored(), asked(seconds), now) })
+		require.NotPanics(t, func() { strategy.BeforeDelete(res, stored(), grace(seconds), now) })
 	}
 }
 
@@ -148,7 +148,7 @@ func TestBeforeDelete_DefinitionsAreOnlyMarked(t *testing.T) {
 	require.Equal(t, []string{"customresourcecleanup.apiextensions.k8s.io"}, marked.GetFinalizers())
 }
 
-func TestBeforeDelete_PropagationIsAFinalizer(t *testing.T) {
+func TestBeforeDelete_SetsPropagationFinalizers(t *testing.T) {
 	t.Parallel()
 	const orphan, foreground = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents
 	policy := func(p metav1.DeletionPropagation) *metav1.DeleteOptions {
@@ -179,7 +179,7 @@ func TestBeforeDelete_PropagationIsAFinalizer(t *testing.T) {
 	}
 }
 
-func TestEnded_WaitsForFinalizersAndWhatTheKindHolds(t *testing.T) {
+func TestEnded_WaitsForFinalizersAndTheKind(t *testing.T) {
 	t.Parallel()
 	res, obj := deployments(), stored()
 	require.False(t, strategy.Ended(res, obj), "its deletion has not begun")

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/equal"
 )
 
-// ValidateMetadata returns the errors in the metadata that a write to a subresource gives an object.
+// ValidateMetadata validates the metadata that a write to a subresource changes.
 func ValidateMetadata(res *api.Resource, obj, old api.Object) field.ErrorList {
 	if maps.Equal(obj.GetLabels(), old.GetLabels()) && maps.Equal(obj.GetAnnotations(), old.GetAnnotations()) &&
 		slices.Equal(obj.GetFinalizers(), old.GetFinalizers()) &&
@@ -20,7 +20,7 @@ func ValidateMetadata(res *api.Resource, obj, old api.Object) field.ErrorList {
 	return res.ValidateMetadata(obj, old)
 }
 
-// Validate returns the registration's errors in an object that is about to be created (old is nil) or updated.
+// Validate returns the registration's errors for an object that is created (old is nil) or updated.
 func Validate(res *api.Resource, obj, old api.Object) field.ErrorList {
 	errs := res.ValidateMetadata(obj, old)
 	if res.Validate != nil {
