@@ -14,15 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Message describes how documents of one Go struct type are written.
+// Message describes how to write documents of one Go struct type.
 type Message struct{ fields map[string]*field }
 
 // field is one member of a JSON object.
 type field struct {
 	tag   Tag
 	value value
-	// embedded is set where the Go struct has the field from one that it embeds: one object
-	// in JSON, a message in a message in protobuf.
+	// embedded is set for a field of an embedded struct. JSON has such fields in the same object; protobuf has them
+	// in a nested message.
 	embedded *embedding
 }
 
@@ -31,10 +31,10 @@ type embedding struct {
 	outer *embedding
 }
 
-// known are the Messages made so far by their reflect.Type; nil for types that cannot be.
+// known caches Messages by reflect.Type. It has nil for unsupported types.
 var known sync.Map
 
-// compiler makes Messages. Types may contain themselves, so it records those that it has begun.
+// compiler builds Messages. Since types may contain themselves, it records the Messages it has begun.
 type compiler struct{ messages map[reflect.Type]*Message }
 
 func (c *compiler) message(t reflect.Type) (*Message, error) {
@@ -52,7 +52,7 @@ func (c *compiler) addFields(m *Message, t reflect.Type, in *embedding) error {
 		number, ok := protobufNumber(f)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if !ok || name == "-" {
-			continue // TypeMeta has no number: kind and version are in the envelope of the message
+			continue // TypeMeta has no number; the message's envelope has kind and version
 		}
 		if f.Anonymous && name == "" {
 			if f.Type.Kind() != reflect.Struct {
@@ -72,7 +72,7 @@ func (c *compiler) addFields(m *Message, t reflect.Type, in *embedding) error {
 	return nil
 }
 
-// outermostFirst reverses a chain of embeddings into the order in which they are written.
+// outermostFirst reverses a chain of embeddings, so that the outermost is written first.
 func outermostFirst(in *embedding) *embedding {
 	var out *embedding
 	for ; in != nil; in = in.outer {
@@ -81,7 +81,7 @@ func outermostFirst(in *embedding) *embedding {
 	return out
 }
 
-// protobufNumber reads `protobuf:"bytes,3,opt,name=x"`.
+// protobufNumber parses tags such as `protobuf:"bytes,3,opt,name=x"`.
 func protobufNumber(f reflect.StructField) (number int, ok bool) {
 	parts := strings.Split(f.Tag.Get("protobuf"), ",")
 	if len(parts) < 2 {
@@ -91,8 +91,7 @@ func protobufNumber(f reflect.StructField) (number int, ok bool) {
 	return number, err == nil
 }
 
-// tagOf derives the wire type from the value and not from the Go tag, which is often wrong in
-// Kubernetes' types.
+// tagOf derives the wire type from the value. It ignores the Go tag, which is often wrong in Kubernetes' types.
 func tagOf(number int, v value) Tag {
 	switch v := v.(type) {
 	case list:
@@ -103,7 +102,7 @@ func tagOf(number int, v value) Tag {
 	return SizedTag(number)
 }
 
-// special are the types whose JSON differs from that of their Go fields.
+// special lists the types with JSON that differs from their Go fields.
 var special = map[reflect.Type]value{
 	reflect.TypeFor[metav1.Time]():          timestamp{},
 	reflect.TypeFor[resource.Quantity]():    wrapped{text{}},
@@ -151,8 +150,8 @@ func (c *compiler) value(t reflect.Type) (value, error) {
 	return nil, fmt.Errorf("transcode: %s is not known", t)
 }
 
-// slice is a repeated field, or bytes. A slice type with an encoding of its own is a
-// message of which it is the first field, so that it may be a map's value.
+// slice returns the value for a repeated field or for bytes. A slice type with its own encoding is a message that
+// contains the slice as its first field, so that a map can contain it.
 func (c *compiler) slice(t reflect.Type, writes bool) (value, error) {
 	if t.Elem().Kind() == reflect.Uint8 {
 		return base64Bytes{}, nil

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 )
 
-// scanner reads JSON from the front.
+// scanner reads JSON sequentially.
 type scanner struct {
 	doc []byte
 	pos int
 }
 
-// peek returns the next byte that is not white space, 0 at the end.
+// peek returns the next byte that is not white space, or 0 at the end.
 func (s *scanner) peek() byte {
 	for s.pos < len(s.doc) {
 		switch c := s.doc[s.pos]; c {
@@ -24,7 +24,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// first enters an object or an array, and reports whether there is anything in it.
+// first enters an object or array, and reports whether it has content.
 func (s *scanner) first(begin, end byte) (more bool, err error) {
 	if s.peek() != begin {
 		return false, errForm
@@ -37,7 +37,7 @@ func (s *scanner) first(begin, end byte) (more bool, err error) {
 	return false, nil
 }
 
-// another goes on after a member or an element, and reports whether there is one more.
+// another continues after a member or element, and reports whether another one follows.
 func (s *scanner) another(end byte) (more bool, err error) {
 	switch s.peek() {
 	case ',':
@@ -60,7 +60,7 @@ func (s *scanner) key() ([]byte, error) {
 	return key, err
 }
 
-// text reads a string. The result is a part of the document if nothing in it is escaped.
+// text reads a string. The result aliases the document if the string has no escapes.
 func (s *scanner) text() ([]byte, error) {
 	if s.peek() != '"' {
 		return nil, errForm
@@ -77,27 +77,27 @@ func (s *scanner) text() ([]byte, error) {
 	return []byte(unescaped), nil
 }
 
-// pastString goes past the string that begins here, and reports whether it has no escapes.
+// pastString skips a string and reports whether it has no escapes.
 func (s *scanner) pastString() (plain bool, err error) {
 	plain = true
-	for at := s.pos + 1; ; {
-		n := bytes.IndexByte(s.doc[at:], '"')
+	for offset := s.pos + 1; ; {
+		n := bytes.IndexByte(s.doc[offset:], '"')
 		if n < 0 {
 			return plain, errForm
 		}
-		escape := bytes.IndexByte(s.doc[at:at+n], '\\')
+		escape := bytes.IndexByte(s.doc[offset:offset+n], '\\')
 		if escape < 0 {
-			s.pos = at + n + 1
+			s.pos = offset + n + 1
 			return plain, nil
 		}
 		plain = false
-		if at += escape + 2; at > len(s.doc) {
+		if offset += escape + 2; offset > len(s.doc) {
 			return plain, errForm
 		}
 	}
 }
 
-// skip goes past a value of any kind and returns it.
+// skip skips a value of any kind and returns it.
 func (s *scanner) skip() ([]byte, error) {
 	s.peek()
 	from, depth := s.pos, 0
@@ -111,7 +111,7 @@ func (s *scanner) skip() ([]byte, error) {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth--; depth < 0 { // the end of what the value, a number or a word, is in
+			if depth--; depth < 0 { // the end of the enclosing value, after a number or literal
 				return s.doc[from:s.pos], nil
 			}
 		case ',', ' ', '\t', '\n', '\r':

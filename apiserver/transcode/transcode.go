@@ -1,17 +1,16 @@
-// Package transcode converts a JSON document into Kubernetes' protobuf in one pass over its bytes,
-// without decoding it into a Go value in between.
+// Package transcode converts a JSON document to Kubernetes' protobuf in one pass over its bytes, without decoding
+// it into a Go value.
 //
-// Objects are stored as JSON, and most of client-go's clients request protobuf. Decoding a pod and
-// encoding it again costs ten times as much as one pass over its bytes, for every watcher and every
-// event.
+// Objects are stored as JSON, but most clients based on client-go request protobuf. Decoding a pod and encoding it
+// again costs ten times as much as one pass, for every watcher and every event.
 //
-// The tags of the Go type give the place of each field: `json:"name" protobuf:"bytes,1,…"`. A Message
-// is the compiled form of one type, made once (message.go); Append walks a document with it (scan.go
-// reads JSON, value.go writes fields). Zero values that the Go types' own encoding would send may be
-// absent here; readers cannot distinguish the two.
+// The tags of the Go type determine the position of each field: `json:"name" protobuf:"bytes,1,…"`. A Message is
+// the compiled form of one type (message.go). Append traverses a document with it: scan.go reads JSON and value.go
+// writes fields. Append may leave out zero values that the Go types' own encoding would include; readers cannot
+// distinguish the two.
 //
-// The documents are expected to be the server's own encoding. For others, Append returns an error
-// rather than a wrong result; callers then go through the Go type.
+// Append expects documents that the server itself has encoded. For other documents it may return an error, but
+// never a wrong result. The caller then decodes and encodes the Go type.
 package transcode
 
 import (
@@ -20,10 +19,10 @@ import (
 	"reflect"
 )
 
-// errForm is returned for documents that do not have the form of their type.
+// errForm is returned for a document that does not match its type.
 var errForm = errors.New("transcode: the document does not have the form of its type")
 
-// Append adds the protobuf of doc, a JSON object of m's type, to buf.
+// Append appends the protobuf encoding of doc, a JSON object of m's type, to buf.
 func (m *Message) Append(buf, doc []byte) ([]byte, error) {
 	s := scanner{doc: doc}
 	return m.members(buf, &s)
@@ -37,8 +36,8 @@ func (m *Message) members(buf []byte, s *scanner) ([]byte, error) {
 		if err != nil {
 			return buf, err
 		}
-		f, known := m.fields[string(key)]
-		if !known || s.peek() == 'n' { // null is as good as absent
+		f, ok := m.fields[string(key)]
+		if !ok || s.peek() == 'n' { // null is equivalent to absent
 			if _, err := s.skip(); err != nil {
 				return buf, err
 			}
@@ -51,26 +50,26 @@ func (m *Message) members(buf []byte, s *scanner) ([]byte, error) {
 	return buf, err
 }
 
-// append writes a field, inside the messages that its struct is embedded by.
+// append writes a field, nested in the messages of the structs that embed its struct.
 func (f *field) append(buf []byte, s *scanner) ([]byte, error) {
 	if f.embedded == nil {
 		return f.value.append(buf, s, f.tag)
 	}
-	buf, at := Open(buf, f.embedded.tag)
+	buf, start := Open(buf, f.embedded.tag)
 	buf, err := (&field{tag: f.tag, value: f.value, embedded: f.embedded.outer}).append(buf, s)
-	return Close(buf, at), err
+	return Close(buf, start), err
 }
 
-// A message or string inside another has its length in front, which is not known before it
-// is written: Open leaves one byte for it, and Close makes room when it needs more.
+// A nested message or string is preceded by its length, which is unknown until it is written. Open reserves one
+// byte for it, and Close inserts more if needed.
 
-// Open begins a length-delimited field. The result at is for Close.
+// Open begins a length-delimited field. It returns the start of the content for Close.
 func Open(buf []byte, tag Tag) (_ []byte, at int) {
 	buf = append(tag.append(buf), 0)
 	return buf, len(buf)
 }
 
-// Close ends the field that began at at.
+// Close ends the field with the content that starts at at.
 func Close(buf []byte, at int) []byte {
 	size := len(buf) - at
 	if size < 0x80 {
@@ -79,7 +78,7 @@ func Close(buf []byte, at int) []byte {
 	}
 	var length [binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(length[:], uint64(size))
-	buf = append(buf, length[:n-1]...) // only to make room
+	buf = append(buf, length[:n-1]...) // extends buf
 	copy(buf[at+n-1:], buf[at:at+size])
 	copy(buf[at-1:], length[:n])
 	return buf
@@ -90,7 +89,7 @@ func AppendSized[T ~string | ~[]byte](buf []byte, tag Tag, content T) []byte {
 	return append(binary.AppendUvarint(tag.append(buf), uint64(len(content))), content...)
 }
 
-// Tag is a field's number and wire type, as protobuf writes them in front of the value.
+// Tag is a field's number and wire type, as encoded before the value.
 type Tag uint32
 
 // The wire types in use. https://protobuf.dev/programming-guides/encoding/#structure
@@ -99,13 +98,13 @@ const (
 	sized  = 2
 )
 
-// SizedTag is the tag of a length-delimited field.
+// SizedTag returns the tag of a length-delimited field.
 func SizedTag(number int) Tag { return Tag(number<<3 | sized) }
 
 func (t Tag) append(buf []byte) []byte { return binary.AppendUvarint(buf, uint64(t)) }
 
-// Of returns the Message of a Go struct type, or false if it has fields that this package cannot write.
-// It is safe for concurrent use.
+// Of returns the Message for a Go struct type, or false if the type has an unsupported field. It is safe for
+// concurrent use.
 func Of(t reflect.Type) (*Message, bool) {
 	if m, ok := known.Load(t); ok {
 		return m.(*Message), m.(*Message) != nil

@@ -43,9 +43,9 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// TestAppend_IsTheGoTypesOwnProtobuf fills every kind of Kubernetes at random, and compares the object
-// read from the protobuf with the one read from the JSON.
-func TestAppend_IsTheGoTypesOwnProtobuf(t *testing.T) {
+// TestAppend_MatchesTheGoTypes fills every kind of Kubernetes at random. It compares the object decoded from the
+// protobuf with the one decoded from the JSON.
+func TestAppend_MatchesTheGoTypes(t *testing.T) {
 	t.Parallel()
 	kinds := 0
 	for gvk, goType := range scheme.Scheme.AllKnownTypes() {
@@ -110,11 +110,11 @@ func randomJSON(t *testing.T, goType reflect.Type, seed int64) []byte {
 	return doc
 }
 
-// awkward strings are those in which a scanner may lose its way.
+// awkward lists strings that are difficult to scan.
 var awkward = []string{"", "plain", `"`, `\`, `\"`, `a\\"b`, "<&>", "é\u2028\n\t", "}],{", "x\x00y",
 	strings.Repeat("long", 60), strings.Repeat(`"`, 130)}
 
-func TestAppend_RefusesWhatIsNotOfTheType(t *testing.T) {
+func TestAppend_RejectsOtherTypes(t *testing.T) {
 	t.Parallel()
 	m, ok := transcode.Of(reflect.TypeFor[corev1.Pod]())
 	require.True(t, ok)
@@ -131,7 +131,7 @@ func TestAppend_RefusesWhatIsNotOfTheType(t *testing.T) {
 	}
 }
 
-func TestAppend_DocumentMayHaveSpacesAndUnknownFields(t *testing.T) {
+func TestAppend_AcceptsSpacesAndUnknownFields(t *testing.T) {
 	t.Parallel()
 	m, ok := transcode.Of(reflect.TypeFor[corev1.Pod]())
 	require.True(t, ok)
@@ -141,7 +141,7 @@ func TestAppend_DocumentMayHaveSpacesAndUnknownFields(t *testing.T) {
 	} `))
 }
 
-// FuzzAppend looks for documents with which the scanner leaves its bounds.
+// FuzzAppend searches for documents that make the scanner exceed its bounds.
 func FuzzAppend(f *testing.F) {
 	m, _ := transcode.Of(reflect.TypeFor[corev1.Pod]())
 	f.Add([]byte(`{"metadata":{"name":"a\"b","labels":{"x":"y"}},"spec":{"priority":7,"containers":[{"name":"c"}]}}`))
@@ -164,7 +164,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkThroughTheGoType is the cost that Append saves.
+// BenchmarkThroughTheGoType measures the cost that Append saves.
 func BenchmarkThroughTheGoType(b *testing.B) {
 	doc := podJSON(b)
 	b.SetBytes(int64(len(doc)))

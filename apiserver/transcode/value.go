@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// value reads one JSON value, which is not null, and writes it as a field with the tag.
+// value reads one JSON value, other than null, and writes it as a field with the tag.
 type value interface {
 	append(buf []byte, s *scanner, tag Tag) ([]byte, error)
 }
 
-// text is a JSON string.
+// text is a string.
 type text struct{}
 
 func (text) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
@@ -50,7 +50,7 @@ func (integer) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 	return binary.AppendUvarint(tag.append(buf), uint64(n)), nil
 }
 
-// base64Bytes are bytes, which JSON has as a string.
+// base64Bytes is a byte slice, which JSON represents as a base64 string.
 type base64Bytes struct{}
 
 func (base64Bytes) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
@@ -58,23 +58,23 @@ func (base64Bytes) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 	if err != nil {
 		return buf, err
 	}
-	buf, at := Open(buf, tag)
+	buf, start := Open(buf, tag)
 	if buf, err = base64.StdEncoding.AppendDecode(buf, b); err != nil {
 		return buf, errForm
 	}
-	return Close(buf, at), nil
+	return Close(buf, start), nil
 }
 
 // message is an object with the fields of a Go struct.
 type message struct{ *Message }
 
 func (m message) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
-	buf, at := Open(buf, tag)
+	buf, start := Open(buf, tag)
 	buf, err := m.members(buf, s)
-	return Close(buf, at), err
+	return Close(buf, start), err
 }
 
-// list is an array: the field is written once for each element.
+// list is an array. It writes the field once per element.
 type list struct{ of value }
 
 func (l list) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
@@ -90,7 +90,7 @@ func (l list) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 	return buf, err
 }
 
-// mapping is an object with any keys: each entry is a message of a key and a value.
+// mapping is an object with arbitrary keys. It writes each entry as a message with a key and a value.
 type mapping struct {
 	of  value
 	tag Tag // of the entry's value
@@ -103,8 +103,8 @@ func (m mapping) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 		if err != nil {
 			return buf, err
 		}
-		var at int
-		buf, at = Open(buf, tag)
+		var start int
+		buf, start = Open(buf, tag)
 		buf = AppendSized(buf, SizedTag(1), key)
 		if s.peek() == 'n' {
 			_, err = s.skip()
@@ -114,30 +114,30 @@ func (m mapping) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 		if err != nil {
 			return buf, err
 		}
-		buf = Close(buf, at)
+		buf = Close(buf, start)
 	}
 	return buf, err
 }
 
-// wrapped is a message whose first field is the value.
+// wrapped is a message that contains the value as its first field.
 type wrapped struct{ value }
 
 func (w wrapped) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
-	buf, at := Open(buf, tag)
+	buf, start := Open(buf, tag)
 	buf, err := w.value.append(buf, s, SizedTag(1))
-	return Close(buf, at), err
+	return Close(buf, start), err
 }
 
-// rawJSON is a message whose first field is the JSON itself, whatever it is.
+// rawJSON is a message that contains arbitrary JSON as its first field.
 type rawJSON struct{}
 
 func (rawJSON) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 	b, err := s.skip()
-	buf, at := Open(buf, tag)
-	return Close(AppendSized(buf, SizedTag(1), b), at), err
+	buf, start := Open(buf, tag)
+	return Close(AppendSized(buf, SizedTag(1), b), start), err
 }
 
-// timestamp is a time in JSON, and a message of the seconds since 1970 in protobuf.
+// timestamp is a string in JSON and a message with the seconds since 1970 in protobuf.
 type timestamp struct{}
 
 func (timestamp) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
@@ -149,28 +149,28 @@ func (timestamp) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 	if err != nil {
 		return buf, errForm
 	}
-	buf, at := Open(buf, tag)
+	buf, start := Open(buf, tag)
 	if !t.IsZero() {
 		buf = binary.AppendUvarint(append(buf, 1<<3|varint), uint64(t.Unix()))
 	}
-	return Close(buf, at), nil
+	return Close(buf, start), nil
 }
 
-// intOrString is a message with a discriminator: type, intVal, strVal.
+// intOrString is a message with the fields type, intVal and strVal. The type determines which of the others is set.
 type intOrString struct{}
 
 func (intOrString) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
-	buf, at := Open(buf, tag)
+	buf, start := Open(buf, tag)
 	var err error
 	if s.peek() == '"' {
 		buf, err = text{}.append(append(buf, 1<<3|varint, 1), s, SizedTag(3))
 	} else {
 		buf, err = integer{}.append(append(buf, 1<<3|varint, 0), s, 2<<3|varint)
 	}
-	return Close(buf, at), err
+	return Close(buf, start), err
 }
 
-// decoded goes through the Go type, for rare types with an encoding of their own.
+// decoded uses the Go type, for rare types with their own encoding.
 type decoded struct{ reflect.Type }
 
 func (d decoded) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
