@@ -1,6 +1,6 @@
-// Package kubeflags has the flags of kube-apiserver, of v1.37, that this server does not have: which of them it may
-// ignore, and why it must not start with the others. The server's own flags stand where it is assembled. The package
-// starts nothing and reads no file.
+// Package kubeflags accepts the flags of kube-apiserver v1.37 that this server does not implement. It ignores the
+// harmless ones and refuses to start with the others. The server's own flags are defined in cmd/coxswain. The
+// package starts no goroutine and reads no file.
 package kubeflags
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 )
 
-// flag is one that this server does not have.
+// flag is a flag of kube-apiserver that this server does not implement.
 type flag struct {
 	name string
 	bool bool
-	// as are values that describe what the server does anyway.
-	as []string
-	// refused says why a server without the flag must not start with it. Where it is "", ignoring the flag is safe:
-	// nobody gets rights by it, nothing is stored or sent elsewhere, and nothing that is to be recorded is lost.
+	// same lists the values that describe how this server behaves anyway.
+	same []string
+	// refused explains why the server must not start with the flag. It is "" if ignoring the flag is safe: doing so
+	// grants no rights, stores or sends no data elsewhere and loses no records.
 	refused string
 }
 
@@ -34,16 +34,16 @@ const (
 	noHTTP1       = "this server always serves HTTP/2"
 )
 
-// flags are those of kube-apiserver besides the server's own.
+// flags lists the flags of kube-apiserver that this server lacks.
 var flags = []flag{
 	{name: "admission-control", refused: "--enable-admission-plugins and --disable-admission-plugins take its place"},
-	{name: "aggregator-reject-forwarding-redirect", bool: true, as: []string{"true"}},
+	{name: "aggregator-reject-forwarding-redirect", bool: true, same: []string{"true"}},
 	{name: "allow-metric-labels"},
 	{name: "allow-metric-labels-manifest"},
-	{name: "allow-privileged", bool: true, as: []string{"true"}, refused: "this server allows privileged containers"},
-	{name: "apiserver-count", as: []string{"1"}},
-	{name: "authorization-policy-file", as: []string{""}, refused: noABAC},
-	{name: "contention-profiling", bool: true, as: []string{"false"}},
+	{name: "allow-privileged", bool: true, same: []string{"true"}, refused: "this server allows privileged containers"},
+	{name: "apiserver-count", same: []string{"1"}},
+	{name: "authorization-policy-file", same: []string{""}, refused: noABAC},
+	{name: "contention-profiling", bool: true, same: []string{"false"}},
 	{name: "coordinated-leadership-lease-duration"},
 	{name: "coordinated-leadership-renew-deadline"},
 	{name: "coordinated-leadership-retry-period"},
@@ -51,46 +51,46 @@ var flags = []flag{
 	{name: "debug-socket-path"},
 	{name: "default-watch-cache-size"},
 	{name: "delete-collection-workers"},
-	{name: "disable-http2-serving", bool: true, as: []string{"false"}, refused: noHTTP1},
+	{name: "disable-http2-serving", bool: true, same: []string{"false"}, refused: noHTTP1},
 	{name: "disabled-metrics"},
-	{name: "egress-selector-config-file", as: []string{""}, refused: noEgress},
+	{name: "egress-selector-config-file", same: []string{""}, refused: noEgress},
 	{name: "emulated-version"},
-	{name: "emulation-forward-compatible", bool: true, as: []string{"false"}},
+	{name: "emulation-forward-compatible", bool: true, same: []string{"false"}},
 	{name: "enable-aggregator-routing", bool: true},
-	{name: "enable-garbage-collector", bool: true, as: []string{"true"}},
-	{name: "enable-logs-handler", bool: true, as: []string{"false"}},
-	{name: "endpoint-reconciler-type", as: []string{"lease"}},
+	{name: "enable-garbage-collector", bool: true, same: []string{"true"}},
+	{name: "enable-logs-handler", bool: true, same: []string{"false"}},
+	{name: "endpoint-reconciler-type", same: []string{"lease"}},
 	{name: "etcd-count-metric-poll-period"},
 	{name: "etcd-db-metric-poll-interval"},
 	{name: "etcd-healthcheck-timeout"},
 	{name: "etcd-readycheck-timeout"},
-	{name: "etcd-servers-overrides", as: []string{""}, refused: noOtherStores},
+	{name: "etcd-servers-overrides", same: []string{""}, refused: noOtherStores},
 	{name: "external-hostname"},
 	{name: "feature-gates"},
 	{name: "kubelet-port"},
 	{name: "kubelet-read-only-port"},
 	{name: "kubelet-timeout"},
-	{name: "kubernetes-service-node-port", as: []string{"0"}},
+	{name: "kubernetes-service-node-port", same: []string{"0"}},
 	{name: "lease-reuse-duration-seconds"},
 	{name: "livez-grace-period"},
 	{name: "log-flush-frequency"},
 	{name: "log-text-info-buffer-size"},
-	{name: "log-text-split-stream", bool: true, as: []string{"false"}},
-	{name: "max-connection-bytes-per-sec", as: []string{"0"}},
+	{name: "log-text-split-stream", bool: true, same: []string{"false"}},
+	{name: "max-connection-bytes-per-sec", same: []string{"0"}},
 	{name: "min-compatibility-version"},
 	{name: "min-request-timeout"},
 	{name: "peer-advertise-ip"},
 	{name: "peer-advertise-port"},
 	{name: "peer-ca-file"},
-	{name: "permit-address-sharing", bool: true, as: []string{"false"}},
-	{name: "permit-port-sharing", bool: true, as: []string{"false"}},
+	{name: "permit-address-sharing", bool: true, same: []string{"false"}},
+	{name: "permit-port-sharing", bool: true, same: []string{"false"}},
 	{name: "runtime-config"},
-	{name: "runtime-config-emulation-forward-compatible", bool: true, as: []string{"false"}},
-	{name: "service-account-lookup", bool: true, as: []string{"true"}},
-	{name: "service-account-signing-endpoint", as: []string{""}, refused: noSigner},
+	{name: "runtime-config-emulation-forward-compatible", bool: true, same: []string{"false"}},
+	{name: "service-account-lookup", bool: true, same: []string{"true"}},
+	{name: "service-account-signing-endpoint", same: []string{""}, refused: noSigner},
 	{name: "show-hidden-metrics-for-version"},
-	{name: "shutdown-watch-termination-grace-period", as: []string{"0s", "0"}},
-	{name: "storage-backend", as: []string{"", "etcd3"}, refused: noOtherStores},
+	{name: "shutdown-watch-termination-grace-period", same: []string{"0s", "0"}},
+	{name: "storage-backend", same: []string{"", "etcd3"}, refused: noOtherStores},
 	{name: "storage-initialization-timeout"},
 	{name: "storage-media-type"},
 	{name: "strict-transport-security-directives"},
@@ -98,23 +98,23 @@ var flags = []flag{
 	{name: "tls-sni-cert-key"},
 	{name: "tracing-config-file"},
 	{name: "vmodule"},
-	{name: "watch-cache", bool: true, as: []string{"true"}},
+	{name: "watch-cache", bool: true, same: []string{"true"}},
 	{name: "watch-cache-sizes"},
 }
 
-// flagValue collects the values of a flag.
+// flagValue collects the values given for a flag.
 type flagValue struct {
 	flag
-	given []string
+	values []string
 }
 
-func (v *flagValue) String() string { return strings.Join(v.given, ",") }
+func (v *flagValue) String() string { return strings.Join(v.values, ",") }
 
 func (v *flagValue) Set(value string) error {
 	if v.bool && value != "true" && value != "false" {
 		return errors.New("must be true or false")
 	}
-	v.given = append(v.given, value)
+	v.values = append(v.values, value)
 	return nil
 }
 
@@ -125,14 +125,14 @@ func (v *flagValue) Type() string {
 	return "string"
 }
 
-// Add adds the flags to a set.
+// Add adds the flags to fs.
 func Add(fs *pflag.FlagSet) {
 	for _, k := range flags {
 		usage := "accepted, without effect"
 		if k.refused != "" {
 			usage = "refused: " + k.refused
-			if len(k.as) > 0 {
-				usage += fmt.Sprintf("; accepted as %q", k.as)
+			if len(k.same) > 0 {
+				usage += fmt.Sprintf("; accepted as %q", k.same)
 			}
 		}
 		added := fs.VarPF(&flagValue{flag: k}, k.name, "", usage)
@@ -142,13 +142,13 @@ func Add(fs *pflag.FlagSet) {
 	}
 }
 
-// Check returns those of the flags that were given to a parsed set and have no effect, each as --name=value, and an
-// error if there is one that the server must not start with.
+// Check returns the flags in a parsed set that are ignored, as --name=value. It returns an error if the server must
+// not start with one of them.
 func Check(fs *pflag.FlagSet) (ignored []string, err error) {
 	var refused []error
 	fs.Visit(func(f *pflag.Flag) {
 		v, ok := f.Value.(*flagValue)
-		if !ok || !slices.ContainsFunc(v.given, func(value string) bool { return !slices.Contains(v.as, value) }) {
+		if !ok || !slices.ContainsFunc(v.values, func(value string) bool { return !slices.Contains(v.same, value) }) {
 			return
 		}
 		if v.refused != "" {
@@ -160,22 +160,22 @@ func Check(fs *pflag.FlagSet) (ignored []string, err error) {
 	return ignored, errors.Join(refused...)
 }
 
-// plugins are kube-apiserver's admission plugins that this server does not have, and whether it must not start
-// where they are enabled: they refuse what it would admit.
+// plugins lists kube-apiserver's admission plugins that this server lacks. The value is true if the server must not
+// start with the plugin enabled, because the plugin rejects requests that this server would admit.
 var plugins = map[string]bool{
 	"AlwaysAdmit": false, "NodeDeclaredFeatureValidator": false, "PodGroupProtection": false,
 	"PodResizeValidator": false, "AlwaysDeny": true, "EventRateLimit": true, "ImagePolicyWebhook": true,
 }
 
-// DropPlugins removes the names of plugins that the server can do without, and returns them as flags, each as
-// --flag=name. The options get lists of their own.
+// DropPlugins removes the plugins that the server can safely ignore from the options, and returns them as
+// --flag=name. It does not modify the slices it got.
 func DropPlugins(o *admission.Options) (ignored []string) {
 	drop := func(flag string, names []string, refuse bool) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			refused, known := plugins[name]
-			if !known || refused && refuse {
+			refused, found := plugins[name]
+			if !found || refused && refuse {
 				return false // an error, if the server does not have it
-			}
+			} // an error later, if the server lacks it
 			ignored = append(ignored, "--"+flag+"="+name)
 			return true
 		})

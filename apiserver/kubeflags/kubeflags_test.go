@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/kubeflags"
 )
 
-func TestCheck_NamesFlagsWithoutEffect(t *testing.T) {
+func TestCheck_ReturnsIgnoredFlags(t *testing.T) {
 	t.Parallel()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	kubeflags.Add(fs)
