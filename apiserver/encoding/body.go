@@ -16,7 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// JSONOf converts the body of a request from its media type; "" is JSON. strict are errors that its JSON does not show.
+// JSONOf converts the body of a request from its media type to JSON; "" means JSON. strict lists errors that the
+// resulting JSON does not show.
 func JSONOf(kinds *api.Snapshot, media string, body []byte) (doc []byte, strict []error, err error) {
 	switch media {
 	case "", MediaJSON:
@@ -38,13 +39,13 @@ func JSONOf(kinds *api.Snapshot, media string, body []byte) (doc []byte, strict 
 	return body, strict, CheckDepth(body)
 }
 
-// UnsupportedMedia is the refusal of a body that is not of one of these media types.
+// UnsupportedMedia returns the error for a body that has none of the accepted media types.
 func UnsupportedMedia(media []string) error {
 	return status.Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(media, ", "))
 }
 
-// jsonOfYAML converts a document. Duplicate keys, which JSON cannot show, are in strict.
+// jsonOfYAML converts a document. It returns duplicate keys, which the JSON does not show, in strict.
 func jsonOfYAML(body []byte) (doc []byte, strict []error, err error) {
 	if body, err = limits.ExpandYAML(body); err != nil {
 		return nil, nil, err
@@ -59,11 +60,11 @@ func jsonOfYAML(body []byte) (doc []byte, strict []error, err error) {
 	return doc, YAMLErrors(duplicates), nil
 }
 
-// maxStrictErrors is how many unknown and duplicate fields of a body are reported, as in sigs.k8s.io/json.
+// maxStrictErrors limits the unknown and duplicate fields that are reported for a body, as in sigs.k8s.io/json.
 const maxStrictErrors = 100
 
-// YAMLErrors splits the YAML decoder's error about duplicate keys: those of the first hundred, as the JSON decoder
-// reports them.
+// YAMLErrors splits the YAML decoder's error about duplicate keys into errors like the JSON decoder's. It returns
+// at most the first hundred.
 func YAMLErrors(err error) []error {
 	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "),
 		"yaml: unmarshal errors:\n")
@@ -76,7 +77,7 @@ func YAMLErrors(err error) []error {
 	return errs
 }
 
-// CheckKind refuses a document of another kind.
+// CheckKind returns an error if a document has a different kind.
 func CheckKind(want schema.GroupVersionKind, body []byte) error {
 	var is metav1.TypeMeta
 	if err := Unmarshal(body, &is); err != nil {

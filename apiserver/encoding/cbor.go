@@ -9,13 +9,14 @@ import (
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
-// CBOR (RFC 8949) is another encoding of the same documents (KEP-4222). It is converted from and to JSON here; nothing
-// is stored as CBOR.
+// CBOR (RFC 8949) is an alternative encoding of documents (KEP-4222). It is converted to and from JSON here;
+// objects are not stored as CBOR.
 
-// cborMagic begins every document: the tag of self-described CBOR.
+// cborMagic starts every document: it is the tag of self-described CBOR.
 const cborMagic = "\xd9\xd9\xf7"
 
-// JSONOfCBOR converts a client's CBOR to JSON. A repeated key is an error in CBOR, whatever fieldValidation says.
+// JSONOfCBOR converts a client's CBOR to JSON. A duplicate key is always an error in CBOR, regardless of
+// fieldValidation.
 func JSONOfCBOR(body []byte) ([]byte, error) {
 	var doc any
 	if err := cbor.Unmarshal(body, &doc); err != nil {
@@ -24,7 +25,7 @@ func JSONOfCBOR(body []byte) ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// cborOfJSON converts JSON to a self-described document.
+// cborOfJSON converts JSON to a self-described CBOR document.
 func cborOfJSON(doc []byte) ([]byte, error) {
 	var value any
 	if err := Unmarshal(doc, &value); err != nil {

@@ -1,8 +1,7 @@
-// Package encoding turns objects into bytes and bytes into objects: it decodes what clients send and etcd holds by
-// Kubernetes' rules (body.go, json.go, quantities.go), converts between the versions of a kind (convert.go), and
-// encodes.
+// Package encoding decodes and encodes objects. It decodes documents from clients and etcd by Kubernetes' rules
+// (body.go, json.go, quantities.go), converts between the versions of a kind (convert.go) and encodes responses.
 //
-// It is given registrations, documents and objects, never a request or the server, which it must not import.
+// It works on registrations, documents and objects, never on requests. It must not import package apiserver.
 package encoding
 
 import (
@@ -15,12 +14,12 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// A kind may be served in several versions, one of which is stored (api.View). Documents of the stored version are not
-// touched. A built-in kind's documents are converted at the edge: a client's object is converted to the stored version
-// before anything is decided about it, and a stored object to the client's version when it is sent. A custom resource
-// is converted between its document and its object (api.Resource.Convert): requests decide in their own version.
+// A kind may be served in several versions, one of which is stored (api.View). Documents in the stored version are
+// sent as they are. For built-in kinds, a client's object is converted to the stored version before it is
+// processed, and a stored object to the client's version when it is sent. For custom resources, conversion is
+// between the document and the object (api.Resource.Convert): a request is processed in its own version.
 
-// ConvertDocument returns a stored document in the version of the registration.
+// ConvertDocument converts a stored document to the version of the registration.
 func ConvertDocument(ctx context.Context, res *api.Resource, o *storage.Object) (*storage.Object, error) {
 	if isCurrent(res, o) {
 		return o, nil
@@ -42,7 +41,7 @@ func ConvertDocument(ctx context.Context, res *api.Resource, o *storage.Object) 
 	return document(res, o, obj)
 }
 
-// ConvertDocuments is ConvertDocument for many, about which another server is asked together.
+// ConvertDocuments converts several documents. If another server converts the kind, they are sent to it together.
 func ConvertDocuments(ctx context.Context, res *api.Resource, items []*storage.Object) ([]*storage.Object, error) {
 	if res.WebhookConverted {
 		return converted.documents(ctx, res, items)
@@ -70,14 +69,15 @@ func ConvertDocuments(ctx context.Context, res *api.Resource, items []*storage.O
 	return docs, nil
 }
 
-// isCurrent reports whether a stored document is known to be in the registration's version, and as the kind's schema
-// has it now: an older one may lack fields that have a default, or have fields that the schema no longer knows. A
-// document is decoded once to find out, and again for each reader if something differs.
+// isCurrent reports whether a stored document is known to be in the registration's version and consistent with the
+// kind's current schema. An older document may lack fields that have a default, or contain fields that the schema
+// has dropped. A document is decoded once to find out. If it is not consistent, every reader decodes it again.
 func isCurrent(res *api.Resource, o *storage.Object) bool {
 	return res.Conversion == nil && (res.Schema == 0 || o.Mark() == res.Schema)
 }
 
-// document is a stored document as obj, which was made of it, has it.
+// document encodes obj, which was decoded from the stored document o. It returns o itself if the encoding is the
+// same.
 func document(res *api.Resource, o *storage.Object, obj api.Object) (*storage.Object, error) {
 	obj.SetResourceVersion("")
 	var doc bytes.Buffer
@@ -89,14 +89,14 @@ func document(res *api.Resource, o *storage.Object, obj api.Object) (*storage.Ob
 		return o, nil
 	}
 	options := storage.CollectionOptions{}
-	if res.WebhookConverted { // selectors choose by the fields of the client's version
+	if res.WebhookConverted { // selectors use the fields of the client's version
 		options.Fields = res.SelectablePaths()
 	}
 	return storage.NewObjectWith(options, o.Key, o.Revision, doc.Bytes())
 }
 
-// ConvertTo converts an object to the version of the registration: one of the stored version or, of a kind with
-// Convert, of any. It does not change its argument.
+// ConvertTo converts an object to the version of the registration without modifying it. The object has the stored
+// version or, for a kind with Convert, any version.
 func ConvertTo(ctx context.Context, res *api.Resource, obj api.Object) (api.Object, error) {
 	if res.Convert != nil {
 		objs, err := res.Convert(ctx, []api.Object{obj})
@@ -116,8 +116,8 @@ func ConvertTo(ctx context.Context, res *api.Resource, obj api.Object) (api.Obje
 	return shown, nil
 }
 
-// Own returns the registration whose version a request's objects have while it is decided about them: its own for a
-// kind with Convert, otherwise the stored one.
+// Own returns the registration whose version is used to process a request's objects: res itself for a kind with
+// Convert, otherwise the stored version.
 func Own(res *api.Resource) *api.Resource {
 	if res.Convert != nil {
 		return res
@@ -125,8 +125,7 @@ func Own(res *api.Resource) *api.Resource {
 	return res.Stored()
 }
 
-// ToOwn defaults an object that a client sent by the rules of the version in which it was sent, and converts it to the
-// version of Own.
+// ToOwn sets the defaults of the client's version, then converts the object to the version of Own.
 func ToOwn(res *api.Resource, obj api.Object) (api.Object, error) {
 	if Own(res) == res {
 		return obj, nil
@@ -137,7 +136,7 @@ func ToOwn(res *api.Resource, obj api.Object) (api.Object, error) {
 	return ConvertFrom(res, obj)
 }
 
-// ConvertFrom converts an object of a built-in kind from the registration's version to the stored one.
+// ConvertFrom converts an object of a built-in kind from the registration's version to the stored version.
 func ConvertFrom(res *api.Resource, obj api.Object) (api.Object, error) {
 	if res.Conversion == nil {
 		return obj, nil
@@ -150,14 +149,14 @@ func ConvertFrom(res *api.Resource, obj api.Object) (api.Object, error) {
 	return stored, nil
 }
 
-// SetDefaults sets the defaults of an object of the version of Own.
+// SetDefaults sets the defaults of an object in the version of Own.
 func SetDefaults(res *api.Resource, obj api.Object) {
 	if d := Own(res).Default; d != nil {
 		d(obj)
 	}
 }
 
-// Decode decodes a stored document into an object of the version of Own.
+// Decode decodes a stored document to an object in the version of Own.
 func Decode(ctx context.Context, res *api.Resource, o *storage.Object) (api.Object, error) {
 	if res.WebhookConverted {
 		var err error
@@ -172,8 +171,8 @@ func Decode(ctx context.Context, res *api.Resource, o *storage.Object) (api.Obje
 	return ConvertTo(ctx, res, obj)
 }
 
-// decode decodes a stored document of a built-in kind into the Go type of the stored version, and one of a custom
-// resource in the version in which it is stored.
+// decode decodes a stored document of a built-in kind to the Go type of the stored version. It decodes a custom
+// resource in the version of the document.
 func decode(res *api.Resource, o *storage.Object) (api.Object, error) {
 	obj := Own(res).New()
 	if err := UnmarshalNew(o.JSON, obj); err != nil {
@@ -182,22 +181,22 @@ func decode(res *api.Resource, o *storage.Object) (api.Object, error) {
 	return obj, nil
 }
 
-// Encode returns the document to store of an object of the stored version: without its resourceVersion.
+// Encode encodes an object in the stored version for storing, without its resourceVersion.
 func Encode(res *api.Resource, obj api.Object) ([]byte, error) {
 	return encode(new(bytes.Buffer), res, obj)
 }
 
-// AsStored converts an object of the version of Own to the stored version. Another program may do that, which may also
+// AsStored converts an object in the version of Own to the stored version. A webhook may do that, which may also
 // change labels and annotations.
 func AsStored(ctx context.Context, res *api.Resource, obj api.Object) (api.Object, error) {
 	obj.SetResourceVersion("")
 	if stored := res.Stored(); stored.Convert != nil {
-		return ConvertTo(ctx, stored, obj) // its readers get the stored version's defaults
+		return ConvertTo(ctx, stored, obj) // sets the defaults of the stored version for its readers
 	}
 	return obj, nil
 }
 
-// EncodeStored is Encode of an object that AsStored has returned, into an empty buffer, which owns the bytes returned.
+// EncodeStored encodes an object that AsStored returned into an empty buffer. The result aliases the buffer.
 func EncodeStored(buffer *bytes.Buffer, res *api.Resource, obj api.Object) ([]byte, error) {
 	return encode(buffer, res, obj)
 }

@@ -12,36 +12,37 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Where another server converts a kind's objects (api.Resource.WebhookConverted), a document is converted once for the
-// readers and watchers that come at about the same time. The key of a conversion is the document's content, so that
-// there is also one of a document that is not stored, such as the outcome of a dry run.
+// If another server converts a kind's objects (api.Resource.WebhookConverted), concurrent readers and watchers share one
+// conversion of a document, which is then cached. The key is a hash of the document's content, so documents that
+// are not stored, such as the outcome of a dry run, can be cached too.
 
 const (
-	// maxConverted is how many bytes of converted documents are kept, for all kinds of the process together.
+	// maxConverted limits the converted documents that are cached in the process, in bytes.
 	maxConverted = 64 << 20
-	// convertedFor is how long they are: the other server may have a new program that converts in another way.
+	// convertedFor is how long a conversion is cached. It is short because the other server's program may be
+	// updated.
 	convertedFor = 10 * time.Second
-	// The other server is asked about so many documents at once, or bytes of them if these are fewer.
+	// Each request to the other server has at most batchDocuments documents and about batchBytes bytes.
 	batchDocuments = 500
 	batchBytes     = 2 << 20
 )
 
 var converted = newConversions(maxConverted, time.Now)
 
-// conversionKey identifies a document's content and the version into which it is converted.
+// conversionKey identifies a document's content and the version to convert it to.
 type conversionKey [sha256.Size]byte
 
 func conversionKeyOf(res *api.Resource, o *storage.Object) conversionKey {
 	h := sha256.New()
 	var schema [8]byte
-	binary.BigEndian.PutUint64(schema[:], res.Schema) // no two registrations of a process have the same
+	binary.BigEndian.PutUint64(schema[:], res.Schema) // unique among the registrations of a process
 	h.Write(schema[:])
 	h.Write(o.JSON)
 	return conversionKey(h.Sum(nil))
 }
 
-// conversions keeps converted documents for convertedFor, the newest of them if they are too many. It is safe for
-// concurrent use.
+// conversions caches converted documents for convertedFor, preferring the newest if there are too many. It is safe
+// for concurrent use.
 type conversions struct {
 	most int
 	now  func() time.Time
@@ -49,42 +50,42 @@ type conversions struct {
 	mu    sync.Mutex
 	known map[conversionKey]*conversion
 	kept  list.List // of *conversion, the newest first
-	size  int       // of their documents
+	size  int       // total size of the cached documents
 	sweep *time.Timer
 }
 
-// conversion is one document's. It is under way until its call is done.
+// conversion converts one document. It is in progress until its call is done.
 type conversion struct {
 	key  conversionKey
 	call *conversionCall
-	doc  *storage.Object // once the call is done, nil if it failed
-	// While it is kept:
+	doc  *storage.Object // valid once the call is done; nil if it failed
+	// Set while it is cached:
 	at   time.Time
 	kept *list.Element
 }
 
-// conversionCall converts documents in one step.
+// conversionCall converts several documents in one request.
 type conversionCall struct {
 	documents int
 	done      chan struct{} // closed when the call is done
-	// Once it is done:
+	// Valid once it is done:
 	err   error
-	ended bool // because the request that made it ended
+	ended bool // because the context of the request that made it ended
 }
 
 func newConversions(most int, now func() time.Time) *conversions {
 	return &conversions{most: most, now: now, known: map[conversionKey]*conversion{}}
 }
 
-// documents returns stored documents in the version of the registration.
+// documents returns the stored documents in the version of the registration.
 func (c *conversions) documents(ctx context.Context, res *api.Resource, items []*storage.Object) (
 	[]*storage.Object, error) {
 	docs := make([]*storage.Object, len(items))
-	var at []int
+	var indexes []int
 	size := 0
 	flush := func() error {
-		err := c.batch(ctx, res, items, at, docs)
-		at, size = at[:0], 0
+		err := c.batch(ctx, res, items, indexes, docs)
+		indexes, size = indexes[:0], 0
 		return err
 	}
 	for i, o := range items {
@@ -92,39 +93,40 @@ func (c *conversions) documents(ctx context.Context, res *api.Resource, items []
 			docs[i] = o
 			continue
 		}
-		if len(at) == batchDocuments || len(at) > 0 && size+len(o.JSON) > batchBytes {
+		if len(indexes) == batchDocuments || len(indexes) > 0 && size+len(o.JSON) > batchBytes {
 			if err := flush(); err != nil {
 				return nil, err
 			}
 		}
-		at, size = append(at, i), size+len(o.JSON)
+		indexes, size = append(indexes, i), size+len(o.JSON)
 	}
-	if len(at) == 0 {
+	if len(indexes) == 0 {
 		return docs, nil
 	}
 	return docs, flush()
 }
 
-// batch converts the items at some places into docs. Those that another request is converting are waited for.
-func (c *conversions) batch(ctx context.Context, res *api.Resource, items []*storage.Object, at []int,
+// batch converts the items at the given indexes and stores the results in docs. It waits for documents that another
+// request is already converting.
+func (c *conversions) batch(ctx context.Context, res *api.Resource, items []*storage.Object, indexes []int,
 	docs []*storage.Object) error {
-	keys := make([]conversionKey, len(at))
-	for i, at := range at {
-		keys[i] = conversionKeyOf(res, items[at])
+	keys := make([]conversionKey, len(indexes))
+	for i, index := range indexes {
+		keys[i] = conversionKeyOf(res, items[index])
 	}
 	for {
 		all, mine := c.claim(keys)
-		if err := c.convert(ctx, res, items, at, all, mine); err != nil {
+		if err := c.convert(ctx, res, items, indexes, all, mine); err != nil {
 			return err
 		}
-		failed := map[*conversionCall]int{} // how many of its documents are wanted here
+		failed := map[*conversionCall]int{} // number of its documents needed here
 		for i, e := range all {
 			select {
 			case <-e.call.done:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			if docs[at[i]] = e.doc; e.doc == nil {
+			if docs[indexes[i]] = e.doc; e.doc == nil {
 				failed[e.call]++
 			}
 		}
@@ -140,18 +142,18 @@ func (c *conversions) batch(ctx context.Context, res *api.Resource, items []*sto
 	}
 }
 
-// shared is the error of another request's call that is this one's as well: it did not fail because its request ended,
-// nor perhaps because of documents that are not wanted here.
+// shared returns the error of another request's call if it applies to this request too. It does not apply if the
+// call ended with its request, or if documents that are not needed here may have caused it.
 func shared(failed map[*conversionCall]int) error {
-	for call, wanted := range failed {
-		if !call.ended && wanted == call.documents {
+	for call, needed := range failed {
+		if !call.ended && needed == call.documents {
 			return call.err
 		}
 	}
 	return nil
 }
 
-// claim returns the conversions of some documents, and which of them the caller has to make.
+// claim returns the conversions of the documents, and the indexes of the ones that the caller must make.
 func (c *conversions) claim(keys []conversionKey) (all []*conversion, mine []int) {
 	all = make([]*conversion, len(keys))
 	call := &conversionCall{done: make(chan struct{})}
@@ -170,20 +172,20 @@ func (c *conversions) claim(keys []conversionKey) (all []*conversion, mine []int
 	return all, mine
 }
 
-// convert makes the conversions that the caller has claimed. at has the place of each of all among the items.
-func (c *conversions) convert(ctx context.Context, res *api.Resource, items []*storage.Object, at []int,
+// convert makes the conversions that the caller has claimed. indexes maps each conversion to its item.
+func (c *conversions) convert(ctx context.Context, res *api.Resource, items []*storage.Object, indexes []int,
 	all []*conversion, mine []int) error {
 	if len(mine) == 0 {
 		return nil
 	}
 	chosen := make([]*storage.Object, len(mine))
 	for i, m := range mine {
-		chosen[i] = items[at[m]]
+		chosen[i] = items[indexes[m]]
 	}
 	var docs []*storage.Object
 	call := all[mine[0]].call
 	call.ended = true
-	defer func() { // even after a panic: others wait
+	defer func() { // even after a panic, because others wait
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for i, m := range mine {
@@ -200,9 +202,9 @@ func (c *conversions) convert(ctx context.Context, res *api.Resource, items []*s
 	return call.err
 }
 
-// keep keeps a conversion that has been made of a document, unless there is no need to. c.mu is held.
-func (c *conversions) keep(e *conversion, of *storage.Object) {
-	if e.doc == nil || e.doc == of || len(e.doc.JSON) > c.most {
+// keep caches a completed conversion of document, if worthwhile. c.mu must be held.
+func (c *conversions) keep(e *conversion, document *storage.Object) {
+	if e.doc == nil || e.doc == document || len(e.doc.JSON) > c.most {
 		delete(c.known, e.key)
 		return
 	}
@@ -215,7 +217,7 @@ func (c *conversions) keep(e *conversion, of *storage.Object) {
 	}
 }
 
-// sweepUp drops what has been kept for long enough, also if nobody asks for anything any more.
+// sweepUp removes expired conversions, so that memory is freed even without further requests.
 func (c *conversions) sweepUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +229,7 @@ func (c *conversions) sweepUp() {
 	c.sweep.Reset(convertedFor)
 }
 
-// expire drops what has been kept for long enough. c.mu is held.
+// expire removes expired conversions. c.mu must be held.
 func (c *conversions) expire() {
 	now := c.now()
 	for c.kept.Len() > 0 {
@@ -239,14 +241,14 @@ func (c *conversions) expire() {
 	}
 }
 
-// forget drops a conversion that is kept. c.mu is held.
+// forget removes a cached conversion. c.mu must be held.
 func (c *conversions) forget(e *conversion) {
 	c.kept.Remove(e.kept)
 	c.size -= len(e.doc.JSON)
 	delete(c.known, e.key)
 }
 
-// convertDocuments converts documents in one step.
+// convertDocuments converts documents in one request.
 func convertDocuments(ctx context.Context, res *api.Resource, items []*storage.Object) ([]*storage.Object, error) {
 	objs := make([]api.Object, len(items))
 	for i, o := range items {

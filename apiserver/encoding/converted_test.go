@@ -24,7 +24,7 @@ const gizmos = `{"metadata":{"name":"gizmos.example.com","uid":"u"},
 "status":{"acceptedNames":{"plural":"gizmos","singular":"gizmo","kind":"Gizmo","listKind":"GizmoList"},
  "conditions":[{"type":"Established","status":"True"}]}}`
 
-// converterFunc converts each object, after it has been asked about all of them.
+// converterFunc converts the objects of each request one by one.
 type converterFunc func(ctx context.Context, objs []*customresource.Object) error
 
 func (f converterFunc) Convert(ctx context.Context, objs []*customresource.Object, to *customresource.Version) (
@@ -39,7 +39,7 @@ func (f converterFunc) Convert(ctx context.Context, objs []*customresource.Objec
 	return converted, nil
 }
 
-// gizmo is the version of a kind that another server converts to.
+// gizmo is a version of a kind that another server converts.
 func gizmo(t testing.TB, f converterFunc) *api.Resource {
 	t.Helper()
 	definition, err := customresource.Read([]byte(gizmos))
@@ -63,7 +63,7 @@ func gizmoDocuments(t testing.TB, n int) []*storage.Object {
 	return docs
 }
 
-func TestConversions_AreMadeOnceAndKeptForAWhile(t *testing.T) {
+func TestConversions_AreCached(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	res := gizmo(t, func(_ context.Context, objs []*customresource.Object) error {
@@ -108,7 +108,7 @@ func TestConversions_AreMadeOnceAndKeptForAWhile(t *testing.T) {
 	require.Len(t, c.known, 3)
 }
 
-func TestConversions_AreBounded(t *testing.T) {
+func TestConversions_AreLimited(t *testing.T) {
 	t.Parallel()
 	var most atomic.Int64
 	res := gizmo(t, func(_ context.Context, objs []*customresource.Object) error {
@@ -131,7 +131,8 @@ func TestConversions_AreBounded(t *testing.T) {
 	require.Greater(t, size, 9_000)
 }
 
-// Of many readers at once one asks, and the others wait for it; if its request ends, another one asks.
+// One of several concurrent readers makes the request, and the others wait. If its context ends, another one makes
+// it.
 func TestConversions_AreShared(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -171,8 +172,8 @@ func TestConversions_AreShared(t *testing.T) {
 	require.LessOrEqual(t, asked.Load(), int64(3), "one for each document, after the first")
 }
 
-// An error is all readers' who wait for it, and nobody's after them.
-func TestConversions_OfFailuresAreNotKept(t *testing.T) {
+// An error is returned to all waiting readers, and is not cached.
+func TestConversions_DoNotCacheFailures(t *testing.T) {
 	t.Parallel()
 	fails := true
 	res := gizmo(t, func(context.Context, []*customresource.Object) error {
@@ -196,8 +197,9 @@ func TestConversions_OfFailuresAreNotKept(t *testing.T) {
 	require.Len(t, c.known, 1, "nobody waits for a conversion that has panicked")
 }
 
-// A document that can't be converted is an error to those who ask for it, and not to others who wait for the same call.
-func TestConversions_FailForThoseWhoAsk(t *testing.T) {
+// A document that cannot be converted is an error only for its readers, not for others that wait for the same
+// request.
+func TestConversions_FailOnlyForTheirReaders(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int64
@@ -236,7 +238,7 @@ func TestConversions_FailForThoseWhoAsk(t *testing.T) {
 	readers.Wait()
 }
 
-func TestConversions_OfAVersionThatTheDefinitionLacks(t *testing.T) {
+func TestConversions_FromARemovedVersionFail(t *testing.T) {
 	t.Parallel()
 	res := gizmo(t, func(context.Context, []*customresource.Object) error { return nil })
 	odd, err := storage.NewObject(storage.Key{Name: "odd"}, 1,

@@ -17,8 +17,9 @@ const gadgets = `{"metadata":{"name":"gadgets.example.com","uid":"u"},
 "status":{"acceptedNames":{"plural":"gadgets","singular":"gadget","kind":"Gadget","listKind":"GadgetList"},
  "conditions":[{"type":"Established","status":"True"}]}}`
 
-// A document that conforms to the schema is decoded by its first reader alone; another one is shown as it should be.
-func TestConvertDocument_BringsOldDocumentsUpToDate(t *testing.T) {
+// A document that conforms to the schema is decoded only by its first reader. A different document is updated for
+// every reader.
+func TestConvertDocument_UpdatesOldDocuments(t *testing.T) {
 	t.Parallel()
 	definition, err := customresource.Read([]byte(gadgets))
 	require.NoError(t, err)

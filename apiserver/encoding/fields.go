@@ -13,11 +13,11 @@ var unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 // knownFields caches JSONFields by type.
 var knownFields sync.Map // of reflect.Type to map[string][]int
 
-// JSONFields returns the index path (reflect.Value.FieldByIndex) of each member of a JSON object in the struct that the
-// pointer type points to, by name; nil if the type decodes JSON itself.
+// JSONFields maps the names of JSON members to the index paths (reflect.Value.FieldByIndex) of the fields in the
+// struct that the pointer type points to. It returns nil if the type decodes JSON itself.
 func JSONFields(object reflect.Type) map[string][]int {
-	if known, ok := knownFields.Load(object); ok {
-		return known.(map[string][]int)
+	if cached, ok := knownFields.Load(object); ok {
+		return cached.(map[string][]int)
 	}
 	var fields map[string][]int
 	if object.Kind() == reflect.Pointer && object.Elem().Kind() == reflect.Struct &&

@@ -16,19 +16,19 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Form is what a client gets instead of the stored bytes of a kind's objects.
+// Form determines how the objects of a kind are encoded for a client.
 type Form struct {
 	Output
 	Resource *api.Resource
-	// Clock tells the time that the ages in a Table go by.
+	// Clock is used to compute the ages in a Table.
 	Clock clock.PassiveClock
-	// IncludeObject is what each row of a Table carries.
+	// IncludeObject determines the content of object in the rows of a Table.
 	IncludeObject metav1.IncludeObjectPolicy
-	// converted says that the documents have been converted already.
+	// converted is set if the documents are converted already.
 	converted bool
 }
 
-// Object encodes one document. The result is still JSON unless the client asked for protobuf.
+// Object encodes one document, as protobuf if the client asked for it and otherwise as JSON.
 func (f *Form) Object(ctx context.Context, o *storage.Object) ([]byte, error) {
 	if f.View == ViewTable {
 		return f.table(ctx, []*storage.Object{o},
@@ -43,13 +43,13 @@ func (f *Form) Object(ctx context.Context, o *storage.Object) ([]byte, error) {
 	return f.encode(o)
 }
 
-// converts reports whether documents are converted before they are encoded. Metadata are the same in all versions,
-// unless another server converts: it may change labels and annotations.
+// converts reports whether documents must be converted before they are encoded. Metadata is the same in all
+// versions, except that another server may change labels and annotations.
 func (f *Form) converts() bool {
 	return !f.converted && (f.View != ViewPartial || f.Resource.WebhookConverted)
 }
 
-// encode encodes a document, which is in the client's version, or its metadata.
+// encode encodes a document that is in the client's version, or its metadata.
 func (f *Form) encode(o *storage.Object) ([]byte, error) {
 	switch {
 	case f.View == ViewPartial && f.Media == MediaProtobuf:
@@ -63,8 +63,8 @@ func (f *Form) encode(o *storage.Object) ([]byte, error) {
 	return o.JSON, nil
 }
 
-// wanted is called before the nth of many documents, from 0, is encoded. It returns an error if nobody waits for it,
-// because the client has left or the request's deadline has passed.
+// wanted returns an error if ctx has ended, because the client has left or the deadline has passed. It is called
+// before encoding the nth of many documents, counted from 0.
 func wanted(ctx context.Context, n int) error {
 	if n%32 != 31 {
 		return nil
@@ -72,8 +72,8 @@ func wanted(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
-// Body converts encoded JSON to the media type: to YAML or CBOR, indented, or as it is. A body of another media type
-// is not changed. end is the newline that ends JSON which is not indented, as in kube-apiserver.
+// Body converts encoded JSON to YAML or CBOR, indents it, or leaves it unchanged. A body of another media type is
+// left unchanged. end is the newline to append to JSON that is not indented, as in kube-apiserver.
 func (out Output) Body(body []byte) (converted []byte, end string, err error) {
 	switch {
 	case out.Media == MediaYAML:
@@ -96,7 +96,7 @@ func (out Output) Body(body []byte) (converted []byte, end string, err error) {
 	return body, end, nil
 }
 
-// Value encodes a value that is not a stored document, in JSON or protobuf.
+// Value encodes a value that is not a stored document as JSON or protobuf.
 func (out Output) Value(apiVersion, kind string, value any) ([]byte, error) {
 	if out.Media == MediaProtobuf {
 		return wrapProtobuf(apiVersion, kind, value)
@@ -104,12 +104,12 @@ func (out Output) Value(apiVersion, kind string, value any) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// partialOf returns a PartialObjectMetadata with the metadata of a document.
+// partialOf encodes the metadata of a document as PartialObjectMetadata.
 func partialOf(o *storage.Object) []byte {
 	const head = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
 	m := o.Metadata()
 	if o.Revision == 0 {
-		m = metadataOf(o.JSON) // of a dry run, which was not scanned
+		m = metadataOf(o.JSON) // a dry run's document was not scanned
 	}
 	body := make([]byte, 0, len(head)+len(m)+1)
 	body = append(append(body, head...), m...)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEncoding_EndsWhenNobodyWaits(t *testing.T) {
+func TestEncoding_StopsWhenTheContextEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	require.NoError(t, wanted(ctx, 31))

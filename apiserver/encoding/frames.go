@@ -14,14 +14,14 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Framer encodes watch events in the form that the client asked for: JSON documents one to a line, length-delimited
-// protobuf, or a sequence of CBOR items.
+// Framer encodes watch events in the form that the client asked for: one JSON document per line, length-delimited
+// protobuf or a sequence of CBOR items.
 type Framer struct {
-	// Match chooses among the events of objects that another server converts; nil chooses all.
+	// Match selects events of objects that another server converts; nil selects all.
 	Match func(*storage.Object) bool
 
 	form Form
-	// columns is set until the first Table has been sent: later ones do not repeat them.
+	// columns is set until the first Table has been sent, since later ones do not repeat the columns.
 	columns bool
 }
 
@@ -31,7 +31,7 @@ func NewFramer(form Form) *Framer {
 	return &Framer{form: form, columns: true}
 }
 
-// ContentType is the media type of the stream.
+// ContentType returns the media type of the stream.
 func (f *Framer) ContentType() string {
 	switch f.form.Media {
 	case MediaProtobuf:
@@ -42,36 +42,36 @@ func (f *Framer) ContentType() string {
 	return MediaJSON
 }
 
-// Converted returns events as Append needs them. If another server converts the kind's objects it is asked about all
-// of them together.
+// Converted prepares events for Append. If another server converts the kind, the objects of all events are sent to
+// it together.
 func (f *Framer) Converted(ctx context.Context, events []storage.Event) ([]storage.Event, error) {
 	if !f.form.converted {
 		return events, nil
 	}
 	events = slices.Clone(events)
-	at := make([]**storage.Object, 0, len(events))
+	objects := make([]**storage.Object, 0, len(events))
 	for i := range events {
 		for _, o := range []**storage.Object{&events[i].Object, &events[i].Previous} {
 			if *o != nil {
-				at = append(at, o)
+				objects = append(objects, o)
 			}
 		}
 	}
-	items := make([]*storage.Object, len(at))
-	for i, o := range at {
+	items := make([]*storage.Object, len(objects))
+	for i, o := range objects {
 		items[i] = *o
 	}
 	items, err := ConvertDocuments(ctx, f.form.Resource, items)
 	if err != nil {
 		return nil, err
 	}
-	for i, o := range at {
+	for i, o := range objects {
 		*o = items[i]
 	}
 	return f.chosen(events), nil
 }
 
-// chosen are the events about objects that Match chooses, as they are for a client that sees no others.
+// chosen filters the events by Match, and changes their types for a client that does not see other objects.
 func (f *Framer) chosen(events []storage.Event) []storage.Event {
 	if f.Match == nil {
 		return events
@@ -115,12 +115,12 @@ func (f *Framer) object(ctx context.Context, e *storage.Event) ([]byte, error) {
 		return nil, err
 	}
 	if f.form.Resource.Schema != 0 {
-		return f.form.encode(o) // a schema would add defaults
+		return f.form.encode(o) // the schema would add defaults
 	}
 	return f.form.Object(ctx, o)
 }
 
-// table returns a Table with one row. That of a bookmark has what the bookmark has.
+// table returns a Table with one row. For a bookmark, the row represents the bookmark's object.
 func (f *Framer) table(ctx context.Context, e *storage.Event) ([]byte, error) {
 	meta, columns := metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, f.columns
 	f.columns = false
@@ -140,8 +140,8 @@ func (f *Framer) table(ctx context.Context, e *storage.Event) ([]byte, error) {
 	return b.whole(ctx)
 }
 
-// bookmark returns an object of the kind with only a resourceVersion (KEP-956), and the annotation that ends a
-// streaming list (KEP-3157).
+// bookmark returns an object of the kind with only a resourceVersion (KEP-956) and, at the end of the initial
+// events of a streaming list, the annotation for it (KEP-3157).
 func (f *Framer) bookmark(e *storage.Event) []byte {
 	annotations := ""
 	if e.InitialEventsEnd {
@@ -176,16 +176,16 @@ func (f *Framer) frame(buf []byte, event string, doc []byte) ([]byte, error) {
 	return append(buf, "}\n"...), nil
 }
 
-// appendProtobufEvent appends a metav1.WatchEvent after its length: the type is in field 1, and field 2 is a
+// appendProtobufEvent appends the length of a metav1.WatchEvent and the event. The type is in field 1. Field 2 is a
 // runtime.RawExtension with the document in its field 1.
 func appendProtobufEvent(buf []byte, event string, doc []byte) []byte {
 	start := len(buf)
 	buf = transcode.AppendSized(append(buf, 0, 0, 0, 0), transcode.SizedTag(1), event)
-	buf, at := transcode.Open(buf, transcode.SizedTag(2))
-	buf = transcode.Close(transcode.AppendSized(buf, transcode.SizedTag(1), doc), at)
+	buf, content := transcode.Open(buf, transcode.SizedTag(2))
+	buf = transcode.Close(transcode.AppendSized(buf, transcode.SizedTag(1), doc), content)
 	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-4))
 	return buf
 }
 
-// ObjectMemory is about how many bytes encoding an event about a document of so many bytes takes.
+// ObjectMemory returns roughly the memory that encoding an event takes, for a document of that many bytes.
 func (f *Framer) ObjectMemory(document int) int64 { return f.form.ObjectMemory(document) }

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-// FuzzProtobuf: a message is refused, or is JSON.
+// FuzzProtobuf checks that a message is either rejected or converted to JSON.
 func FuzzProtobuf(f *testing.F) {
 	for _, obj := range []ProtoUnmarshaler{
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "b"}},
@@ -44,7 +44,7 @@ func FuzzProtobuf(f *testing.F) {
 	})
 }
 
-// FuzzQuantities: a document whose quantities are accepted is soon decoded.
+// FuzzQuantities checks that a document with accepted quantities is decoded quickly.
 func FuzzQuantities(f *testing.F) {
 	for _, text := range []string{`{"spec":{"overhead":{"memory":"1e999999999"}}}`, `{"spec":{"overhead":{"cpu":1E-9}}}`,
 		`{"spec":{"containers":[{"resources":{"limits":{"memory":"\u0031e9999999"}}}]}}`, `{"spec":{"overhead":null}}`,

@@ -12,26 +12,26 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Kubernetes' decoder (sigs.k8s.io/json) defines what JSON means here: the known names, those that may not be
-// repeated, the form of numbers, and the words of errors. The next encoding/json, part of the standard library
-// from Go 1.27 on, takes a third of the time and is at least as strict: a document that it accepts has the same
-// meaning to both, and one that it rejects is decoded again by Kubernetes' decoder.
-// TestJSON_WhatIsQuickIsTheSame compares the two.
+// Kubernetes' decoder (sigs.k8s.io/json) defines the semantics of JSON here: the known names, duplicate names, the
+// format of numbers and the error messages. The new encoding/json, part of the standard library since Go 1.27,
+// takes a third of the time and is at least as strict. A document that it accepts has the same meaning to both; a
+// document that it rejects is decoded again by Kubernetes' decoder. TestJSON_FastPathMatchesKubernetes compares the
+// two.
 
-// Unmarshal decodes JSON into any value as Kubernetes does: names are case-sensitive, integers stay integers.
+// Unmarshal decodes JSON as Kubernetes does: names are case-sensitive and integers stay integers.
 func Unmarshal(doc []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(doc, into)
 }
 
-// Schemaed is implemented by objects that are decoded by a schema which is known only at run time.
+// Schemaed is implemented by objects whose schema is known only at run time.
 type Schemaed interface {
-	// DecodeStrict decodes what a client sent. strict lists the fields that are unknown or repeated.
+	// DecodeStrict decodes a client's document. strict lists unknown and duplicate fields.
 	DecodeStrict(doc []byte) (strict []error, err error)
 	// DecodeStored decodes a stored document, which may be older than the schema.
 	DecodeStored(doc []byte) error
 }
 
-// UnmarshalNew is Unmarshal into a zero struct.
+// UnmarshalNew does the same as Unmarshal, but into must point to a zero struct.
 func UnmarshalNew(doc []byte, into any) error {
 	if s, ok := into.(Schemaed); ok {
 		return s.DecodeStored(doc)
@@ -46,8 +46,8 @@ func UnmarshalNew(doc []byte, into any) error {
 	return Unmarshal(doc, into)
 }
 
-// UnmarshalStrict decodes JSON into a zero struct. strict lists the fields that are unknown or repeated; they do not
-// make it fail. An error may be one for Invalid.
+// UnmarshalStrict decodes JSON into a zero struct. strict lists unknown and duplicate fields, which are not errors.
+// Use Invalid to convert err.
 func UnmarshalStrict(doc []byte, into any) (strict []error, err error) {
 	if s, ok := into.(Schemaed); ok {
 		return s.DecodeStrict(doc)
@@ -62,22 +62,22 @@ func UnmarshalStrict(doc []byte, into any) (strict []error, err error) {
 	return kjson.UnmarshalStrict(doc, into)
 }
 
-// UnmarshalKnown decodes JSON on top of a struct. If a field is unknown, repeated or wrong it returns false and leaves
-// the struct half decoded.
+// UnmarshalKnown decodes JSON on top of a struct. It returns false if a field is unknown, duplicate or invalid; the
+// struct is then partially decoded.
 func UnmarshalKnown(doc []byte, into any) bool {
-	return CheckSentQuantities(doc, into) == nil && json.Unmarshal(doc, into, known) == nil
+	return CheckSentQuantities(doc, into) == nil && json.Unmarshal(doc, into, rejectUnknown) == nil
 }
 
-var known = json.RejectUnknownMembers(true)
+var rejectUnknown = json.RejectUnknownMembers(true)
 
 func empty(pointer any) { reflect.ValueOf(pointer).Elem().SetZero() }
 
-// Marshal appends an object's JSON to a buffer, byte for byte as encoding/json writes it.
+// Marshal appends an object's JSON to a buffer, with the same bytes as encoding/json.
 func Marshal(to *bytes.Buffer, obj any) error {
 	return json.MarshalWrite(to, obj, jsonv1.DefaultOptionsV1())
 }
 
-// maxDepth is how deeply JSON in a request may be nested.
+// maxDepth limits the nesting of JSON in requests.
 const maxDepth = 500
 
 // CheckDepth rejects JSON that is nested too deeply for the decoders.
@@ -104,7 +104,7 @@ func CheckDepth(body []byte) error {
 	return nil
 }
 
-// PlainString reports whether a string stands in JSON as it is, even in JSON that is safe within HTML.
+// PlainString reports whether a string needs no escapes in JSON, even in HTML-safe JSON.
 func PlainString(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -115,7 +115,7 @@ func PlainString(s string) bool {
 	return true
 }
 
-// JoinErrors is the text of several strict errors in one.
+// JoinErrors joins the texts of several strict errors.
 func JoinErrors(errs []error) string {
 	var b strings.Builder
 	for i, err := range errs {

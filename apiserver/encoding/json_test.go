@@ -16,13 +16,13 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/objecttest"
 )
 
-// TestJSON_WhatIsQuickIsTheSame decodes and encodes random objects of every kind, and documents in which one of their
-// values has been replaced, in both ways.
-func TestJSON_WhatIsQuickIsTheSame(t *testing.T) {
+// TestJSON_FastPathMatchesKubernetes decodes and encodes random objects of every kind, and variants of them with one
+// replaced value, by the fast path and by Kubernetes' decoder.
+func TestJSON_FastPathMatchesKubernetes(t *testing.T) {
 	t.Parallel()
 	for _, res := range builtin.Kinds() {
 		if res.Conversion != nil {
-			continue // its fields are another version's too
+			continue // its fields include another version's
 		}
 		t.Run(res.Group+"."+res.Kind, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +46,7 @@ func TestJSON_WhatIsQuickIsTheSame(t *testing.T) {
 	}
 }
 
-// sameJSON compares how a document is decoded with what Kubernetes' decoder makes of it.
+// sameJSON compares the decoded document with the result of Kubernetes' decoder.
 func sameJSON(t *testing.T, res *api.Resource, doc []byte) {
 	t.Helper()
 	ours, theirs := res.New(), res.New()
@@ -70,7 +70,7 @@ var (
 		`[null]`, `{"a":null}`, `{"a":"b","a":"c"}`, `{"unknown":1}`, ``, `,`}
 )
 
-// FuzzJSON is TestJSON_WhatIsQuickIsTheSame with the inputs that a fuzzer finds.
+// FuzzJSON makes the same comparison for fuzzed inputs.
 func FuzzJSON(f *testing.F) {
 	kinds := builtin.Kinds()
 	for i, res := range kinds {

@@ -13,22 +13,22 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// ListBody is the body of a list, whose items are encoded one at a time while it is sent. A list in memory is the
-// documents that the store holds anyway; encoded as a whole, it would take that much again for each client.
+// ListBody is the body of a list. Its items are encoded one at a time while it is sent. The list itself refers to
+// documents that the store holds anyway; encoding it as a whole would need the same memory again for each client.
 type ListBody struct {
 	head, between, tail []byte
 	// Len is the number of items.
 	Len int
-	// Size is the length of the body in bytes, -1 if it is not known before all items are encoded.
+	// Size is the length of the body in bytes, or -1 if it is unknown before all items are encoded.
 	Size int
 	item func(ctx context.Context, buf []byte, i int) ([]byte, error)
 }
 
-// AppendHead appends what comes before the first item.
+// AppendHead appends the part before the first item.
 func (b *ListBody) AppendHead(buf []byte) []byte { return append(buf, b.head...) }
 
-// AppendItem appends the ith item, from 0, and what stands before it. It returns ctx's error if nobody waits for the
-// list any more.
+// AppendItem appends the ith item, counted from 0, and the separator before it. It returns ctx's error if ctx has
+// ended.
 func (b *ListBody) AppendItem(ctx context.Context, buf []byte, i int) ([]byte, error) {
 	if err := wanted(ctx, i); err != nil {
 		return buf, err
@@ -39,7 +39,7 @@ func (b *ListBody) AppendItem(ctx context.Context, buf []byte, i int) ([]byte, e
 	return b.item(ctx, buf, i)
 }
 
-// AppendTail appends what comes after the last item.
+// AppendTail appends the part after the last item.
 func (b *ListBody) AppendTail(buf []byte) []byte { return append(buf, b.tail...) }
 
 // whole encodes the list in one piece.
@@ -54,13 +54,14 @@ func (b *ListBody) whole(ctx context.Context) ([]byte, error) {
 	return b.AppendTail(buf), nil
 }
 
-// List encodes a list. whole, which may be nil, is asked before more than a small part of it, in bytes, is encoded in
-// one piece to save time; a list that it declines is encoded twice, in order to know its size.
+// List encodes a list. Encoding a list in one piece takes less time but more memory, so List calls whole for
+// permission unless the size, in bytes, is small or whole is nil. Without permission, a list in protobuf is encoded
+// twice in order to determine its size first.
 func (f *Form) List(ctx context.Context, l *storage.List, whole func(size int) bool) (*ListBody, error) {
 	m := metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.Revision, 10), Continue: l.Continue,
 		RemainingItemCount: l.Remaining}
 	items := l.Items
-	if f.Resource.WebhookConverted && !f.converted { // which asks another server about many at once
+	if f.Resource.WebhookConverted && !f.converted { // converts many objects in one request
 		var err error
 		if items, err = ConvertDocuments(ctx, f.Resource, items); err != nil {
 			return nil, err
@@ -91,7 +92,7 @@ func (f *Form) List(ctx context.Context, l *storage.List, whole func(size int) b
 	return b, nil
 }
 
-// jsonList is a list in JSON, without a newline at its end.
+// jsonList encodes a list as JSON, without a final newline.
 func (f *Form) jsonList(items []*storage.Object, m metav1.ListMeta) (*ListBody, error) {
 	if f.View == ViewTable {
 		return f.tableList(items, m, true)
@@ -119,10 +120,10 @@ func (f *Form) jsonList(items []*storage.Object, m metav1.ListMeta) (*ListBody, 
 	return b, nil
 }
 
-// changes reports whether a document may not be sent as it is stored.
+// changes reports whether a document may differ from the stored one when it is sent.
 func (f *Form) changes(o *storage.Object) bool { return f.converts() && !isCurrent(f.Resource, o) }
 
-// document is the JSON of an item in the client's version, or of its metadata.
+// document returns the JSON of an item in the client's version, or of its metadata.
 func (f *Form) document(ctx context.Context, o *storage.Object) ([]byte, error) {
 	if f.changes(o) {
 		var err error
@@ -136,7 +137,7 @@ func (f *Form) document(ctx context.Context, o *storage.Object) ([]byte, error) 
 	return o.JSON, nil
 }
 
-// each is the list with its items converted one at a time.
+// each returns an encoder of items that applies convert to each item.
 func (b *ListBody) each(convert func(buf, item []byte) ([]byte, error)) func(context.Context, []byte, int) (
 	[]byte, error) {
 	encode := b.item
@@ -150,7 +151,7 @@ func (b *ListBody) each(convert func(buf, item []byte) ([]byte, error)) func(con
 	}
 }
 
-// indented is a JSON list as json.Indent would make it.
+// indented indents a JSON list as json.Indent would.
 func (b *ListBody) indented() (*ListBody, error) {
 	var empty bytes.Buffer
 	if err := json.Indent(&empty, slices.Concat(b.head, b.tail), "", "  "); err != nil {
@@ -162,11 +163,11 @@ func (b *ListBody) indented() (*ListBody, error) {
 		is.tail = []byte("\n  ]\n}")
 	}
 	is.item = b.each(func(buf, doc []byte) ([]byte, error) {
-		to := bytes.NewBuffer(append(buf, "\n    "...))
-		if err := json.Indent(to, doc, "    ", "  "); err != nil {
+		indented := bytes.NewBuffer(append(buf, "\n    "...))
+		if err := json.Indent(indented, doc, "    ", "  "); err != nil {
 			return buf, fmt.Errorf("indenting JSON: %w", err)
 		}
-		return to.Bytes(), nil
+		return indented.Bytes(), nil
 	})
 	return is, nil
 }

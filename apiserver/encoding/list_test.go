@@ -21,7 +21,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// configMapForm is a form of lists of ConfigMaps, and a list of n of them whose texts YAML and JSON have to quote.
+// configMapForm returns a form for lists of ConfigMaps, and a list of n ConfigMaps with texts that need quotes in
+// YAML and JSON.
 func configMapForm(tb testing.TB, out Output, n int) (*Form, *storage.List) {
 	tb.Helper()
 	kinds := api.NewRegistry(builtin.Kinds()...).Snapshot()
@@ -57,7 +58,7 @@ func encodeList(tb testing.TB, form *Form, list *storage.List, whole func(int) b
 	return body
 }
 
-func TestList_SaysTheSameInEveryForm(t *testing.T) {
+func TestList_IsEquivalentInEveryForm(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 40} {
 		for _, view := range []View{ViewObject, ViewPartial, ViewTable} {
@@ -88,7 +89,7 @@ func TestList_SaysTheSameInEveryForm(t *testing.T) {
 	}
 }
 
-func TestList_ProtobufInPartsIsThatInOnePiece(t *testing.T) {
+func TestList_ProtobufInPartsEqualsTheWhole(t *testing.T) {
 	t.Parallel()
 	for _, view := range []View{ViewObject, ViewPartial} {
 		form, list := configMapForm(t, Output{Media: MediaProtobuf, View: view}, 500)
@@ -108,7 +109,7 @@ func TestList_ProtobufInPartsIsThatInOnePiece(t *testing.T) {
 	require.Equal(t, "c499", decoded.Items[499].Name)
 }
 
-func TestList_EndsWhenNobodyWaits(t *testing.T) {
+func TestList_StopsWhenTheContextEnds(t *testing.T) {
 	t.Parallel()
 	for _, out := range []Output{{Media: MediaJSON}, {Media: MediaJSON, View: ViewTable}, {Media: MediaYAML},
 		{Media: MediaCBOR}, {Media: MediaJSON, Pretty: true}, {Media: MediaProtobuf}} {

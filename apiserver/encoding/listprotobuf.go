@@ -12,14 +12,14 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// In protobuf a list has its length in front. Every list of Kubernetes is a message with the metadata in field 1 and
-// the items in field 2.
+// A list in protobuf is preceded by its length. All lists in Kubernetes are messages with the metadata in field 1
+// and the items in field 2.
 
-// maxSmallList is how many bytes of documents are always encoded in one piece.
+// maxSmallList limits the lists that are always encoded in one piece, in bytes of documents.
 const maxSmallList = 128 << 10
 
-// protobufList encodes a list: as a whole if it is small or whole agrees, otherwise in two rounds, of which the first
-// finds out the size.
+// protobufList encodes a list. It encodes a small list, or one that whole permits, in one piece. Otherwise it
+// encodes the list twice, first to determine the sizes.
 func (f *Form) protobufList(ctx context.Context, items []*storage.Object, m metav1.ListMeta,
 	whole func(size int) bool) (*ListBody, error) {
 	meta, err := m.Marshal()
@@ -56,18 +56,18 @@ func protobufWhole(ctx context.Context, item appendItem, n, size int, version, k
 		if err != nil {
 			return nil, err
 		}
-		var at int
-		body, at = transcode.Open(body, transcode.SizedTag(2))
+		var start int
+		body, start = transcode.Open(body, transcode.SizedTag(2))
 		if body, err = item(ctx, body, i); err != nil {
 			return nil, err
 		}
-		body = transcode.Close(body, at)
+		body = transcode.Close(body, start)
 	}
 	body = transcode.Close(body, list)
 	return &ListBody{head: body, Size: len(body)}, nil
 }
 
-// protobufParts encodes a list of n items whose parts are made when they are sent.
+// protobufParts encodes a list of n items lazily, after determining the sizes.
 func protobufParts(ctx context.Context, item appendItem, n int, version, kind string, meta []byte) (
 	*ListBody, error) {
 	sizes := make([]uint32, n)
@@ -84,8 +84,8 @@ func protobufParts(ctx context.Context, item appendItem, n int, version, kind st
 		sizes[i] = uint32(len(buf))
 		inner += len(appendSize(nil, sizes[i])) + len(buf)
 	}
-	head, at := beginProtobuf(0, version, kind)
-	head = binary.AppendUvarint(head[:at-1], uint64(inner))
+	head, start := beginProtobuf(0, version, kind)
+	head = binary.AppendUvarint(head[:start-1], uint64(inner))
 	head = transcode.AppendSized(head, transcode.SizedTag(1), meta)
 	b := &ListBody{Len: n, head: head, Size: len(head) + inner - len(transcode.AppendSized(nil, transcode.SizedTag(1),
 		meta))}
@@ -101,13 +101,13 @@ func protobufParts(ctx context.Context, item appendItem, n int, version, kind st
 	return b, nil
 }
 
-// appendSize appends what comes before an item of a list.
+// appendSize appends the part before an item of a list.
 func appendSize(buf []byte, size uint32) []byte {
-	buf, at := transcode.Open(buf, transcode.SizedTag(2))
-	return binary.AppendUvarint(buf[:at-1], uint64(size))
+	buf, start := transcode.Open(buf, transcode.SizedTag(2))
+	return binary.AppendUvarint(buf[:start-1], uint64(size))
 }
 
-// protobufItem is how the documents of a list are encoded, and the list's version and kind.
+// protobufItem returns the encoder for the documents of a list, and the list's version and kind.
 func (f *Form) protobufItem() (version, kind string, encode func(buf, doc []byte) ([]byte, error)) {
 	item := any(f.Resource.New())
 	version, kind = f.Resource.GroupVersion().String(), f.Resource.ListGVK().Kind

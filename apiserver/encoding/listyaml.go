@@ -11,23 +11,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// asYAML is a JSON list as YAML. Keys are sorted, so that some follow the items.
+// asYAML converts a JSON list to YAML. Since keys are sorted, some follow the items.
 func (b *ListBody) asYAML() (*ListBody, error) {
 	empty, err := yaml.JSONToYAML(slices.Concat(b.head, b.tail))
 	if err != nil {
 		return nil, fmt.Errorf("converting to YAML: %w", err)
 	}
 	const none = ": []\n"
-	at := -1
-	for _, items := range []string{"\nitems", "\nrows"} { // no other line of the list itself begins like this
+	offset := -1
+	for _, items := range []string{"\nitems", "\nrows"} { // no other line of the list itself starts with these
 		if i := bytes.Index(empty, []byte(items+none)); i >= 0 {
-			at = i + len(items)
+			offset = i + len(items)
 		}
 	}
-	if b.Len == 0 || at < 0 {
+	if b.Len == 0 || offset < 0 {
 		return &ListBody{head: empty, Size: len(empty)}, nil
 	}
-	is := &ListBody{Len: b.Len, Size: -1, head: append(empty[:at:at], ":\n"...), tail: empty[at+len(none):]}
+	is := &ListBody{Len: b.Len, Size: -1, head: append(empty[:offset:offset], ":\n"...), tail: empty[offset+len(none):]}
 	is.item = b.each(func(buf, doc []byte) ([]byte, error) {
 		doc, err := yaml.JSONToYAML(doc)
 		if err != nil {
@@ -42,7 +42,7 @@ func (b *ListBody) asYAML() (*ListBody, error) {
 func appendElement(buf, doc []byte) []byte {
 	indent := "- "
 	for line := range bytes.Lines(doc) {
-		if len(line) > 1 { // an empty line is one in a block of text
+		if len(line) > 1 { // an empty line is part of a block scalar
 			buf = append(buf, indent...)
 		}
 		buf, indent = append(buf, line...), "  "
@@ -50,7 +50,7 @@ func appendElement(buf, doc []byte) []byte {
 	return buf
 }
 
-// asCBOR is a JSON list, which is no Table, as self-described CBOR.
+// asCBOR converts a JSON list, which must not be a Table, to self-described CBOR.
 func (b *ListBody) asCBOR() (*ListBody, error) {
 	var list struct {
 		Kind       string `json:"kind"`

@@ -25,21 +25,21 @@ const (
 	mediaCBORSequence = "application/cbor-seq"
 )
 
-// MediaTypes are the media types of objects, in the order of the server's preference.
+// MediaTypes lists the media types of objects in the server's order of preference.
 var MediaTypes = []string{MediaJSON, MediaYAML, MediaProtobuf, MediaCBOR}
 
-// CustomTypes are those that a client may send of a kind that is not built in.
+// CustomTypes lists the media types that a client may use for custom resources.
 var CustomTypes = []string{MediaJSON, MediaYAML, MediaCBOR}
 
-// streamTypes are the media types of watches.
+// streamTypes lists the media types of watches.
 var streamTypes = []string{MediaJSON + ";stream=watch", MediaProtobuf + ";stream=watch", mediaCBORSequence}
 
-// View is the part of an object that a client asks for, or a representation of it.
+// View is the part or representation of an object that a client requests.
 type View uint8
 
 const (
 	ViewObject  View = iota // the object itself
-	ViewTable               // meta.k8s.io Table: what kubectl get prints
+	ViewTable               // meta.k8s.io Table, as printed by kubectl get
 	ViewPartial             // meta.k8s.io PartialObjectMetadata
 )
 
@@ -48,26 +48,25 @@ type Output struct {
 	Media  string
 	View   View
 	Pretty bool
-	// Raw marks a body that is no API object and therefore ends without a newline.
+	// Raw marks a body that is not an API object and therefore has no final newline.
 	Raw bool
-	// Gzip reports whether the client accepts compressed bodies.
+	// Gzip is set if the client accepts compressed bodies.
 	Gzip bool
 }
 
-// Question is the part of a request on which the form of its response depends.
+// Question contains the parts of a request that determine the form of the response.
 type Question struct {
 	Header   http.Header
 	Query    url.Values
 	Resource *api.Resource
 	Verb     string
-	// Scale reports that the response is a Scale, whatever the resource's objects are.
+	// Scale is set if the response is a Scale instead of the resource's object.
 	Scale bool
-	// NoTable reports that the response has no representation as a Table.
+	// NoTable is set if the response cannot be represented as a Table.
 	NoTable bool
 }
 
-// Negotiate chooses the form that the client prefers, by the Accept header's quality values and, among equals, by its
-// order.
+// Negotiate chooses the form that the client prefers: by the quality values in the Accept header, then by order.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources
 func Negotiate(q Question) (Output, error) {
 	out := Output{Media: MediaJSON, Pretty: WantsPretty(q.Header, q.Query), Gzip: AcceptsGzip(q.Header)}
@@ -95,8 +94,8 @@ func Negotiate(q Question) (Output, error) {
 	return out, notAcceptable(MediaTypes)
 }
 
-// speaks reports whether a view of the kind's objects has a form in the media type. The objects of a kind without a Go
-// type of its own have none in protobuf.
+// speaks reports whether the media type supports a view of the kind's objects. Protobuf requires a Go type of the
+// kind, except for metadata.
 func speaks(res *api.Resource, media string, v View) bool {
 	return media != MediaProtobuf || v == ViewPartial || speaksProtobuf(res)
 }
@@ -110,7 +109,7 @@ func NegotiateStatus(accept string) string {
 	return media
 }
 
-// NegotiateDocument chooses the media type of an answer that has no other views, such as a list of resources.
+// NegotiateDocument chooses the media type of a response without other views, such as a list of resources.
 func NegotiateDocument(accept string) (string, error) {
 	if accept == "" {
 		return MediaJSON, nil
@@ -125,8 +124,9 @@ func NegotiateDocument(accept string) (string, error) {
 	return "", notAcceptable(MediaTypes)
 }
 
-// NegotiateDiscovery returns the media type of a discovery document if the client asks for the aggregated form,
-// "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"; "" if it does not.
+// NegotiateDiscovery returns the media type of aggregated discovery,
+// "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", if the client asks for it, and otherwise
+// "".
 func NegotiateDiscovery(accept string) string {
 	for part := range strings.SplitSeq(accept, ",") {
 		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
@@ -134,7 +134,7 @@ func NegotiateDiscovery(accept string) string {
 			continue
 		}
 		if params["as"] == "" {
-			return "" // the plain form comes first in the client's list
+			return "" // the client prefers the plain form
 		}
 		if params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList" {
 			return MediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -143,7 +143,7 @@ func NegotiateDiscovery(accept string) string {
 	return ""
 }
 
-// covers reports whether a clause of an Accept header names the media type.
+// covers reports whether a clause of an Accept header matches the media type.
 func covers(clause goautoneg.Accept, media string) bool {
 	if clause.Type == "*" {
 		return clause.SubType == "*"
@@ -152,7 +152,7 @@ func covers(clause goautoneg.Accept, media string) bool {
 	return clause.Type == kind && (clause.SubType == sub || clause.SubType == "*")
 }
 
-// viewOf parses the parameters of a clause. It returns false if they ask for something that is not served.
+// viewOf parses the parameters of a clause. It returns false if they are not supported.
 func viewOf(params map[string]string, media string) (View, bool) {
 	if stream := params["stream"]; stream != "" && (stream != "watch" || media == MediaYAML) {
 		return ViewObject, false
@@ -173,7 +173,7 @@ func viewOf(params map[string]string, media string) (View, bool) {
 	return ViewObject, false
 }
 
-// checkView rejects a request for the metadata of one object if the response is a list, and the reverse.
+// checkView rejects a request for the metadata of an object if the response is a list, and vice versa.
 func checkView(as string, q Question) error {
 	switch list := q.Verb == "list" || q.Verb == "deletecollection"; {
 	case as == "PartialObjectMetadata" && list:
@@ -186,8 +186,7 @@ func checkView(as string, q Question) error {
 	return nil
 }
 
-// WantsPretty reports whether JSON is to be indented: if the query says so, and for browsers and command lines that
-// people read.
+// WantsPretty reports whether to indent JSON: if the query requests it, or for browsers and command lines.
 func WantsPretty(h http.Header, query url.Values) bool {
 	if text := query.Get("pretty"); text != "" {
 		pretty, _ := strconv.ParseBool(text)
@@ -198,7 +197,7 @@ func WantsPretty(h http.Header, query url.Values) bool {
 		strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// AcceptsGzip reports whether the client asks for gzip by its name, as clients do.
+// AcceptsGzip reports whether the client lists gzip by name, as clients do.
 func AcceptsGzip(h http.Header) bool {
 	accept := h.Get("Accept-Encoding")
 	return accept == "gzip" || accept != "" && slices.ContainsFunc(strings.Split(accept, ","), func(token string) bool {

@@ -17,13 +17,13 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// protoMagic begins every Kubernetes protobuf document; a runtime.Unknown follows.
+// protoMagic starts every Kubernetes protobuf document. A runtime.Unknown follows.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding-idl
 var protoMagic = []byte("k8s\x00")
 
 type protoMarshaler interface{ Marshal() ([]byte, error) }
 
-// ProtoUnmarshaler is a type with a protobuf form.
+// ProtoUnmarshaler is a type that can be decoded from protobuf.
 type ProtoUnmarshaler interface{ Unmarshal([]byte) error }
 
 func speaksProtobuf(res *api.Resource) bool {
@@ -31,13 +31,13 @@ func speaksProtobuf(res *api.Resource) bool {
 	return ok
 }
 
-// protobufOf encodes a document of the registration's version.
+// protobufOf encodes a document in the registration's version.
 func protobufOf(res *api.Resource, o *storage.Object) ([]byte, error) {
 	version, kind := res.GroupVersion().String(), res.Kind
 	if m, ok := transcode.Of(goType(res.New())); ok {
-		body, at := beginProtobuf(len(o.JSON), version, kind)
+		body, start := beginProtobuf(len(o.JSON), version, kind)
 		if body, err := m.Append(body, o.JSON); err == nil {
-			return transcode.Close(body, at), nil
+			return transcode.Close(body, start), nil
 		}
 	}
 	obj := res.New()
@@ -47,7 +47,7 @@ func protobufOf(res *api.Resource, o *storage.Object) ([]byte, error) {
 	return wrapProtobuf(version, kind, obj)
 }
 
-// protobufPartialOf encodes the metadata of one document.
+// protobufPartialOf encodes the metadata of a document.
 func protobufPartialOf(o *storage.Object) ([]byte, error) {
 	var partial metav1.PartialObjectMetadata
 	if err := UnmarshalNew(partialOf(o), &partial); err != nil {
@@ -56,17 +56,17 @@ func protobufPartialOf(o *storage.Object) ([]byte, error) {
 	return wrapProtobuf("meta.k8s.io/v1", "PartialObjectMetadata", &partial)
 }
 
-// beginProtobuf begins a document with a runtime.Unknown: the type in field 1, and about size bytes in field 2, which
-// the caller appends and ends with transcode.Close.
-func beginProtobuf(size int, version, kind string) (body []byte, at int) {
+// beginProtobuf begins a document with a runtime.Unknown: the type in field 1 and about size bytes in field 2. The
+// caller appends the content and ends it with transcode.Close.
+func beginProtobuf(size int, version, kind string) (body []byte, start int) {
 	body = append(make([]byte, 0, size+64), protoMagic...)
-	body, at = transcode.Open(body, transcode.SizedTag(1))
+	body, start = transcode.Open(body, transcode.SizedTag(1))
 	body = transcode.AppendSized(body, transcode.SizedTag(1), version)
 	body = transcode.AppendSized(body, transcode.SizedTag(2), kind)
-	return transcode.Open(transcode.Close(body, at), transcode.SizedTag(2))
+	return transcode.Open(transcode.Close(body, start), transcode.SizedTag(2))
 }
 
-// goType returns the struct type that a pointer points to.
+// goType returns the struct type that obj points to.
 func goType(obj any) reflect.Type { return reflect.TypeOf(obj).Elem() }
 
 func wrapProtobuf(apiVersion, kind string, obj any) ([]byte, error) {
@@ -88,7 +88,7 @@ func wrapProtobuf(apiVersion, kind string, obj any) ([]byte, error) {
 	return body[:len(protoMagic)+n], nil
 }
 
-// DecodeProtobuf decodes a client's protobuf, which has no unknown fields.
+// DecodeProtobuf decodes a client's protobuf. Unknown fields cannot be detected in protobuf.
 func DecodeProtobuf(want schema.GroupVersionKind, body []byte, into ProtoUnmarshaler) error {
 	u, err := unwrapProtobuf(body)
 	if err != nil {
@@ -144,7 +144,8 @@ func jsonOfProtobuf(kinds *api.Snapshot, body []byte) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// requestKind returns an empty value of a kind that the body of a request may have. DeleteOptions are of every group.
+// requestKind returns an empty value of a kind that is allowed in a request's body. DeleteOptions exist in every
+// group.
 func requestKind(kinds *api.Snapshot, gvk schema.GroupVersionKind) any {
 	if gvk.Kind == "DeleteOptions" {
 		return &metav1.DeleteOptions{}
@@ -152,7 +153,7 @@ func requestKind(kinds *api.Snapshot, gvk schema.GroupVersionKind) any {
 	return kinds.New(gvk)
 }
 
-// WrongKind is the error for a body of another kind or version than the request's.
+// WrongKind returns the error for a body with a kind or version that does not match the request.
 func WrongKind(want schema.GroupVersionKind, apiVersion, kind string) error {
 	if apiVersion != "" && apiVersion != want.GroupVersion().String() {
 		return apierrors.NewBadRequest(

@@ -19,24 +19,23 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// A quantity with a huge exponent keeps apimachinery's decoder busy forever, and one of 10^21 or more may lose its
-// scale when it is encoded again; both belong to the type. A document that contains such a text is therefore walked
-// along its Go type before it is decoded: the text is an error where a quantity is expected, and like any other
-// elsewhere.
+// A quantity with a huge exponent would block apimachinery's decoder practically forever. A quantity of 10^21 or
+// more may lose its scale when it is encoded again. Therefore a document with a suspicious text is checked along
+// its Go type before it is decoded. The text is an error only in the place of a quantity.
 
 var quantityType = reflect.TypeFor[resource.Quantity]()
 
-// CheckQuantities rejects JSON for the value that a pointer points to if one of its quantities is absurd.
+// CheckQuantities rejects JSON for the type that into points to if a quantity in it is too extreme to decode.
 func CheckQuantities(doc []byte, into any) error { return checkQuantities(doc, into, checkQuantity) }
 
-// CheckSentQuantities also rejects a quantity that could not be encoded again, with a *field.Error. It is for what
-// clients send.
+// CheckSentQuantities is for documents from clients. It also rejects quantities that could not be encoded again,
+// with a *field.Error.
 func CheckSentQuantities(doc []byte, into any) error {
 	return checkQuantities(doc, into, checkSentQuantity)
 }
 
-// Invalid returns the answer to an error of CheckSentQuantities that is about a value, and nil for another error. An
-// object that cannot be decoded at all is a bad request.
+// Invalid converts an error of CheckSentQuantities about a value to an API error. It returns nil for other errors:
+// an object that cannot be decoded at all is a bad request.
 func Invalid(err error, kind schema.GroupVersionKind, name string) error {
 	var invalid *field.Error
 	if !errors.As(err, &invalid) {
@@ -62,10 +61,10 @@ type quantityWalk struct {
 	from  *jsontext.Decoder
 }
 
-// errMalformed ends a walk at malformed JSON, of which the decoder of the document tells.
+// errMalformed ends the check at malformed JSON, which the decoder reports later.
 var errMalformed = errors.New("malformed JSON")
 
-// value reads one value.
+// value checks one value.
 func (w quantityWalk) value(t reflect.Type, path *field.Path) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -94,7 +93,7 @@ func (w quantityWalk) skip() error {
 	return nil
 }
 
-// token reads the beginning or the end of an object or list, or a name.
+// token reads the start or end of an object or list, or a name.
 func (w quantityWalk) token() (jsontext.Token, error) {
 	token, err := w.from.ReadToken()
 	if err != nil {
@@ -117,8 +116,8 @@ func (w quantityWalk) object(t reflect.Type, path *field.Path) error {
 		case t.Kind() == reflect.Map:
 			err = w.value(t.Elem(), path.Key(name))
 		case JSONFields(reflect.PointerTo(t))[name] != nil:
-			at := JSONFields(reflect.PointerTo(t))[name]
-			err = w.value(t.FieldByIndex(at).Type, path.Child(name))
+			index := JSONFields(reflect.PointerTo(t))[name]
+			err = w.value(t.FieldByIndex(index).Type, path.Child(name))
 		default:
 			err = w.skip()
 		}
@@ -146,7 +145,7 @@ func (w quantityWalk) list(t reflect.Type, path *field.Path) error {
 	return err
 }
 
-// checkQuantity checks the quantity at a path, and quotes only the beginning of a long one.
+// checkQuantity checks a quantity. Its error quotes a long one only in part.
 func checkQuantity(text string, path *field.Path) error {
 	err := limits.CheckQuantity(text)
 	if err == nil {
@@ -168,7 +167,7 @@ func checkSentQuantity(text string, path *field.Path) error {
 	return nil
 }
 
-// checkProtobufQuantities is CheckSentQuantities for a protobuf message.
+// checkProtobufQuantities does the same as CheckSentQuantities for a protobuf message.
 func checkProtobufQuantities(message []byte, into any) error {
 	if !limits.SuspectQuantityIn(message) {
 		return nil
@@ -202,16 +201,16 @@ func protobufQuantities(message []byte, t reflect.Type, path *field.Path) error 
 			}
 			continue
 		}
-		f, known := fields[number]
-		if !known {
+		f, ok := fields[number]
+		if !ok {
 			continue
 		}
-		at := path
+		child := path
 		if f.name != "" {
-			at = path.Child(f.name)
+			child = path.Child(f.name)
 		}
 		if f.list {
-			at = at.Index(seen[number])
+			child = child.Index(seen[number])
 			seen[number]++
 		}
 		if f.entry {
@@ -219,17 +218,17 @@ func protobufQuantities(message []byte, t reflect.Type, path *field.Path) error 
 			if key, value = protobufEntry(value); value == nil {
 				continue
 			}
-			at = at.Key(string(key))
+			child = child.Key(string(key))
 		}
-		if err := protobufQuantities(value, f.of, at); err != nil {
+		if err := protobufQuantities(value, f.of, child); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// protobufEntry splits a map's entry. If it has two values the last one counts, but both are decoded: so they are
-// checked as if they were one.
+// protobufEntry splits a map's entry. If the entry has several values, the last one counts, but all are decoded.
+// Therefore it returns all of them, concatenated.
 func protobufEntry(entry []byte) (key, values []byte) {
 	for len(entry) > 0 {
 		number, kind, n := protowire.ConsumeTag(entry)
@@ -252,7 +251,7 @@ func protobufEntry(entry []byte) (key, values []byte) {
 	return key, values
 }
 
-// protobufField is a field that is a message, a list of them, or a map to them.
+// protobufField is a field with a message, a list of messages or a map to messages.
 type protobufField struct {
 	name        string // in JSON; empty for an inline field
 	of          reflect.Type
@@ -262,10 +261,10 @@ type protobufField struct {
 // knownProtobuf caches protobufFields by type.
 var knownProtobuf sync.Map // of reflect.Type to map[protowire.Number]protobufField
 
-// protobufFields returns the messages in a message by field number.
+// protobufFields returns the fields of a message that contain messages, by field number.
 func protobufFields(t reflect.Type) map[protowire.Number]protobufField {
-	if known, ok := knownProtobuf.Load(t); ok {
-		return known.(map[protowire.Number]protobufField)
+	if cached, ok := knownProtobuf.Load(t); ok {
+		return cached.(map[protowire.Number]protobufField)
 	}
 	fields := map[protowire.Number]protobufField{}
 	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestCheckQuantities_LooksAtEachOfTwoWithOneName(t *testing.T) {
+func TestCheckQuantities_ChecksDuplicateNames(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{}
 	for _, c := range []struct{ doc, words string }{

@@ -17,7 +17,7 @@ func NewScale() *autoscalingv1.Scale {
 	return &autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}}
 }
 
-// ScaleOf shows an object as its autoscaling/v1 Scale.
+// ScaleOf returns the autoscaling/v1 Scale of an object.
 func ScaleOf(res *api.Resource, obj api.Object) *autoscalingv1.Scale {
 	spec, status, selector := res.Scale.Get(obj)
 	scale := NewScale()
@@ -30,7 +30,7 @@ func ScaleOf(res *api.Resource, obj api.Object) *autoscalingv1.Scale {
 	return scale
 }
 
-// Scale encodes a Scale in the client's view. The time is the one that the age in a Table goes by.
+// Scale encodes a Scale in the client's view. Ages in a Table are relative to now.
 func (o Output) Scale(scale *autoscalingv1.Scale, now time.Time) ([]byte, error) {
 	switch o.View {
 	case ViewTable:
@@ -41,7 +41,7 @@ func (o Output) Scale(scale *autoscalingv1.Scale, now time.Time) ([]byte, error)
 	return o.Value("autoscaling/v1", "Scale", scale)
 }
 
-// scaleTable is the Table that kubectl get --subresource=scale prints.
+// scaleTable returns the Table that kubectl get --subresource=scale prints.
 func scaleTable(scale *autoscalingv1.Scale, now time.Time) *metav1.Table {
 	return &metav1.Table{
 		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"},
@@ -60,7 +60,7 @@ func scaleTable(scale *autoscalingv1.Scale, now time.Time) *metav1.Table {
 	}
 }
 
-// PartialMetadata is the metadata of an object, as an object.
+// PartialMetadata returns the metadata of an object as an object.
 func PartialMetadata(obj metav1.Object) *metav1.PartialObjectMetadata {
 	partial := meta.AsPartialObjectMetadata(obj)
 	partial.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}

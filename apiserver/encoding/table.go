@@ -30,8 +30,8 @@ func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.Li
 	return b.whole(ctx)
 }
 
-// tableList is a meta.k8s.io/v1 Table, which kubectl get prints, row by row. Documents that another server converts
-// have been converted.
+// tableList encodes documents as a meta.k8s.io/v1 Table, which kubectl get prints. It encodes the rows lazily.
+// Documents of a kind that another server converts must be converted already.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
 func (f *Form) tableList(objects []*storage.Object, m metav1.ListMeta, columns bool) (*ListBody, error) {
 	return f.tableOf(len(objects), m, columns, func(ctx context.Context, i int) (metav1.TableRow, error) {
@@ -39,7 +39,7 @@ func (f *Form) tableList(objects []*storage.Object, m metav1.ListMeta, columns b
 	})
 }
 
-// tableOf is a Table of n rows.
+// tableOf returns a Table of n rows.
 func (f *Form) tableOf(n int, m metav1.ListMeta, columns bool,
 	row func(ctx context.Context, i int) (metav1.TableRow, error)) (*ListBody, error) {
 	t := metav1.Table{
@@ -57,7 +57,7 @@ func (f *Form) tableOf(n int, m metav1.ListMeta, columns bool,
 	if err != nil {
 		return nil, fmt.Errorf("encoding a table: %w", err)
 	}
-	const tail = "]}" // rows are the last member
+	const tail = "]}" // rows is the last member
 	return &ListBody{Len: n, Size: -1, head: bytes.TrimSuffix(head, []byte(tail)), between: []byte{','},
 		tail: []byte(tail),
 		item: func(ctx context.Context, buf []byte, i int) ([]byte, error) {
@@ -73,7 +73,7 @@ func (f *Form) tableOf(n int, m metav1.ListMeta, columns bool,
 		}}, nil
 }
 
-// row is a document's. One that another server converts has been converted.
+// row returns the row of a document. A document of a kind that another server converts must be converted already.
 func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, error) {
 	res := f.Resource
 	var obj api.Object
@@ -105,8 +105,8 @@ func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, err
 	return row, nil
 }
 
-// bookmarkRow is the row of a bookmark: that of an object of the kind with nothing but its metadata. The end of the
-// initial events is marked in it even if the client wants no objects in rows.
+// bookmarkRow returns the row of a bookmark, which represents an object that has only metadata. It marks the end of
+// the initial events even if the client wants no objects in rows.
 func (f *Form) bookmarkRow(o *storage.Object, initialEventsEnd bool) metav1.TableRow {
 	row := metav1.TableRow{Cells: f.Resource.CellsAt(f.Clock.Now(), Own(f.Resource).New())}
 	switch {

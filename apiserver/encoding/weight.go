@@ -9,40 +9,40 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// How much memory an encoding step takes is estimated from above, in bytes: by the length of a document and, for one
-// that a client sent, by the values in it. A value of two bytes may become a Go struct of a kilobyte.
-// TestWeight_IsNoLessThanWhatDecodingTakes measures.
+// These functions give upper estimates of the memory for an encoding step, in bytes. They use the length of a
+// document and, for a client's document, its values: a value of two bytes may become a Go struct of a kilobyte.
+// TestWeight_IsAtLeastTheMemoryOfDecoding measures it.
 
 const (
-	// valueWeight is what an object, or a null that stands for one, takes in a list of the largest Go structs.
+	// valueWeight is the memory of an object, or a null in place of one, in a list of the largest Go structs.
 	valueWeight = 2 << 10
-	// memberWeight is what a scalar takes in a map or a list.
+	// memberWeight is the memory of a scalar in a map or list.
 	memberWeight = 128
-	// nodeWeight is what one takes while YAML is parsed.
+	// nodeWeight is the memory of a scalar while YAML is parsed.
 	nodeWeight = 768
-	// protobufWeight is for each byte of protobuf, of which two may be a string.
+	// protobufWeight is the memory per byte of protobuf. Two bytes may be a string.
 	protobufWeight = 10
-	// BodyWeight is what decoding a body in JSON takes for each of its bytes, beside its values.
+	// BodyWeight is the memory for decoding JSON, per byte and without its values.
 	BodyWeight = 6
-	// ObjectWeight is what decoding, changing and encoding a stored object takes for each of its bytes.
+	// ObjectWeight is the memory for decoding, changing and encoding a stored object, per byte.
 	ObjectWeight = 12
 )
 
-// Weight is about how many bytes decoding a body takes, at most.
+// Weight returns an upper estimate of the memory for decoding a body.
 func Weight(media string, body []byte) int64 {
 	size := int64(len(body))
 	switch {
 	case media == MediaProtobuf:
-		return protobufWeight * size // and more by ProtobufWeight, where the type is known
+		return protobufWeight * size // ProtobufWeight adds more if the type is known
 	case strings.Contains(media, "cbor"):
-		return 64 * size // of which a byte may be an empty map
+		return 64 * size // a single byte may be an empty map
 	case strings.Contains(media, "yaml"):
 		return 8*size + yamlWeight(body)
 	}
 	return BodyWeight*size + jsonWeight(body)
 }
 
-// jsonWeight counts values outside of strings.
+// jsonWeight counts values outside strings.
 func jsonWeight(body []byte) (weight int64) {
 	inString := false
 	for i := 0; i < len(body); i++ {
@@ -64,7 +64,7 @@ func jsonWeight(body []byte) (weight int64) {
 	return weight
 }
 
-// yamlWeight counts what may separate values.
+// yamlWeight counts possible separators of values.
 func yamlWeight(body []byte) (weight int64) {
 	for _, separator := range []string{"\n", ",", "[", ": "} {
 		weight += nodeWeight * int64(bytes.Count(body, []byte(separator)))
@@ -75,8 +75,8 @@ func yamlWeight(body []byte) (weight int64) {
 	return weight
 }
 
-// ProtobufWeight is Weight for a protobuf message of the type that into points to. It returns an error if messages are
-// nested too deeply for its decoder, which calls itself.
+// ProtobufWeight does the same as Weight for a protobuf message of the type that into points to. It returns an
+// error if messages are nested too deeply for the recursive decoder.
 func ProtobufWeight(body []byte, into any) (int64, error) {
 	u, err := unwrapProtobuf(body)
 	if err != nil {
@@ -100,8 +100,8 @@ func messageWeight(message []byte, t reflect.Type, depth int) (weight int64, err
 		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
 			return weight, nil
 		}
-		f, known := fields[number]
-		if known && kind == protowire.BytesType {
+		f, ok := fields[number]
+		if ok && kind == protowire.BytesType {
 			value, _ := protowire.ConsumeBytes(message)
 			if f.entry {
 				_, value = protobufEntry(value)
@@ -117,7 +117,7 @@ func messageWeight(message []byte, t reflect.Type, depth int) (weight int64, err
 	return weight, nil
 }
 
-// weight is what a document takes in a form, for each of its bytes.
+// weight returns the memory for encoding a document in this form, per byte.
 func (f *Form) weight() int64 {
 	switch {
 	case f.Media == MediaYAML:
@@ -134,5 +134,5 @@ func (f *Form) weight() int64 {
 	return 1
 }
 
-// ObjectMemory is about how many bytes encoding a document of so many bytes takes.
+// ObjectMemory returns roughly the memory for encoding a document of that many bytes.
 func (f *Form) ObjectMemory(document int) int64 { return f.weight() * int64(document) }

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-// wrapped is a message in Kubernetes' envelope.
+// wrapped encodes a message in Kubernetes' envelope.
 func wrapped(tb testing.TB, version, kind string, m protoMarshaler) []byte {
 	tb.Helper()
 	raw, err := m.Marshal()
@@ -26,7 +26,8 @@ func wrapped(tb testing.TB, version, kind string, m protoMarshaler) []byte {
 	return append(append([]byte{}, protoMagic...), body...)
 }
 
-// allocated is how many bytes f allocates, garbage included: no less than what it holds at any time.
+// allocated returns the number of bytes that f allocates, including garbage. It is an upper bound of the memory
+// that f holds.
 func allocated(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -35,8 +36,8 @@ func allocated(f func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// This test is not parallel: it measures what the process allocates.
-func TestWeight_IsNoLessThanWhatDecodingTakes(t *testing.T) {
+// This test is not parallel, because it measures the allocations of the process.
+func TestWeight_IsAtLeastTheMemoryOfDecoding(t *testing.T) {
 	kinds := api.NewRegistry(builtin.Kinds()...).Snapshot()
 	const n = 20_000
 	pod := func(container string) string {
@@ -76,7 +77,7 @@ func members(n int) string {
 	return b.String()
 }
 
-func TestProtobufWeight_CountsMessagesAndRefusesDeepOnes(t *testing.T) {
+func TestProtobufWeight_CountsMessagesAndLimitsDepth(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 10_000)}}
 	body := wrapped(t, "v1", "Pod", pod)
 	weight, err := ProtobufWeight(body, &corev1.Pod{})
