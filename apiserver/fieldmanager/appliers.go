@@ -20,20 +20,20 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// Appliers are the library's field managers, one for each kind and subresource that has been applied. Parsing the
-// schema of built-in kinds takes 70 ms. It happens once in a process, when the first configuration is applied. Each
-// custom kind has a schema of its own, made when it is first applied. The schema and the field managers of a kind are
-// dropped with it, and do not depend on other kinds. The zero value is ready for use, by several goroutines at once.
+// Appliers caches the library's field managers for each kind and subresource that has been applied. Parsing the
+// schema of the built-in kinds takes 70 ms, so it happens only when the first configuration is applied. Each custom
+// kind has its own schema, created on its first apply. The cache entries of a kind do not depend on other kinds,
+// and are dropped when the kind changes or is removed. The zero value is ready for concurrent use.
 type Appliers struct {
 	mu         sync.Mutex
 	generation int64
 	kinds      map[*api.Resource]*applier // by the stored registration
 }
 
-// applier applies the objects of one kind.
+// applier applies objects of one kind.
 type applier struct {
 	versions []*api.Resource // as in kindOf
-	served   int             // how many of them are served
+	served   int             // the first served versions are served, the others are not
 	types    func() (managedfields.TypeConverter, error)
 
 	mu       sync.Mutex
@@ -45,9 +45,10 @@ type applied struct {
 	subresource string
 }
 
-// Of returns the field manager of a kind or of one of its subresources.
+// Of returns the field manager of a kind or one of its subresources.
 //
-// That of a kind whose objects another server converts is for one request, with whose context it asks that server.
+// If another server converts the objects of the kind, the field manager is valid for one request only, since it
+// uses the request's context.
 func (a *Appliers) Of(ctx context.Context, registry *api.Registry, res *api.Resource,
 	subresource string) (*managedfields.FieldManager, error) {
 	m, err := a.kind(registry, res).manager(ctx, res, subresource)
@@ -62,7 +63,7 @@ func (a *Appliers) Types(registry *api.Registry) managedfields.TypeConverter {
 	return allTypes{a, registry}
 }
 
-// allTypes finds the schema of an object by its kind.
+// allTypes looks up the schema of an object by its kind.
 type allTypes struct {
 	appliers *Appliers
 	registry *api.Registry
@@ -87,7 +88,7 @@ func (t allTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error)
 	return managedfields.NewDeducedTypeConverter().TypedToObject(value)
 }
 
-// kind returns what applies objects of a kind.
+// kind returns the applier of a kind.
 func (a *Appliers) kind(registry *api.Registry, res *api.Resource) *applier {
 	kinds := registry.Snapshot()
 	a.mu.Lock()
@@ -99,32 +100,32 @@ func (a *Appliers) kind(registry *api.Registry, res *api.Resource) *applier {
 	if k == nil {
 		k = newApplier(Versions(kinds, res), res)
 		if a.generation == kinds.Generation && k.served > 0 {
-			a.kinds[res.Stored()] = k // rather than one that the registry no longer has
+			a.kinds[res.Stored()] = k // not cached if the registry no longer has the kind
 		}
 	}
 	return k
 }
 
-// Forget drops what was made of kinds that the registry no longer has.
+// Forget drops the cached data of kinds that the registry no longer contains.
 func (a *Appliers) Forget(registry *api.Registry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop(registry.Snapshot())
 }
 
-// drop forgets the kinds of which the registry has other versions than before, or none. a.mu is held.
+// drop removes the kinds that have different versions in the registry or are missing there. a.mu must be held.
 func (a *Appliers) drop(kinds *api.Snapshot) {
 	versions := map[*api.Resource][]*api.Resource{}
 	for _, res := range kinds.Resources {
 		versions[res.Stored()] = append(versions[res.Stored()], res)
 	}
-	kept := map[*api.Resource]*applier{}
+	current := map[*api.Resource]*applier{}
 	for stored, k := range a.kinds {
 		if slices.Equal(k.versions[:k.served], versions[stored]) {
-			kept[stored] = k
+			current[stored] = k
 		}
 	}
-	a.generation, a.kinds = kinds.Generation, kept
+	a.generation, a.kinds = kinds.Generation, current
 }
 
 func newApplier(served []*api.Resource, res *api.Resource) *applier {
@@ -139,7 +140,7 @@ func newApplier(served []*api.Resource, res *api.Resource) *applier {
 	return k
 }
 
-// manager returns the field manager of a version or of one of its subresources.
+// manager returns the field manager of a version or one of its subresources.
 func (k *applier) manager(ctx context.Context, res *api.Resource, subresource string) (
 	*managedfields.FieldManager, error) {
 	if res.WebhookConverted {
@@ -167,8 +168,8 @@ func (k *applier) manager(ctx context.Context, res *api.Resource, subresource st
 	return m, nil
 }
 
-// builtinTypes returns the generated schemas of a built-in kind: client-go has all but those of definitions and of
-// APIServices.
+// builtinTypes returns the generated schemas of a built-in kind. They are in client-go, except for
+// CustomResourceDefinition and APIService.
 func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
 	scheme := schemeOf(versions)
 	switch versions[0].Group {
@@ -180,7 +181,7 @@ func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(scheme)
 }
 
-// schemeOf returns the scheme in which the library looks up the schema names of Go types.
+// schemeOf returns a scheme, which the library uses to look up the schema names of Go types.
 func schemeOf(versions []*api.Resource) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, res := range versions {
@@ -194,7 +195,7 @@ func newFieldManager(types managedfields.TypeConverter, kind kindOf,
 	create, filters := managedfields.NewDefaultFieldManager, unreachable(kind, subresource)
 	switch {
 	case subresource == "scale":
-		// client-go has no schema of a Scale. Its one field is a scalar, so it needs none.
+		// client-go has no schema for Scale. Its only field is a scalar, so it needs none.
 		kind = kindOf{Resource: scaleKind, versions: []*api.Resource{scaleKind}}
 		types = managedfields.NewDeducedTypeConverter()
 	case kind.isCustom():
@@ -204,8 +205,8 @@ func newFieldManager(types managedfields.TypeConverter, kind kindOf,
 	return create(types, kind, kind, kind, kind.GVK(), hub, subresource, filters)
 }
 
-// unreachable returns, for each version, a filter of the fields that a write to the subresource cannot change and
-// therefore cannot own.
+// unreachable returns a filter for each version. It excludes the fields that a write to the subresource cannot
+// change and therefore cannot own.
 func unreachable(kind kindOf, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
 	var filter fieldpath.Filter
 	switch {
@@ -225,8 +226,8 @@ func unreachable(kind kindOf, subresource string) map[fieldpath.APIVersion]field
 	return filters
 }
 
-// unreachableCustom is unreachable for a custom kind, each version of which has a /status or not. As in
-// kube-apiserver, a write to the object itself has the filter of its own version alone.
+// unreachableCustom does the same for a custom kind. Each of its versions may or may not have /status. As in
+// kube-apiserver, a write to the object itself has only the filter of its own version.
 func unreachableCustom(kind kindOf, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for _, res := range kind.versions {
@@ -244,7 +245,7 @@ func unreachableCustom(kind kindOf, subresource string) map[fieldpath.APIVersion
 	return filters
 }
 
-// besideStatus returns the fields that a status write cannot change, given the metadata that it can change.
+// besideStatus returns the fields that a status write cannot change, except the given metadata, which it can.
 func besideStatus(metadata api.Metadata) *fieldpath.Set {
 	if metadata == 0 {
 		return fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata"))

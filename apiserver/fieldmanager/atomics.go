@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// RejectAtomics rejects an apply configuration of a policy that sets an atomic list, map or struct: it would remove
-// the parts that the policy does not mention.
+// RejectAtomics rejects a policy's apply configuration that sets an atomic list, map or struct, because applying it
+// would remove the parts that the policy does not mention.
 func RejectAtomics(v *typed.TypedValue) error {
 	var found []string
 	findAtomics(nil, v.Schema(), v.TypeRef(), v.AsValue(), &found)

@@ -48,7 +48,7 @@ func BenchmarkOwnership_PatchOfALabel(b *testing.B) {
 	}
 }
 
-// BenchmarkOwnership_CreateByTheLibrary is what the fast path is compared with.
+// BenchmarkOwnership_CreateByTheLibrary measures Kubernetes' library, for comparison with the fast path.
 func BenchmarkOwnership_CreateByTheLibrary(b *testing.B) {
 	res, pod := objecttest.Pod(builtin.Kinds())
 	var all Appliers
@@ -61,7 +61,7 @@ func BenchmarkOwnership_CreateByTheLibrary(b *testing.B) {
 	}
 }
 
-// customSpec is a small Deployment's.
+// customSpec is the spec of a small Deployment.
 const customSpec = `{"type":"object","properties":{"replicas":{"type":"integer"},"containers":{"type":"array",
 	"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"],"items":{"type":"object","required":["name"],
 	"properties":{"name":{"type":"string"},"image":{"type":"string"},"args":{"type":"array","items":{"type":"string"}},
@@ -104,7 +104,7 @@ func BenchmarkOwnership_PatchOfACustomLabel(b *testing.B) {
 	}
 }
 
-// BenchmarkOwnership_CreateCustomByTheLibrary is what kube-apiserver does.
+// BenchmarkOwnership_CreateCustomByTheLibrary measures Kubernetes' library, as kube-apiserver uses it.
 func BenchmarkOwnership_CreateCustomByTheLibrary(b *testing.B) {
 	res := widgets(b, customSpec)[0]
 	obj := widget(b, res, customFields)
@@ -118,7 +118,7 @@ func BenchmarkOwnership_CreateCustomByTheLibrary(b *testing.B) {
 	}
 }
 
-// BenchmarkOwnership_Encoding measures what the entries cost in encoding and decoding the pod.
+// BenchmarkOwnership_Encoding measures the cost of the entries when the pod is encoded and decoded.
 func BenchmarkOwnership_Encoding(b *testing.B) {
 	res, pod := objecttest.Pod(builtin.Kinds())
 	for _, entries := range [][]metav1.ManagedFieldsEntry{nil, Create(res, pod, benchmarkWriter())} {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// compare records how the JSON value at a path changed, as shape.compare does for values of Go types. absent{} stands
-// for a value that does not exist. Both values fit the layout.
+// compare records the change of a JSON value in at, as shape.compare does for Go values. absent{} represents a
+// missing value. Both values must fit the layout.
 func (l *layout) compare(old, now any, at *fieldSet) {
 	was, is := l.part(old), l.part(now)
 	switch {
@@ -31,7 +31,7 @@ func (l *layout) compare(old, now any, at *fieldSet) {
 	}
 }
 
-// part is which part of a layout is a value's.
+// part identifies a part of a layout.
 type part int
 
 const (
@@ -40,7 +40,7 @@ const (
 	ofList
 )
 
-// part returns the part that is the value's: for null the first one that there is.
+// part returns the part of the layout that applies to a value; for null the first existing one.
 func (l *layout) part(v any) part {
 	switch v.(type) {
 	case map[string]any:
@@ -58,7 +58,7 @@ func (l *layout) part(v any) part {
 	return ofScalar
 }
 
-// comparePart compares what is below, and returns false if the value is owned as a whole.
+// comparePart compares nested values. It returns false if the value is owned as a whole.
 func (l *layout) comparePart(p part, old, now any, at *fieldSet) (divided bool) {
 	switch p {
 	case ofObject:
@@ -112,7 +112,7 @@ func fieldsOfBoth(names []string, old, now map[string]any) []string {
 	return names
 }
 
-// below compares a part of a value. Most parts are unchanged and need not be taken apart.
+// below compares a nested value. Most values are unchanged, so it checks that first.
 func (l *layout) below(element string, old, now any, at *fieldSet) {
 	if sameJSON(old, now) {
 		return
@@ -125,7 +125,7 @@ func (l *layout) same(a, b any) bool { return sameJSON(a, b) }
 
 func (l *layout) nothing() any { return absent{} }
 
-// identified returns a list's items in the order of their elements.
+// identified returns the items of a list, sorted by element.
 func (l *listLayout) identified(list []any) []item[any] {
 	items := make([]item[any], len(list))
 	for i, v := range list {
@@ -135,8 +135,8 @@ func (l *listLayout) identified(list []any) []item[any] {
 	return items
 }
 
-// appendJSON writes a value's JSON as it stands inside a JSON string. Unlike encoding/json, the library has two digits
-// in an exponent.
+// appendJSON appends a value's JSON, escaped for use inside a JSON string. It formats exponents with two digits as
+// the library does, unlike encoding/json.
 func appendJSON(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -151,7 +151,8 @@ func appendJSON(b []byte, v any) []byte {
 	return appendScalar(b, reflect.ValueOf(v))
 }
 
-// sameJSON reports whether two values are the same to Kubernetes' library: an integer is the same as the number.
+// sameJSON reports whether Kubernetes' library considers two values equal: an integer equals the float of the same
+// value.
 func sameJSON(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:

@@ -15,17 +15,17 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// Custom resources: their metadata is a Go type and has a shape, their fields have the layout that the schema of their
-// version gives them.
+// The metadata of custom resources is a Go type and has a shape. Their other fields have a layout, derived from the
+// schema of their version.
 
-// errUntracked is for an object that is not of its schema's types, or has items that nothing identifies. The schema
-// may have changed since the object was written.
+// errUntracked is returned for an object that does not match the types in its schema or has items without
+// identification. The schema may have changed since the object was written.
 var errUntracked = errors.New("the object does not follow its schema")
 
-// layoutKind is the key under which a version keeps its layout.
+// layoutKind is the key of a version's cached layout.
 type layoutKind struct{}
 
-// layoutOfVersion is the layout of the objects of a version. It is made when it is first needed.
+// layoutOfVersion returns the layout of the objects of a version. It is computed on first use.
 func layoutOfVersion(v *customresource.Version) (*layout, error) {
 	l, err := v.Derived(layoutKind{}, func(s *structural.Schema) any { return rootLayout(s) })
 	if err != nil {
@@ -34,15 +34,15 @@ func layoutOfVersion(v *customresource.Version) (*layout, error) {
 	return l.(*layout), nil
 }
 
-// metaShape is the shape of the metadata of custom resources.
+// metaShape returns the shape of the metadata of custom resources.
 var metaShape = sync.OnceValue(func() *shape {
 	shapes.Lock()
 	defer shapes.Unlock()
 	return shapeOfType(reflect.TypeFor[metav1.ObjectMeta](), "").without(unowned["metadata"])
 })
 
-// customChanges is changes for custom resources, without the fields in beside. It returns errUntracked if one of them
-// can't be taken apart; unique is as in layout.fits.
+// customChanges is the counterpart of changes for custom resources. It leaves out the fields in beside. It returns
+// errUntracked if an object does not fit the layout; see layout.fits for unique.
 func customChanges(old, obj *customresource.Object, beside []string, unique bool) (*fieldSet, error) {
 	l, err := layoutOfVersion(obj.Version())
 	if err != nil {
@@ -58,7 +58,7 @@ func customChanges(old, obj *customresource.Object, beside []string, unique bool
 	}
 	root := fieldSets.Get().(*fieldSet)
 	if l.object.form == whole {
-		return root, nil // nobody owns an object as a whole
+		return root, nil // an object as a whole has no owner
 	}
 	for _, name := range fieldsOfBoth(names, was, is) {
 		switch {
@@ -73,7 +73,8 @@ func customChanges(old, obj *customresource.Object, beside []string, unique bool
 	return root, nil
 }
 
-// withMeta are the fields and the metadata of an object without a schema, as far as they have owners.
+// withMeta returns the fields and the metadata of an object without a schema, except the parts that are never
+// owned.
 func withMeta(o *customresource.Object) map[string]any {
 	fields := o.Content()
 	maps.DeleteFunc(fields, func(name string, _ any) bool { return slices.Contains(unowned[""], name) })
@@ -83,7 +84,7 @@ func withMeta(o *customresource.Object) map[string]any {
 	return fields
 }
 
-// besideOf are the fields that a write of a custom resource cannot change.
+// besideOf returns the fields that a write of a custom resource cannot change.
 func besideOf(res *api.Resource, subresource string) []string {
 	switch {
 	case res.Status == nil:
@@ -96,8 +97,8 @@ func besideOf(res *api.Resource, subresource string) []string {
 	return nil
 }
 
-// reconcile follows a schema that has changed: an entry that has parts of what is atomic now gets the whole. find
-// returns the registration of an entry's version, nil if there is none.
+// reconcile adapts entries to a changed schema: an entry that owns parts of a value that is now atomic gets the
+// whole value. find returns the registration of an entry's version, or nil if there is none.
 func reconcile(entries []metav1.ManagedFieldsEntry,
 	find func(apiVersion string) *api.Resource) ([]metav1.ManagedFieldsEntry, error) {
 	reconciled := false
@@ -141,7 +142,7 @@ func (l *layout) atomic() bool {
 	return false
 }
 
-// step is the layout of a part of a value, by its path element; nil if nothing is known of it.
+// step returns the layout of a nested value by its path element, or nil if it is unknown.
 func (l *layout) step(element string) *layout {
 	switch {
 	case element == ".":
@@ -164,8 +165,8 @@ func (l *layout) step(element string) *layout {
 	return nil
 }
 
-// agrees reads an object of a FieldsV1 document and returns what follows it, until it finds parts of what is atomic or
-// cannot parse the document.
+// agrees parses an object of a FieldsV1 document and returns the remaining text. It stops and returns false when it
+// finds parts of an atomic value or a syntax error.
 func (l *layout) agrees(doc string) (rest string, agrees bool) {
 	doc, ok := strings.CutPrefix(doc, "{")
 	if rest, end := strings.CutPrefix(doc, "}"); end || !ok {
@@ -190,7 +191,7 @@ func (l *layout) agrees(doc string) (rest string, agrees bool) {
 	}
 }
 
-// gather replaces the parts of what is atomic by the whole.
+// gather replaces the parts of atomic values with the whole values.
 func (f *fieldSet) gather(l *layout) {
 	if len(f.below) > 0 && l.atomic() {
 		f.member, f.below = true, nil

@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// specOf is the schema of an object with a spec.
+// specOf returns the schema of an object with a spec.
 func specOf(t testing.TB, spec string) *props {
 	t.Helper()
 	var p props
@@ -30,7 +30,7 @@ func specOf(t testing.TB, spec string) *props {
 	return &p
 }
 
-// widgets are the registrations of a kind whose versions have these schemas of the spec.
+// widgets returns the registrations of a kind. Its versions have the given schemas of the spec.
 func widgets(t testing.TB, specs ...string) []*api.Resource {
 	t.Helper()
 	var schemas []*props
@@ -40,7 +40,7 @@ func widgets(t testing.TB, specs ...string) []*api.Resource {
 	return served(t, definitionOf(schemas, true, true))
 }
 
-// widget is an object as a client sends it.
+// widget returns an object as a client sends it.
 func widget(t testing.TB, res *api.Resource, fields string) *customresource.Object {
 	t.Helper()
 	obj := res.New().(*customresource.Object)
@@ -55,7 +55,7 @@ func writerOf(res *api.Resource, manager string) Writer {
 	return Writer{Manager: manager, APIVersion: res.GroupVersion().String(), At: metav1.Now().Rfc3339Copy()}
 }
 
-// fieldsOfManager are the fields of a manager's only entry; "" if it has none.
+// fieldsOfManager returns the fields of a manager's only entry, or "" if it has none.
 func fieldsOfManager(entries []metav1.ManagedFieldsEntry, manager string) string {
 	for _, e := range entries {
 		if e.Manager == manager {
@@ -65,7 +65,7 @@ func fieldsOfManager(entries []metav1.ManagedFieldsEntry, manager string) string
 	return ""
 }
 
-// One manager creates an object, a second one updates it.
+// One manager creates an object and a second one updates it.
 func TestUpdate_OwnsCustomFieldsByTheSchema(t *testing.T) {
 	t.Parallel()
 	const named = `"items":{"type":"object","required":["name"],"properties":{"name":{"type":"string"},` +
@@ -138,8 +138,8 @@ func TestUpdate_OwnsCustomFieldsByTheSchema(t *testing.T) {
 	}
 }
 
-// kube-apiserver's library cannot take such objects apart; it then leaves managedFields as they are.
-func TestUpdate_LeavesWhatCannotBeTakenApart(t *testing.T) {
+// kube-apiserver's library cannot process such objects and leaves managedFields unchanged.
+func TestUpdate_KeepsEntriesOfUntrackableObjects(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]struct{ schema, bad string }{
 		"another type": {`{"type":"object","properties":{"a":{"type":"integer"}}}`, `{"a":"text"}`},
@@ -199,7 +199,7 @@ func TestUpdate_TracksEachVersion(t *testing.T) {
 	require.Equal(t, `{"f:spec":{"f:labels":{"f:b":{}}}}`, fieldsOfManager(entries, "one"))
 	require.Equal(t, `{"f:spec":{".":{},"f:replicas":{}}}`, fieldsOfManager(entries, "two"))
 
-	// A version that is not served any more is tracked as well; nothing is where one is gone.
+	// A version that is no longer served is tracked too. If a version was removed, the update is not tracked.
 	for versions, want := range map[int]string{2: `{"f:spec":{}}`, 1: `{"f:spec":{".":{},"f:replicas":{}}}`} {
 		crd := definitionOf([]*props{specOf(t, granularSpec), specOf(t, atomic)}[:versions], true, true)
 		for i := range crd.Spec.Versions[1:] {
@@ -215,8 +215,8 @@ func TestUpdate_TracksEachVersion(t *testing.T) {
 	}
 }
 
-// Of what is known in one version alone, the managers of the other can't be followed.
-func TestUpdate_LeavesWhatAnotherVersionDoesNotKnow(t *testing.T) {
+// Managers of a version cannot be tracked for fields that exist only in another version.
+func TestUpdate_KeepsEntriesThatAnotherVersionLacks(t *testing.T) {
 	t.Parallel()
 	kinds := widgets(t, granularSpec, `{"type":"object","properties":{"replicas":{"type":"integer"}}}`)
 	v1, v2 := kinds[0], kinds[1]
@@ -235,7 +235,7 @@ func TestUpdate_LeavesWhatAnotherVersionDoesNotKnow(t *testing.T) {
 	require.ErrorContains(t, err, ".spec.a0: field not declared in schema")
 }
 
-func TestAppliers_FailForAVersionThatIsGone(t *testing.T) {
+func TestAppliers_FailForARemovedVersion(t *testing.T) {
 	t.Parallel()
 	kinds := widgets(t, granularSpec)
 	for apiVersion, want := range map[string]string{
@@ -252,7 +252,7 @@ func TestAppliers_FailForAVersionThatIsGone(t *testing.T) {
 	}
 }
 
-// A definition that makes a map atomic gives the whole map to those who had parts of it.
+// When a definition makes a map atomic, the owners of its parts own the whole map.
 func TestUpdate_FollowsTheSchema(t *testing.T) {
 	t.Parallel()
 	before := widgets(t, granularSpec)[0]
@@ -267,7 +267,7 @@ func TestUpdate_FollowsTheSchema(t *testing.T) {
 	require.Equal(t, `{"f:spec":{".":{},"f:labels":{}}}`, fieldsOfManager(entries, "first"))
 }
 
-// patch is an apply configuration.
+// patch returns an apply configuration.
 func patch(t testing.TB, res *api.Resource, fields string) *unstructured.Unstructured {
 	t.Helper()
 	var object map[string]any
@@ -363,7 +363,7 @@ func TestAppliers_KeepEachKindApart(t *testing.T) {
 		require.NoError(t, registry.Add(kinds...))
 		first, err := all.Of(t.Context(), registry, kinds[0], "")
 		require.NoError(t, err)
-		require.NoError(t, registry.Add()) // nothing, but the registry is another one
+		require.NoError(t, registry.Add()) // the snapshot changes, but not the kinds
 		second, err := all.Of(t.Context(), registry, kinds[0], "")
 		require.NoError(t, err)
 		require.Same(t, first, second)

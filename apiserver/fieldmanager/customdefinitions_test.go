@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestCustomOwnership_OfDefinitions plays with the definitions that people use: all that are in the folder that
-// $CUSTOM_DEFINITIONS names, and below it. Other documents there are example objects, with which some games begin.
-func TestCustomOwnership_OfDefinitions(t *testing.T) {
+// TestCustomOwnership_OfDefinitions plays with real definitions: all definitions below the folder
+// $CUSTOM_DEFINITIONS. Other documents there are example objects, which some games start with.
+func TestCustomOwnership_ForDefinitions(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("CUSTOM_DEFINITIONS")
 	if folder == "" {
@@ -30,7 +30,7 @@ func TestCustomOwnership_OfDefinitions(t *testing.T) {
 	var definitions, writes, applies, refused int
 	for _, crd := range crds {
 		for i := range crd.Spec.Versions {
-			one := crd.DeepCopy() // of one version: kube-apiserver loses what others lack
+			one := crd.DeepCopy() // a single version: kube-apiserver loses fields that other versions lack
 			one.Spec.Versions = one.Spec.Versions[i : i+1]
 			one.Spec.Versions[0].Served, one.Spec.Versions[0].Storage = true, true
 			one.Status.AcceptedNames = one.Spec.Names
@@ -54,7 +54,7 @@ func TestCustomOwnership_OfDefinitions(t *testing.T) {
 		"%d applies", definitions, len(examples), writes, refused, applies)
 }
 
-// documentsIn reads the definitions and the other objects of a folder, these by version and kind.
+// documentsIn reads the definitions in a folder, and the other objects by version and kind.
 func documentsIn(t *testing.T, folder string) (crds []*apiextensionsv1.CustomResourceDefinition,
 	examples map[string][]map[string]any) {
 	examples = map[string][]map[string]any{}

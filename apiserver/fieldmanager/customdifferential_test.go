@@ -25,7 +25,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-// definitionOf is a definition of Widgets with versions v1, which is stored, v2, ….
+// definitionOf returns a definition of Widgets with the versions v1 (stored), v2, and so on.
 func definitionOf(schemas []*props, status, scale bool) *apiextensionsv1.CustomResourceDefinition {
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget",
 		ListKind: "WidgetList"}
@@ -51,7 +51,7 @@ func definitionOf(schemas []*props, status, scale bool) *apiextensionsv1.CustomR
 	return crd
 }
 
-// served are the registrations of a definition.
+// served returns the registrations of a definition.
 func served(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) []*api.Resource {
 	t.Helper()
 	doc, err := json.Marshal(crd)
@@ -62,8 +62,8 @@ func served(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) []*api.
 	return kinds
 }
 
-// kubernetesTypes makes the type converter of a definition as kube-apiserver does: this is what BuildOpenAPIV3 of
-// apiextensions-apiserver's pkg/controller/openapi/builder does to the schema of a version.
+// kubernetesTypes creates the type converter of a definition as kube-apiserver does, like BuildOpenAPIV3 in
+// apiextensions-apiserver's pkg/controller/openapi/builder.
 func kubernetesTypes(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) managedfields.TypeConverter {
 	t.Helper()
 	models := map[string]*spec.Schema{}
@@ -93,7 +93,7 @@ func kubernetesTypes(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition
 	return customTypes{types}
 }
 
-// embedObjects is addEmbeddedProperties of the builder.
+// embedObjects does the same as the builder's addEmbeddedProperties.
 func embedObjects(s *spec.Schema) {
 	if s == nil {
 		return
@@ -114,7 +114,7 @@ func embedObjects(s *spec.Schema) {
 	}
 }
 
-// game is the life of one custom object, written by this package and by Kubernetes' library.
+// game simulates the life of one custom object, written by this package and by Kubernetes' library.
 type game struct {
 	*randomKinds
 	t        testing.TB
@@ -146,7 +146,7 @@ func (g *game) define(crd *apiextensionsv1.CustomResourceDefinition) {
 	g.types = kubernetesTypes(g.t, crd)
 }
 
-// object is the object of a version with these fields, as the server has it.
+// object returns an object of a version with the content, as the server would have it.
 func (g *game) object(res *api.Resource, content map[string]any) *customresource.Object {
 	content["apiVersion"], content["kind"] = res.GroupVersion().String(), res.Kind
 	content["metadata"] = g.metadata()
@@ -160,7 +160,7 @@ func (g *game) object(res *api.Resource, content map[string]any) *customresource
 	return obj
 }
 
-// next is an object of the stored version that replaces old, which is nil for a new one.
+// next returns an object of the stored version that replaces old; nil stands for a new object.
 func (g *game) next(old *customresource.Object) *customresource.Object {
 	if old == nil && g.example != nil {
 		if obj := g.object(g.versions[0], maps.Clone(g.example)); obj != nil {
@@ -190,7 +190,7 @@ func (g *game) library(res *api.Resource, subresource string) *managedfields.Fie
 	return m
 }
 
-// play writes an object a number of times.
+// play writes an object repeatedly.
 func (g *game) play(writes int) {
 	var old *customresource.Object
 	for write := range writes {
@@ -255,7 +255,7 @@ func (g *game) update(res *api.Resource, old, obj *customresource.Object, w Writ
 	return ours, theirs.(api.Object).GetManagedFields()
 }
 
-// apply applies a part of the object, with this package's models and with Kubernetes' own.
+// apply applies a part of the object with this package's models and with Kubernetes' own.
 func (g *game) apply(res *api.Resource, obj *customresource.Object) *customresource.Object {
 	live := g.shown(res, obj)
 	patch := without(live).(*customresource.Object).Content()
@@ -269,7 +269,7 @@ func (g *game) apply(res *api.Resource, obj *customresource.Object) *customresou
 	own, err := appliers.Of(g.t.Context(), api.NewRegistry(g.versions...), res, "")
 	require.NoError(g.t, err)
 	have, haveErr := own.Apply(clone(live), &unstructured.Unstructured{Object: patch}, manager, force)
-	// The library's words depend on the order in which it meets the entries.
+	// The library's error message depends on the order of the entries.
 	require.Equal(g.t, wantErr == nil, haveErr == nil, "%v and %v", wantErr, haveErr)
 	if wantErr != nil {
 		return obj
@@ -283,19 +283,19 @@ func (g *game) apply(res *api.Resource, obj *customresource.Object) *customresou
 	return g.read(obj)
 }
 
-// shown is an object in a version.
+// shown returns an object in a version.
 func (g *game) shown(res *api.Resource, obj api.Object) api.Object {
 	return shownIn(g.t.(*testing.T), res, obj)
 }
 
-// read returns the object as it is when it is read again.
+// read returns the object as it would be read again.
 func (g *game) read(obj *customresource.Object) *customresource.Object {
 	again := g.versions[0].New()
 	require.NoError(g.t, json.Unmarshal([]byte(document(obj)), again))
 	return again.(*customresource.Object)
 }
 
-// evolveAll changes the definition, and reads the stored object by it.
+// evolveAll changes the definition and reads the stored object with it.
 func (g *game) evolveAll(old *customresource.Object) *customresource.Object {
 	crd, seed := g.crd.DeepCopy(), g.Uint64()
 	for i := range crd.Spec.Versions {
@@ -315,7 +315,7 @@ func document(v any) string {
 	return string(doc)
 }
 
-// playSeed plays a game of a random definition.
+// playSeed plays a game with a random definition.
 func playSeed(t *testing.T, seed uint64) *game {
 	r := newRandomKinds(seed)
 	r.faulty = r.one(3)
@@ -328,7 +328,7 @@ func playSeed(t *testing.T, seed uint64) *game {
 	return g
 }
 
-// TestCustomOwnership_IsTheLibrarys writes random objects of random definitions, which change meanwhile, and expects
+// TestCustomOwnership_IsTheLibrarys writes random objects of random, changing definitions and expects
 // the managedFields that Kubernetes' library computes by the schema that kube-apiserver gives it.
 func TestCustomOwnership_IsTheLibrarys(t *testing.T) {
 	t.Parallel()
@@ -349,7 +349,7 @@ func TestCustomOwnership_IsTheLibrarys(t *testing.T) {
 	require.Greater(t, refused, 10)
 }
 
-// FuzzCustomOwnership plays games of any seed.
+// FuzzCustomOwnership plays games with fuzzed seeds.
 func FuzzCustomOwnership(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(1000 + seed)

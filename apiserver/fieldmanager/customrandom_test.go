@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// props is a shorter name.
+// props is a short name for JSONSchemaProps.
 type props = apiextensionsv1.JSONSchemaProps
 
-// randomKinds makes structural schemas, and objects that mostly follow them.
+// randomKinds generates structural schemas, and objects that mostly match them.
 type randomKinds struct {
 	*rand.Rand
-	// faulty lets values have other types than their schema now and then.
+	// faulty allows occasional values with a type that differs from the schema.
 	faulty bool
 }
 
@@ -25,14 +25,14 @@ func newRandomKinds(seed uint64) *randomKinds {
 	return &randomKinds{Rand: rand.New(rand.NewPCG(seed, 23))}
 }
 
-// one reports true once in n times.
+// one returns true once in n calls on average.
 func (r *randomKinds) one(n int) bool { return r.IntN(n) == 0 }
 
 func pickOf[T any](r *randomKinds, from ...T) T { return from[r.IntN(len(from))] }
 
 var randomFields = []string{"a", "b", "c", "d", `q"u`, "x/y.z", "<t>", "é"}
 
-// root is the schema of a version.
+// root returns the schema of a version.
 func (r *randomKinds) root() *props {
 	p := &props{Type: "object", Properties: map[string]props{"spec": *r.object(4), "status": *r.object(2),
 		"metadata": {Type: "object"}}}
@@ -58,7 +58,7 @@ func (r *randomKinds) schema(depth int) *props {
 	return r.object(depth)
 }
 
-// leaf is a schema of scalars, or of anything.
+// leaf returns the schema of a scalar or of an arbitrary value.
 func (r *randomKinds) leaf() *props {
 	switch r.IntN(9) {
 	case 0:
@@ -73,7 +73,7 @@ func (r *randomKinds) leaf() *props {
 	return r.key()
 }
 
-// key is a schema that keys may have.
+// key returns a schema that is allowed for keys.
 func (r *randomKinds) key() *props {
 	return &props{Type: pickOf(r, "string", "string", "integer", "number", "boolean"), Nullable: r.one(4)}
 }
@@ -124,7 +124,7 @@ func (r *randomKinds) list(depth int) *props {
 		p.XListType = new("atomic")
 	case 1:
 		p.XListType = new("set")
-		if item = r.key(); r.one(8) { // which Kubernetes accepts but can't take apart
+		if item = r.key(); r.one(8) { // accepted by Kubernetes, but impossible to track
 			item = &props{Type: "object", XMapType: new("atomic")}
 		}
 	case 2, 3:
@@ -134,7 +134,7 @@ func (r *randomKinds) list(depth int) *props {
 	return p
 }
 
-// keyed makes a list one with keys, and returns the schema of its items.
+// keyed turns p into a list with keys, and returns the schema of its items.
 func (r *randomKinds) keyed(p *props, depth int) *props {
 	item := &props{Type: "object"}
 	r.properties(item, depth)
@@ -160,8 +160,8 @@ func (r *randomKinds) keyed(p *props, depth int) *props {
 	return item
 }
 
-// evolve returns the schema as another version has it: what was granular may be atomic, and the other way around. No
-// version lacks fields that another one has, as kube-apiserver loses these.
+// evolve returns the schema for another version. Granular values may become atomic and vice versa. No version lacks
+// fields of another one, because kube-apiserver loses such fields.
 func (r *randomKinds) evolve(p *props) *props {
 	p = p.DeepCopy()
 	r.change(p)
@@ -190,7 +190,7 @@ func (r *randomKinds) change(p *props) {
 	}
 }
 
-// shrink drops some fields of a schema. It drops the same ones of all versions, if the seed is the same.
+// shrink removes some fields of a schema. The same seed removes the same fields in all versions.
 func shrink(p *props, seed uint64) {
 	r := newRandomKinds(seed)
 	for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
@@ -227,7 +227,7 @@ func (r *randomKinds) scalar(p *props) any {
 	return pickOf(r, "", "a", "b", "c", `q"\`, "<&>", "ü", "a:b", "2026-01-02")
 }
 
-// value follows the schema, unless the object may be faulty.
+// value returns a value that matches the schema, or occasionally not if faulty is set.
 func (r *randomKinds) value(p *props, depth int) any {
 	switch {
 	case r.faulty && r.one(60):
@@ -249,7 +249,7 @@ func (r *randomKinds) value(p *props, depth int) any {
 				list = append(list, r.value(p.Items.Schema, depth-1))
 			}
 		}
-		if len(list) > 0 && r.one(6) { // twice the same, or the same keys
+		if len(list) > 0 && r.one(6) { // a duplicate item or duplicate keys
 			list = append(list, r.edited(p.Items.Schema, list[r.IntN(len(list))], depth-1))
 		}
 		return list
@@ -329,7 +329,7 @@ func (r *randomKinds) any(depth int) any {
 	return r.scalar(&props{Type: pickOf(r, "string", "number")})
 }
 
-// edited is a value of which some parts differ.
+// edited returns a copy of a value with some parts changed.
 func (r *randomKinds) edited(p *props, old any, depth int) any {
 	if p == nil || r.one(10) {
 		return runtime.DeepCopyJSONValue(old)

@@ -13,16 +13,16 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// changes returns the paths in which two objects of one Go type differ: as members the paths that the new object has
-// and the old one lacks or has with another value, as lost those that only the old one has. It compares the JSON that
-// the objects would have, without encoding them.
+// changes returns the paths with differences between two objects of a Go type. Paths that the new object adds or
+// changes are members; paths that only the old object has are lost. It compares the JSON of the objects without
+// encoding them.
 func changes(s *shape, old, obj any) *fieldSet {
 	root := fieldSets.Get().(*fieldSet)
 	s.compare(indirect(reflect.ValueOf(old)), indirect(reflect.ValueOf(obj)), root)
 	return root
 }
 
-// compare records how the value at a path changed. An invalid Value stands for an absent one.
+// compare records the change of a value in at. An invalid Value represents a missing one.
 func (s *shape) compare(old, now reflect.Value, at *fieldSet) {
 	divided := false
 	switch s.form {
@@ -46,7 +46,7 @@ func (s *shape) compare(old, now reflect.Value, at *fieldSet) {
 	}
 }
 
-// indirect follows pointers. For JSON null it returns the invalid Value.
+// indirect dereferences pointers. It returns the invalid Value for JSON null.
 func indirect(v reflect.Value) reflect.Value {
 	for v.IsValid() {
 		switch v.Kind() {
@@ -63,7 +63,7 @@ func indirect(v reflect.Value) reflect.Value {
 	return v
 }
 
-// compareFields returns false if neither side has a field: such a struct is owned as a whole.
+// compareFields returns false if neither struct has a field. Such a struct is owned as a whole.
 func (s *shape) compareFields(old, now reflect.Value, at *fieldSet) bool {
 	divided := s.reduced
 	for i := range s.fields {
@@ -78,7 +78,7 @@ func (s *shape) compareFields(old, now reflect.Value, at *fieldSet) bool {
 	return divided
 }
 
-// below compares a part of a value. Most parts are unchanged and need not be walked.
+// below compares a nested value. Most values are unchanged, so it checks that first.
 func (s *shape) below(element string, old, now reflect.Value, at *fieldSet) {
 	if old.IsValid() && now.IsValid() && (s.form == whole && sameValue(old, now) || s.form != whole &&
 		equal.Identical(old, now)) {
@@ -118,7 +118,7 @@ func entry(m reflect.Value, key string) reflect.Value {
 	return m.MapIndex(reflect.ValueOf(key).Convert(m.Type().Key()))
 }
 
-// item is one item of a set or a keyed list, with the path element that identifies it.
+// item is an item of a set or keyed list, with the path element that identifies it.
 type item[T any] struct {
 	element string
 	value   T
@@ -129,11 +129,11 @@ type itemShape[T any] interface {
 	below(element string, old, now T, at *fieldSet)
 	compare(old, now T, at *fieldSet)
 	same(a, b T) bool
-	// nothing stands for an item that does not exist.
+	// nothing represents a missing item.
 	nothing() T
 }
 
-// compareItems returns false if both lists are empty: such a list is owned as a whole.
+// compareItems returns false if both lists are empty. Such a list is owned as a whole.
 func (s *shape) compareItems(old, now reflect.Value, at *fieldSet) bool {
 	olds, nows := s.items(old), s.items(now)
 	compareItems(s.elem, olds, nows, at)
@@ -144,7 +144,7 @@ func (s *shape) same(a, b reflect.Value) bool { return sameValue(a, b) }
 
 func (s *shape) nothing() reflect.Value { return reflect.Value{} }
 
-// compareItems compares lists item by item. Items that have the same element are owned as one.
+// compareItems compares lists item by item. Items with the same element are owned as one.
 func compareItems[T any, S itemShape[T]](s S, olds, nows []item[T], at *fieldSet) {
 	for len(olds) > 0 || len(nows) > 0 {
 		element := firstElement(olds, nows)
@@ -172,7 +172,7 @@ func compareItems[T any, S itemShape[T]](s S, olds, nows []item[T], at *fieldSet
 	}
 }
 
-// items returns a list's items in the order of their elements.
+// items returns the items of a list, sorted by element.
 func (s *shape) items(list reflect.Value) []item[reflect.Value] {
 	if !list.IsValid() || list.Len() == 0 {
 		return nil
@@ -197,7 +197,7 @@ func firstElement[T any](a, b []item[T]) string {
 	return b[0].element
 }
 
-// run removes the items with the element from the front of the list and returns them.
+// run removes the items with the given element from the front of the list and returns them.
 func run[T any](items *[]item[T], element string) []item[T] {
 	n := 0
 	for n < len(*items) && (*items)[n].element == element {
@@ -215,7 +215,7 @@ func single[T any, S itemShape[T]](s S, items []item[T]) T {
 	return items[0].value
 }
 
-// element returns the path element that identifies an item, as it stands in a FieldsV1 document.
+// element returns the path element that identifies an item, in the form used in a FieldsV1 document.
 func (s *shape) element(v reflect.Value) string {
 	v = indirect(v)
 	var buffer [128]byte
@@ -244,7 +244,7 @@ func (s *shape) element(v reflect.Value) string {
 	return string(append(b, '}'))
 }
 
-// appendScalar writes a scalar's JSON as it stands inside a JSON string.
+// appendScalar appends a scalar's JSON, escaped for use inside a JSON string.
 func appendScalar(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.String:
@@ -263,12 +263,12 @@ func appendScalar(b []byte, v reflect.Value) []byte {
 	return append(b, escape(string(doc))...)
 }
 
-// escape returns the content of a string as it stands inside a JSON string.
+// escape returns the content of a JSON string that represents s.
 func escape(s string) string {
 	if encoding.PlainString(s) {
 		return s
 	}
-	doc, _ := json.Marshal(s) // a string always has JSON
+	doc, _ := json.Marshal(s) // cannot fail
 	return string(doc[1 : len(doc)-1])
 }
 
@@ -290,10 +290,10 @@ func sameValue(a, b reflect.Value) bool {
 	return errA == nil && errB == nil && bytes.Equal(docA, docB)
 }
 
-// absent stands for a free value that does not exist.
+// absent represents a missing free value.
 type absent struct{}
 
-// freeValue decodes the JSON of a value of no known type.
+// freeValue decodes the JSON of a value without a known type.
 func freeValue(v reflect.Value) any {
 	if !v.IsValid() {
 		return absent{}
@@ -316,8 +316,8 @@ func freeValue(v reflect.Value) any {
 	return decoded
 }
 
-// compareFree is compare for decoded JSON. If an object replaces something else, or something else an object, both the
-// path and the paths below it have changed.
+// compareFree does the same as compare for decoded JSON. If an object replaces a value of a different kind, or vice
+// versa, both the path and the nested paths change.
 func compareFree(old, now any, at *fieldSet) {
 	was, wasObject := old.(map[string]any)
 	is, isObject := now.(map[string]any)

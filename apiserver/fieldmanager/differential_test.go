@@ -19,15 +19,15 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/objecttest"
 )
 
-// TestOwnership_IsTheLibrarys writes random objects of every kind repeatedly, by several managers, and expects the
-// managedFields that Kubernetes' library computes.
-func TestOwnership_IsTheLibrarys(t *testing.T) {
+// TestOwnership_MatchesTheLibrary writes random objects of every kind repeatedly, by several managers, and expects
+// the managedFields that Kubernetes' library computes.
+func TestOwnership_MatchesTheLibrary(t *testing.T) {
 	t.Parallel()
 	registry := api.NewRegistry(builtin.Kinds()...)
 	var all Appliers
 	for _, res := range registry.Snapshot().Resources {
 		if res.Conversion != nil {
-			continue // it is written through each of its views now and then
+			continue // written through its views instead
 		}
 		t.Run(res.Group+"."+res.Plural, func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +38,7 @@ func TestOwnership_IsTheLibrarys(t *testing.T) {
 	}
 }
 
-// playOwnership plays the life of one object.
+// playOwnership simulates the life of one object.
 func playOwnership(t *testing.T, registry *api.Registry, all *Appliers, res *api.Resource, seed uint64) {
 	random := objecttest.New(res, seed)
 	kinds := registry.Snapshot()
@@ -66,7 +66,7 @@ func playOwnership(t *testing.T, registry *api.Registry, all *Appliers, res *api
 			theirs, err = library.Update(Fresh(res.Stored()), clone(obj), w.Manager)
 		} else {
 			obj = random.Next(old)
-			if w.Subresource == "status" { // as the server writes it
+			if w.Subresource == "status" { // as the server does
 				merged := clone(old)
 				res.Subresource("status").Write(merged, obj)
 				obj = merged
@@ -78,7 +78,7 @@ func playOwnership(t *testing.T, registry *api.Registry, all *Appliers, res *api
 			theirs, err = library.Update(clone(old), without(obj), w.Manager)
 		}
 		if err != nil {
-			return // a list with items that lack keys: Kubernetes does not track these
+			return // a list with items that lack keys, which Kubernetes does not track
 		}
 		want := theirs.(api.Object).GetManagedFields()
 		if !slices.Equal(books(want), books(ours)) {
@@ -99,7 +99,7 @@ func shownIn(t *testing.T, res *api.Resource, stored api.Object) api.Object {
 	return obj
 }
 
-// applyToo applies the object now and then, so that there are entries of that operation too.
+// applyToo applies the object occasionally, so that entries for apply exist too.
 func applyToo(t *testing.T, library *managedfields.FieldManager, random *objecttest.Objects, res *api.Resource,
 	obj api.Object,
 	entries []metav1.ManagedFieldsEntry, w Writer) []metav1.ManagedFieldsEntry {
@@ -144,7 +144,7 @@ func without(obj api.Object) api.Object {
 	return obj
 }
 
-// firstDifference shows where the books begin to differ.
+// firstDifference returns the text around the first difference.
 func firstDifference(want, have []string) string {
 	a, b := strings.Join(want, "\n"), strings.Join(have, "\n")
 	i := 0

@@ -1,13 +1,14 @@
-// Package fieldmanager keeps metadata.managedFields, which records who has set which fields of an object. Server-side
-// apply decides conflicts by it (Appliers, Kubernetes' own library); Create and Update keep it for every other write.
-// Registrations, objects and a Writer come in, and the new managedFields go out. Requests and the server must not be
-// imported.
+// Package fieldmanager maintains metadata.managedFields, which records the manager that set each field of an
+// object. Server-side apply detects conflicts with it (Appliers, which use Kubernetes' own library). Create and
+// Update maintain it for all other writes. They take registrations, objects and a Writer, and return the new
+// managedFields. The package must not import package apiserver.
 //
-// kube-apiserver spends most of a write's CPU on managedFields, because it takes both objects apart into typed
-// values by a schema and into sets of generic path elements. A plain write needs less: the paths in which two Go
-// objects of one type differ. One walk over both (diff.go), along a shape that is made once from the Go type
-// (shape.go) and its few exceptions (topology.go), gives them as a tree (set.go). The writer owns the paths that were
-// added or changed, everyone else loses them, and untouched entries stay the same, byte for byte.
+// kube-apiserver spends most of a write's CPU time on managedFields, because it converts both objects to typed
+// values with a schema, then to sets of generic path elements. An ordinary write only needs the differing paths of
+// two Go objects of one type. A single traversal of both objects (diff.go) computes them as a tree (set.go). It
+// follows a shape that is derived once from the Go type (shape.go) and a few exceptions (topology.go). The writer
+// then owns the added and changed paths, and the other managers lose them. Unchanged entries stay identical byte by
+// byte.
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/
 package fieldmanager
 
@@ -32,19 +33,19 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// maxUpdateManagers is how many entries an object may have of managers that update it.
+// maxUpdateManagers limits the entries of an object for managers that update it.
 const maxUpdateManagers = 10
 
-// ancientManager owns what the oldest managers owned before there were too many.
+// ancientManager takes over the fields of the oldest managers when there are too many.
 const ancientManager = "ancient-changes"
 
-// Writer identifies the author of a write, in the terms of managedFields.
+// Writer describes the author of a write as managedFields do.
 type Writer struct {
 	Manager, APIVersion, Subresource string
 	At                               metav1.Time
 }
 
-// Name returns the name of a writer that does not name its field manager: the first part of its User-Agent.
+// Name returns the default name of a writer without a field manager: the first part of its User-Agent.
 func Name(userAgent string) string {
 	agent, _, _ := strings.Cut(userAgent, "/")
 	var name strings.Builder
@@ -60,8 +61,8 @@ func Name(userAgent string) string {
 	return name.String()
 }
 
-// Create returns the managedFields of an object that is about to be created. The object is as the client sent it, with
-// defaults; fields that the server sets itself have no owner.
+// Create returns the managedFields of an object that is about to be created. The object must be as the client sent
+// it, with defaults. Fields that the server itself sets have no owner.
 func Create(res *api.Resource, obj api.Object, w Writer) []metav1.ManagedFieldsEntry {
 	sent := obj.GetManagedFields()
 	if isReset(sent) {
@@ -79,10 +80,10 @@ func Create(res *api.Resource, obj api.Object, w Writer) []metav1.ManagedFieldsE
 	return own(entries, changed, nil, w)
 }
 
-// nothings holds an empty object for each reflect.Type. Nobody changes them.
+// nothings caches an empty object for each reflect.Type. The objects are never modified.
 var nothings sync.Map
 
-// nothingOf returns the empty object with which a new one is compared.
+// nothingOf returns the empty object that a new object is compared with.
 func nothingOf(obj api.Object) api.Object {
 	t := reflect.TypeOf(obj)
 	nothing, ok := nothings.Load(t)
@@ -92,8 +93,8 @@ func nothingOf(obj api.Object) api.Object {
 	return nothing.(api.Object)
 }
 
-// Update returns the managedFields of an object that replaces old. Both are of the version of encoding.Own. sent are
-// the managedFields that the client sent.
+// Update returns the managedFields of an object that replaces old. Both have the version of encoding.Own. sent
+// contains the managedFields from the client.
 func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, old api.Object,
 	sent []metav1.ManagedFieldsEntry, w Writer) ([]metav1.ManagedFieldsEntry, error) {
 	entries := old.GetManagedFields()
@@ -101,7 +102,7 @@ func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, ol
 		entries = chosenEntries(entries, sent)
 	}
 	if len(entries) == 0 {
-		return nil, nil // ownership was given up or never kept; the next apply starts over
+		return nil, nil // the entries were removed or never existed; the next apply starts over
 	}
 	find := func(apiVersion string) *api.Resource { return versionOf(kinds, res, apiVersion) }
 	versions := versionsOf(entries, w.APIVersion)
@@ -126,7 +127,7 @@ func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, ol
 		case shownIn == nil && res.Convert != nil:
 			return untracked(ctx, old)
 		case shownIn == nil:
-			continue // of a version that is gone
+			continue // a removed version
 		}
 		var err error
 		if changed[version], err = changesIn(ctx, shownIn, old, obj, w); err != nil {
@@ -136,8 +137,8 @@ func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, ol
 	return own(entries, changed[w.APIVersion], changed, w), nil
 }
 
-// untracked returns the managedFields of an update that they can't follow: as in kube-apiserver, they stay. It returns
-// an error if the request has ended meanwhile.
+// untracked returns the managedFields after an update that cannot be tracked: as in kube-apiserver, they stay
+// unchanged. It returns an error if ctx has ended.
 func untracked(ctx context.Context, old api.Object) ([]metav1.ManagedFieldsEntry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func untracked(ctx context.Context, old api.Object) ([]metav1.ManagedFieldsEntry
 	return old.GetManagedFields(), nil
 }
 
-// changesIn returns the changes of a write as a version has them.
+// changesIn returns the changes of a write in terms of a version.
 func changesIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object, w Writer) (*fieldSet, error) {
 	was, is, err := bothIn(ctx, shownIn, old, obj)
 	if err != nil {
@@ -156,7 +157,7 @@ func changesIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object, 
 		return nil, err
 	}
 	if _, isCustom := is.(*customresource.Object); w.Subresource == "status" && !isCustom {
-		// Another version may carry parts of it elsewhere.
+		// Another version may represent parts of the status elsewhere.
 		metadata := shownIn.Stored().Status.Metadata != 0
 		changes.below = slices.DeleteFunc(changes.below, func(part fieldSet) bool {
 			return part.element != "f:status" && !(metadata && part.element == "f:metadata")
@@ -165,9 +166,9 @@ func changesIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object, 
 	return changes, nil
 }
 
-// bothIn returns two objects in a version.
+// bothIn converts two objects to a version.
 func bothIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object) (was, is api.Object, err error) {
-	if shownIn.Convert != nil { // in one step for both
+	if shownIn.Convert != nil { // both in one request
 		both, err := convertWhole(ctx, shownIn, old, obj)
 		if err != nil {
 			return nil, nil, err
@@ -194,7 +195,7 @@ func versionOf(kinds *api.Snapshot, res *api.Resource, apiVersion string) *api.R
 	return nil
 }
 
-// versionsOf returns the versions that the entries mention, and the writer's.
+// versionsOf returns the writer's version and the versions of the entries.
 func versionsOf(entries []metav1.ManagedFieldsEntry, writers string) []string {
 	versions := append(make([]string, 0, 2), writers)
 	for i := range entries {
@@ -205,9 +206,9 @@ func versionsOf(entries []metav1.ManagedFieldsEntry, writers string) []string {
 	return versions
 }
 
-// changesOf returns the changes of a write, in one version. A write to the object itself does not change its status.
-// other reports that the version is not the writer's: there, Kubernetes' library does not leave out the status of a
-// custom resource, and refuses fields that the version does not know and items that occur twice.
+// changesOf returns the changes of a write in one version. A write to the object itself does not change the status.
+// other is set if the version is not the writer's. In that case Kubernetes' library does not exclude the status of
+// a custom resource, and rejects fields that are unknown in the version as well as duplicate items.
 func changesOf(res *api.Resource, old, obj api.Object, w Writer, other bool) (*fieldSet, error) {
 	if custom, ok := obj.(*customresource.Object); ok {
 		var beside []string
@@ -219,8 +220,9 @@ func changesOf(res *api.Resource, old, obj api.Object, w Writer, other bool) (*f
 	return changes(objectShape(reflect.TypeOf(obj), w.Subresource == "" && res.Status != nil), old, obj), nil
 }
 
-// chosenEntries chooses between the managedFields of an object and those that a client sends with an update. A client
-// that does not know them omits them or returns them as read; one that wants to remove them sends [] or [{}].
+// chosenEntries chooses between the managedFields of an object and the ones a client sends with an update. A client
+// that ignores managedFields omits them or returns them as read. A client that wants to remove them sends [] or
+// [{}].
 func chosenEntries(have, sent []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	if isReset(sent) {
 		return nil
@@ -240,7 +242,7 @@ func isReset(entries []metav1.ManagedFieldsEntry) bool {
 		len(entries) == 1 && reflect.DeepEqual(entries[0], metav1.ManagedFieldsEntry{})
 }
 
-// canonicalEntries checks entries that a client sent, and rewrites them as the server does.
+// canonicalEntries validates entries from a client and rewrites them in the server's form.
 func canonicalEntries(sent []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
 	if len(sent) == 0 {
 		return nil, nil
@@ -259,19 +261,19 @@ func canonicalEntries(sent []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsE
 		}
 		e.FieldsV1 = &metav1.FieldsV1{Raw: fields}
 		same := func(o metav1.ManagedFieldsEntry) bool { return sameManager(o, e) }
-		entries = append(slices.DeleteFunc(entries, same), e) // of two entries of one manager the last counts
+		entries = append(slices.DeleteFunc(entries, same), e) // the last entry of a manager counts
 	}
 	sortEntries(entries)
 	return entries, nil
 }
 
-// own gives the changed paths to the writer and takes them from everyone else. An entry with no paths left is dropped.
-// in has the changes as each version has them; an entry of a version that it lacks is dropped too. It is nil if the
-// writer's version is the only one. Entries are not changed in place.
+// own assigns the changed paths to the writer and removes them from the other entries. It drops entries without
+// paths. in contains the changes in terms of each version, and entries of other versions are dropped too; it is nil
+// if all entries have the writer's version. own does not modify the entries in place.
 func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*fieldSet,
 	w Writer) []metav1.ManagedFieldsEntry {
 	if changed.empty() && !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		changed := in[e.APIVersion] // which may have fields that the writer's version lacks
+		changed := in[e.APIVersion] // may have fields that the writer's version lacks
 		return changed != nil && !changed.empty()
 	}) {
 		return entries
@@ -282,7 +284,7 @@ func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*
 	}
 	mine := changed.members()
 	gains := !mine.empty()
-	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries)+1)
+	remaining := make([]metav1.ManagedFieldsEntry, 0, len(entries)+1)
 	for _, e := range entries {
 		writers := gains && sameManager(e, entry)
 		changed := changed
@@ -293,11 +295,11 @@ func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*
 		}
 		owned := e.FieldsV1.GetRawString()
 		if writers && mine.within(owned) && !changed.loses() {
-			entry.FieldsV1 = e.FieldsV1 // the writer has changed its own fields again
+			entry.FieldsV1 = e.FieldsV1 // the writer has changed fields it owns already
 			continue
 		}
 		if !writers && !changed.mayMeet(owned) {
-			kept = append(kept, e)
+			remaining = append(remaining, e)
 			continue
 		}
 		fields, err := fieldsOfEntry(e)
@@ -312,17 +314,17 @@ func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*
 			if took {
 				e.FieldsV1 = fields.fieldsV1()
 			}
-			kept = append(kept, e)
+			remaining = append(remaining, e)
 		}
 	}
 	if gains {
 		if entry.FieldsV1 == nil {
 			entry.FieldsV1 = mine.fieldsV1()
 		}
-		kept = mergeAncient(append(kept, entry))
+		remaining = mergeAncient(append(remaining, entry))
 	}
-	sortEntries(kept)
-	return kept
+	sortEntries(remaining)
+	return remaining
 }
 
 func fieldsOfEntry(e metav1.ManagedFieldsEntry) (fieldSet, error) {
@@ -337,14 +339,14 @@ func fieldsOfEntry(e metav1.ManagedFieldsEntry) (fieldSet, error) {
 	return parseFieldSet(string(doc))
 }
 
-// sameManager reports whether two entries belong to one manager and operation. A manager that applies may do so in
-// another version each time.
+// sameManager reports whether two entries belong to the same manager and operation. For apply, the version may
+// differ.
 func sameManager(a, b metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource &&
 		(a.Operation == metav1.ManagedFieldsOperationApply || a.APIVersion == b.APIVersion)
 }
 
-// sameEntries compares managedFields, with or without their times.
+// sameEntries compares managedFields with or without their times.
 func sameEntries(a, b []metav1.ManagedFieldsEntry, times bool) bool {
 	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
 		return sameManager(x, y) && x.APIVersion == y.APIVersion && x.FieldsType == y.FieldsType &&
@@ -352,7 +354,7 @@ func sameEntries(a, b []metav1.ManagedFieldsEntry, times bool) bool {
 	})
 }
 
-// sortEntries orders managedFields as Kubernetes does: applies first, then by time.
+// sortEntries sorts managedFields as Kubernetes does: applies first, then by time.
 func sortEntries(entries []metav1.ManagedFieldsEntry) {
 	slices.SortFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(seconds(a), seconds(b)),
@@ -368,7 +370,7 @@ func seconds(e metav1.ManagedFieldsEntry) int64 {
 	return e.Time.Unix()
 }
 
-// mergeAncient merges the oldest entries of updates, one entry for each version, while there are too many.
+// mergeAncient merges the oldest update entries, into one per version, until there are few enough.
 func mergeAncient(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	over := -maxUpdateManagers
 	for _, e := range entries {
@@ -382,29 +384,29 @@ func mergeAncient(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEnt
 	slices.SortStableFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
 		return cmp.Or(cmp.Compare(seconds(a), seconds(b)), cmp.Compare(identity(a), identity(b)))
 	})
-	oldest := map[string]int{} // by version: the entry that takes up the others
+	oldest := map[string]int{} // by version: the index of the entry that absorbs the others
 	taken := map[int][]metav1.ManagedFieldsEntry{}
-	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries))
+	merged := make([]metav1.ManagedFieldsEntry, 0, len(entries))
 	for _, e := range entries {
-		at, found := oldest[e.APIVersion]
+		index, found := oldest[e.APIVersion]
 		switch {
 		case over <= 0 || e.Operation != metav1.ManagedFieldsOperationUpdate:
-			kept = append(kept, e)
+			merged = append(merged, e)
 		case !found:
-			oldest[e.APIVersion] = len(kept)
-			kept = append(kept, e)
+			oldest[e.APIVersion] = len(merged)
+			merged = append(merged, e)
 		default:
-			taken[at] = append(taken[at], e)
+			taken[index] = append(taken[index], e)
 			over--
 		}
 	}
-	for at, younger := range taken {
-		kept[at] = ancients(append([]metav1.ManagedFieldsEntry{kept[at]}, younger...))
+	for index, younger := range taken {
+		merged[index] = ancients(append([]metav1.ManagedFieldsEntry{merged[index]}, younger...))
 	}
-	return kept
+	return merged
 }
 
-// ancients merges entries into one. It merges by halves, since a client may send thousands.
+// ancients merges entries into one. It divides them into halves for efficiency, since a client may send thousands.
 func ancients(entries []metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
 	if len(entries) == 1 {
 		return entries[0]
@@ -413,12 +415,12 @@ func ancients(entries []metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
 	return ancient(ancients(entries[:half]), ancients(entries[half:]))
 }
 
-// identity orders entries of the same second.
+// identity sorts entries of the same second.
 func identity(e metav1.ManagedFieldsEntry) string {
 	return e.Manager + "\x00" + e.APIVersion + "\x00" + e.Subresource
 }
 
-// ancient merges two entries into one with the younger one's time.
+// ancient merges two entries into one with the time of the younger one.
 func ancient(older, younger metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
 	a, errA := fieldsOfEntry(older)
 	b, errB := fieldsOfEntry(younger)

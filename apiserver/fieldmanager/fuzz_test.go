@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// FuzzFieldSet: a document that parses as a field set is written as the library would write it, and answers the same
-// questions about another: do they intersect, does it contain all of it.
+// FuzzFieldSet checks that a parsed field set is written as the library would write it. It also compares the
+// results of intersection and containment tests.
 func FuzzFieldSet(f *testing.F) {
 	const containers = `{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{}},"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{}}}}`
 	for _, seed := range []string{
@@ -31,7 +31,7 @@ func FuzzFieldSet(f *testing.F) {
 		require.NoError(t, err, "%q became %q", doc, written)
 		require.Equal(t, written, string(again.appendTo(nil)))
 
-		stored, err := canonical([]byte(other)) // as it is before anybody asks whether they meet
+		stored, err := canonical([]byte(other)) // the stored form is canonical
 		if err != nil {
 			return
 		}

@@ -25,7 +25,7 @@ func Versions(kinds *api.Snapshot, kind *api.Resource) []*api.Resource {
 	return all
 }
 
-// allVersions adds to the served versions of a kind its others, in which objects may have been written as well.
+// allVersions adds the other versions of a kind to the served ones, since objects may have been written in them.
 func allVersions(served []*api.Resource, res *api.Resource) []*api.Resource {
 	all := slices.Clone(served)
 	for _, other := range append([]*api.Resource{res.Stored(), res}, res.Stored().Unserved...) {
@@ -36,28 +36,28 @@ func allVersions(served []*api.Resource, res *api.Resource) []*api.Resource {
 	return all
 }
 
-// Fresh returns an object with nothing but its kind and version.
+// Fresh returns an object with only its kind and version set.
 func Fresh(res *api.Resource) api.Object {
 	obj := res.New()
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
 	return obj
 }
 
-// kindOf is a kind as the library needs it: it creates, defaults and converts objects of all versions of one stored
+// kindOf implements the interfaces of the library: it creates, defaults and converts objects of all versions of a
 // kind.
 type kindOf struct {
 	*api.Resource
-	// versions are all that the kind has, served or not.
+	// versions contains all versions of the kind, served or not.
 	versions []*api.Resource
-	// ctx is the request's for which objects are converted, nil where that needs none.
+	// ctx is the context of the request that needs a conversion by another server; otherwise nil.
 	ctx context.Context
 }
 
-// isCustom reports whether a definition defines the kind.
+// isCustom reports whether the kind has a CustomResourceDefinition.
 func (k kindOf) isCustom() bool { return k.Schema != 0 }
 
-// version returns the registration of a kind, if it is a version of this one. The library forgets the managers of a
-// built-in kind's versions that are gone, and fails for those of a custom kind.
+// version returns the registration of a version of this kind, or an error. On this error the library drops the
+// entries of a removed version for built-in kinds, and fails for custom kinds.
 func (k kindOf) version(gvk schema.GroupVersionKind) (*api.Resource, error) {
 	i := slices.IndexFunc(k.versions, func(res *api.Resource) bool { return res.GVK() == gvk })
 	switch {
@@ -84,7 +84,7 @@ func (k kindOf) Default(obj runtime.Object) {
 	}
 }
 
-// ConvertToVersion converts between any two versions: those of a built-in kind by way of the stored one.
+// ConvertToVersion converts between any two versions. It converts built-in kinds through the stored version.
 func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	from, err := k.version(in.GetObjectKind().GroupVersionKind())
 	if err != nil {
@@ -104,11 +104,11 @@ func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 	if !ok && k.isCustom() {
 		return nil, fmt.Errorf("%v is unstructured and is not suitable for converting to %q", from.GVK(), target)
 	}
-	to, err := k.version(gvk)
+	destination, err := k.version(gvk)
 	if err != nil {
 		return nil, err
 	}
-	if from == to {
+	if from == destination {
 		return obj, nil
 	}
 	ctx := k.ctx
@@ -116,7 +116,7 @@ func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 		ctx = context.Background()
 	}
 	if k.isCustom() {
-		converted, err := convertWhole(ctx, to, obj)
+		converted, err := convertWhole(ctx, destination, obj)
 		if err != nil {
 			return nil, err
 		}
@@ -125,16 +125,16 @@ func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 	if obj, err = encoding.ConvertFrom(from, obj); err != nil {
 		return nil, err
 	}
-	return encoding.ConvertTo(ctx, to, obj)
+	return encoding.ConvertTo(ctx, destination, obj)
 }
 
-// convertWhole converts custom resources to another version as the library does in kube-apiserver: they keep fields
-// that the version does not know. It then fails to take them apart.
+// convertWhole converts custom resources as the library does in kube-apiserver: they keep fields that are unknown
+// in the target version. The library later rejects these fields.
 func convertWhole(ctx context.Context, to *api.Resource, objs ...api.Object) ([]api.Object, error) {
 	return to.New().(*customresource.Object).Version().ConvertWhole(ctx, objs)
 }
 
-// Convert implements runtime.ObjectConvertor: it makes an object of its content.
+// Convert implements runtime.ObjectConvertor: it decodes an object from its content.
 func (k kindOf) Convert(in, out, _ any) error {
 	content, isContent := in.(map[string]any)
 	if custom, ok := out.(*customresource.Object); ok && isContent {

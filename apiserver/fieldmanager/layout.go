@@ -11,19 +11,20 @@ import (
 	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
-// layout describes how the JSON of a custom resource is owned: what shape is for a Go type. It has up to three parts,
-// for values of three kinds; where the schema does not name a type, a value may be of any of them. A layout is made
-// once from the schema of a version and is immutable.
+// layout describes the ownership of the JSON of a custom resource, as shape does for a Go type. It has up to three
+// parts, for scalars, lists and objects. If the schema does not specify a type, the value may have any of them. A
+// layout is derived once from the schema of a version and is immutable.
 //
-// kube-apiserver gets the same by way of an OpenAPI model (apiextensions-apiserver's controller/openapi/builder) and a
-// schema of structured-merge-diff (kube-openapi's schemaconv); layout_test.go takes that way too and compares.
+// kube-apiserver derives the same information through an OpenAPI model (apiextensions-apiserver's
+// controller/openapi/builder) and a schema of structured-merge-diff (kube-openapi's schemaconv). layout_test.go
+// does that too and compares the results.
 type layout struct {
 	scalar scalar
 	list   *listLayout
 	object *objectLayout
 }
 
-// scalar is which scalars a value may be.
+// scalar determines which scalars are allowed.
 type scalar int
 
 const (
@@ -34,7 +35,7 @@ const (
 	anyScalar
 )
 
-// listLayout is how a list is owned: whole, as a set or keyed.
+// listLayout describes the ownership of a list: as a whole, as a set or by keys.
 type listLayout struct {
 	form  form
 	items *layout
@@ -45,15 +46,15 @@ type listLayout struct {
 type layoutKey struct {
 	name   string
 	begin  string // the key in a path element: \"name\":
-	stands string // the JSON of the default, as it stands in a path element; "" if there is none
+	stands string // the JSON of the default in the form of a path element; "" if there is none
 }
 
-// objectLayout is how an object is owned: whole, or field by field.
+// objectLayout describes the ownership of an object: as a whole or field by field.
 type objectLayout struct {
 	form   form // whole or structure
 	fields map[string]layoutField
-	others *layout // of the fields that fields lacks; nil if there are none
-	// deduced reports that nothing is known of the fields: a change of the schema to atomic is not followed.
+	others *layout // of other fields; nil if there may be none
+	// deduced is set if the fields are unknown. A change of the schema to atomic is not tracked then.
 	deduced bool
 }
 
@@ -62,19 +63,19 @@ type layoutField struct {
 	layout  *layout
 }
 
-// untyped is the layout of the elements of a list of no schema: everything is owned as a whole. deduced is that of a
-// value of no schema: objects are owned field by field, all else as a whole.
+// untyped is the layout of the elements of a list without a schema: all values are owned as a whole. deduced is the
+// layout of a value without a schema: objects are owned field by field, other values as a whole.
 var untyped, deduced = &layout{scalar: anyScalar}, &layout{scalar: anyScalar}
 
-func init() { // they contain themselves
+func init() { // they refer to themselves
 	untyped.list = &listLayout{form: whole, items: untyped}
 	untyped.object = &objectLayout{form: whole, others: untyped}
 	deduced.list = &listLayout{form: whole, items: untyped}
 	deduced.object = &objectLayout{form: structure, others: deduced, deduced: true}
 }
 
-// rootLayout is the layout of a custom resource, without its apiVersion and kind. Objects of a version that has no
-// schema are deduced, their metadata included.
+// rootLayout returns the layout of a custom resource without apiVersion and kind. For a version without a schema
+// the layout is deduced and includes the metadata.
 func rootLayout(s *structural.Schema) *layout {
 	if s.Type() != "object" {
 		return deduced
@@ -91,7 +92,7 @@ func rootLayout(s *structural.Schema) *layout {
 	return root
 }
 
-// layoutOf makes the layout of a schema. preserve is true below a schema that preserves unknown fields.
+// layoutOf derives the layout from a schema. preserve is set below a schema that preserves unknown fields.
 func layoutOf(s *structural.Schema, preserve bool) *layout {
 	preserve = preserve || s.PreservesUnknownFields()
 	switch s.Type() {
@@ -157,21 +158,21 @@ func listLayoutOf(s *structural.Schema, preserve bool) *listLayout {
 	return l
 }
 
-// quote returns a string's JSON. Unlike encoding/json, it leaves <, > and & as they are: the library does so in the
-// names of keys, but not in their values.
+// quote returns a string's JSON. Unlike encoding/json, it does not escape <, > and &. The library does the same for
+// the names of keys, but not for their values.
 func quote(s string) string {
 	var doc strings.Builder
-	to := json.NewEncoder(&doc)
-	to.SetEscapeHTML(false)
-	if to.Encode(s) != nil { // which a string does not make fail
+	encoder := json.NewEncoder(&doc)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(s) != nil { // never fails for a string
 		return `""`
 	}
 	return strings.TrimSuffix(doc.String(), "\n")
 }
 
-// fits reports whether the value has the types of the layout, and its lists items that can be told apart. Kubernetes'
-// library refuses other values, so that changes of an object that has one are not tracked. null fits everywhere but in
-// a set or a keyed list. unique refuses items that occur twice.
+// fits reports whether a value has the types of the layout and all list items can be identified. Kubernetes'
+// library rejects other values, so changes of such objects are not tracked. null fits everywhere except in a set or
+// keyed list. If unique is set, duplicate items do not fit.
 func (l *layout) fits(v any, unique bool) bool {
 	switch v := v.(type) {
 	case nil:
@@ -201,7 +202,7 @@ func (o *objectLayout) fits(fields map[string]any, unique bool) bool {
 	return true
 }
 
-// field is the layout of a field, nil if there may be no such field.
+// field returns the layout of a field, or nil if the field is not allowed.
 func (o *objectLayout) field(name string) *layout {
 	if f, ok := o.fields[name]; ok {
 		return f.layout
@@ -231,7 +232,7 @@ func (l *listLayout) fits(items []any, unique bool) bool {
 	return len(slices.Compact(elements)) == len(elements)
 }
 
-// identifies reports whether an item can be told from others: a scalar in a set, an object with a key in a keyed list.
+// identifies reports whether an item can be identified: a scalar in a set, or an object with a key in a keyed list.
 func (l *listLayout) identifies(item any) bool {
 	fields, isObject := item.(map[string]any)
 	if l.form == set {
@@ -244,7 +245,7 @@ func (l *listLayout) identifies(item any) bool {
 	})
 }
 
-// element returns the path element that identifies an item, as it stands in a FieldsV1 document.
+// element returns the path element that identifies an item, in the form used in a FieldsV1 document.
 func (l *listLayout) element(item any) string {
 	var buffer [128]byte
 	if l.form == set {
@@ -276,13 +277,13 @@ var sharedMeta struct {
 	layout *layout
 }
 
-// metaLayout is the layout of the metadata of an embedded object.
+// metaLayout returns the layout of the metadata of an embedded object.
 func metaLayout() *layout {
 	sharedMeta.Do(func() { sharedMeta.layout = layoutOf(objectMeta(), false) })
 	return sharedMeta.layout
 }
 
-// objectMeta is the schema of an object's metadata, as far as who owns what depends on it.
+// objectMeta returns the schema of an object's metadata, reduced to the parts that affect ownership.
 var objectMeta = sync.OnceValue(func() *structural.Schema {
 	var props apiextensionsv1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(metaSchema), &props); err != nil {
@@ -295,7 +296,7 @@ var objectMeta = sync.OnceValue(func() *structural.Schema {
 	return schema
 })
 
-// metaSchema is what the topology and the Go type say of ObjectMeta.
+// metaSchema describes ObjectMeta according to the topology and the Go type.
 const metaSchema = `{"type":"object","properties":{
 	"annotations":{"type":"object","additionalProperties":{"type":"string"}},
 	"creationTimestamp":{"type":"string","format":"date-time"},

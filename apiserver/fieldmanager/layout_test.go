@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The metadata of an embedded object has the shape of any other object's metadata.
-func TestMetaLayout_IsTheShapeOfTheGoType(t *testing.T) {
+// The metadata of an embedded object has the same shape as an object's own metadata.
+func TestMetaLayout_MatchesTheGoType(t *testing.T) {
 	t.Parallel()
 	shapes.Lock()
 	s := shapeOfType(reflect.TypeFor[metav1.ObjectMeta](), "")

@@ -15,11 +15,10 @@ import (
 // metaModel is the name of the model of metadata.
 const metaModel = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-// customTypes knows the versions of one custom kind. Kubernetes' library has it take objects apart and put them
-// together again.
+// customTypes converts the objects of a custom kind to and from the typed values of Kubernetes' library.
 type customTypes struct{ managedfields.TypeConverter }
 
-// newCustomTypes makes the models of all versions of a kind.
+// newCustomTypes creates the models of all versions of a kind.
 func newCustomTypes(versions []*api.Resource) (managedfields.TypeConverter, error) {
 	models := map[string]*spec.Schema{metaModel: modelOf(objectMeta())}
 	for _, res := range versions {
@@ -44,11 +43,11 @@ func (c customTypes) ObjectToTyped(obj runtime.Object, options ...typed.Validati
 	return c.TypeConverter.ObjectToTyped(obj, options...)
 }
 
-// kindModel is the OpenAPI model of a version's objects, with no more than what server-side apply depends on.
+// kindModel returns the OpenAPI model of a version's objects, reduced to the parts that affect server-side apply.
 func kindModel(res *api.Resource, schema *structural.Schema) *spec.Schema {
 	model := &spec.Schema{}
 	model.Typed("object", "")
-	if schema.Type() == "object" { // the objects of a version without a schema are free
+	if schema.Type() == "object" { // without a schema, objects are free
 		model = modelOf(schema)
 		addObject(model)
 	}
@@ -57,14 +56,14 @@ func kindModel(res *api.Resource, schema *structural.Schema) *spec.Schema {
 	return model
 }
 
-// addObject adds the fields that every object has.
+// addObject adds the fields that all objects have.
 func addObject(model *spec.Schema) {
 	model.SetProperty("apiVersion", *spec.StringProperty())
 	model.SetProperty("kind", *spec.StringProperty())
 	model.SetProperty("metadata", *spec.RefSchema("#/components/schemas/" + metaModel))
 }
 
-// modelOf is the OpenAPI model of a schema.
+// modelOf returns the OpenAPI model of a schema.
 func modelOf(s *structural.Schema) *spec.Schema {
 	model := &spec.Schema{}
 	if t := s.Type(); t != "" {

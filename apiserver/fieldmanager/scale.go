@@ -13,10 +13,10 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// The one field of a Scale is the object's replicas, and its owners are those of the object's field. Kubernetes'
-// library translates between the two. It gives the time of a new owner to neither: such entries come first.
+// The only field of a Scale represents the object's replicas and has the same owners. Kubernetes' library
+// translates between the two. In both directions it leaves out the time of a new owner, so such entries come first.
 
-// scaleKind is the part of a registration that applying a Scale needs.
+// scaleKind is the part of a registration that is needed to apply a Scale.
 var scaleKind = &api.Resource{
 	Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scales", Namespaced: true,
 	New: func() api.Object {
@@ -25,8 +25,7 @@ var scaleKind = &api.Resource{
 	NewList: func() runtime.Object { return &metav1.List{} },
 }
 
-// replicasPaths returns the path of the replicas that a Scale shows, for each version of a kind; nil for one that has
-// no /scale.
+// replicasPaths returns the path of the replicas for each version of a kind, or nil for a version without /scale.
 func replicasPaths(kinds *api.Snapshot, res *api.Resource) managedfields.ResourcePathMappings {
 	paths := managedfields.ResourcePathMappings{}
 	for _, version := range allVersions(Versions(kinds, res), res) {
@@ -41,19 +40,19 @@ func replicasPaths(kinds *api.Snapshot, res *api.Resource) managedfields.Resourc
 	return paths
 }
 
-// OwnersOfScale translates the owners of an object's replicas to those of its Scale and back.
+// OwnersOfScale translates the owners of an object's replicas to the owners of its Scale and back.
 func OwnersOfScale(kinds *api.Snapshot, res *api.Resource, obj api.Object) *managedfields.ScaleHandler {
 	return managedfields.NewScaleHandler(obj.GetManagedFields(), res.GroupVersion(), replicasPaths(kinds, res))
 }
 
-// UpdateScale returns the managedFields of an object whose Scale was one and is another now.
+// UpdateScale returns the managedFields of an object after its Scale has changed from was to is.
 func UpdateScale(owners *managedfields.ScaleHandler, was, is *autoscalingv1.Scale, w Writer) (
 	[]metav1.ManagedFieldsEntry, error) {
 	entries, err := owners.ToSubresource()
 	if err != nil {
 		return nil, fmt.Errorf("translate the owners of a Scale: %w", err)
 	}
-	if len(entries) > 0 { // replicas without an owner stay so
+	if len(entries) > 0 { // replicas without an owner stay without one
 		w.APIVersion = scaleKind.GroupVersion().String()
 		changed := changes(objectShape(reflect.TypeOf(is), false), was, is)
 		defer changed.release()
@@ -62,7 +61,7 @@ func UpdateScale(owners *managedfields.ScaleHandler, was, is *autoscalingv1.Scal
 	return OwnersByScale(owners, entries)
 }
 
-// OwnersByScale returns the managedFields of an object whose Scale has entries.
+// OwnersByScale returns the managedFields of an object with the given entries in its Scale.
 func OwnersByScale(owners *managedfields.ScaleHandler, entries []metav1.ManagedFieldsEntry) (
 	[]metav1.ManagedFieldsEntry, error) {
 	entries, err := owners.ToParent(entries)

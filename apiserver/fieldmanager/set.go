@@ -14,26 +14,26 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// fieldSet is a set of paths in an object, as a tree. A FieldsV1 document is such a tree in
+// fieldSet is a set of paths in an object, in the form of a tree. A FieldsV1 document represents such a tree in
 // JSON: {"f:metadata":{"f:labels":{".":{},"f:app":{}}}}.
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
 type fieldSet struct {
-	// element is the last element of the path, written as inside a JSON string: f:name for a
-	// field, k:{\"name\":\"x\"} for an item with keys, v:\"x\" for an item of a set.
+	// element is the last element of the path, escaped for a JSON string: f:name for a field, k:{\"name\":\"x\"}
+	// for an item with keys, v:\"x\" for an item of a set.
 	element string
-	// member reports that the path itself is in the set.
+	// member is set if the path itself is in the set.
 	member bool
-	// lost reports, in a set of changes between two objects, that the new one lacks the path. A lost path is not in the
-	// set.
+	// lost is set, in a set of changes between two objects, if the new object lacks the path. A lost path is not in
+	// the set.
 	lost bool
-	// below are sorted by compareElements.
+	// below contains the nested sets, sorted by compareElements.
 	below []fieldSet
 }
 
-// fieldSets are sets for reuse. They keep the capacity that their parts had.
+// fieldSets pools sets. They keep the capacity of their nested sets.
 var fieldSets = sync.Pool{New: func() any { return new(fieldSet) }}
 
-// release returns a set made by changes to the pool. No part of it may be used any more.
+// release returns a set to the pool. No part of it may be used afterwards.
 func (f *fieldSet) release() {
 	*f = fieldSet{below: f.below[:0]}
 	fieldSets.Put(f)
@@ -41,7 +41,8 @@ func (f *fieldSet) release() {
 
 func (f *fieldSet) empty() bool { return !f.member && !f.lost && len(f.below) == 0 }
 
-// begin adds a part, to be filled before end is called. A reused set has capacity where its parts were.
+// begin adds a nested set, which must be filled before end is called. It reuses the capacity of previous nested
+// sets.
 func (f *fieldSet) begin(element string) *fieldSet {
 	n := len(f.below)
 	if n == cap(f.below) {
@@ -54,7 +55,7 @@ func (f *fieldSet) begin(element string) *fieldSet {
 	return part
 }
 
-// end drops the part just added if it is empty.
+// end removes the nested set added last if it is empty.
 func (f *fieldSet) end() {
 	if last := len(f.below) - 1; f.below[last].empty() {
 		f.below = f.below[:last]
@@ -76,22 +77,22 @@ func (f *fieldSet) members() fieldSet {
 	if !f.loses() {
 		return *f
 	}
-	kept := fieldSet{element: f.element, member: f.member}
+	result := fieldSet{element: f.element, member: f.member}
 	for i := range f.below {
 		if part := f.below[i].members(); !part.empty() {
-			kept.below = append(kept.below, part)
+			result.below = append(result.below, part)
 		}
 	}
-	return kept
+	return result
 }
 
-// without removes the changed paths, lost ones included, and reports whether the set had any of them.
+// without removes the changed paths, including lost ones. It reports whether the set contained any of them.
 func (f *fieldSet) without(changed *fieldSet) bool {
 	took := false
 	if f.member && (changed.member || changed.lost) {
 		f.member, took = false, true
 	}
-	kept, j := f.below[:0], 0
+	rest, j := f.below[:0], 0
 	for _, part := range f.below {
 		for j < len(changed.below) && compareElements(changed.below[j].element, part.element) < 0 {
 			j++
@@ -100,14 +101,14 @@ func (f *fieldSet) without(changed *fieldSet) bool {
 			took = part.without(&changed.below[j]) || took
 		}
 		if !part.empty() {
-			kept = append(kept, part)
+			rest = append(rest, part)
 		}
 	}
-	f.below = kept
+	f.below = rest
 	return took
 }
 
-// union returns the union of two sets. It shares their parts.
+// union returns the union of two sets. The result shares nested sets with both.
 func union(a, b fieldSet) fieldSet {
 	both := fieldSet{element: a.element, member: a.member || b.member}
 	x, y := a.below, b.below
@@ -134,17 +135,17 @@ func compareFirst(x, y []fieldSet) int {
 	return compareElements(x[0].element, y[0].element)
 }
 
-// fieldsV1 returns the set in the form of managedFields.
+// fieldsV1 returns the set in the form used in managedFields.
 func (f *fieldSet) fieldsV1() *metav1.FieldsV1 {
 	return &metav1.FieldsV1{Raw: f.appendTo(make([]byte, 0, f.size()))}
 }
 
-// size returns how many bytes appendTo writes.
+// size returns the number of bytes that appendTo writes.
 func (f *fieldSet) size() int {
 	if len(f.below) == 0 {
 		return len("{}")
 	}
-	n := len("{") // each part is followed by a comma or the brace
+	n := len("{") // each nested set is followed by a comma or the brace
 	if f.member {
 		n += len(`".":{},`)
 	}
@@ -154,7 +155,7 @@ func (f *fieldSet) size() int {
 	return n
 }
 
-// appendTo writes the set as a FieldsV1 document.
+// appendTo appends the set as a FieldsV1 document.
 func (f *fieldSet) appendTo(doc []byte) []byte {
 	doc = append(doc, '{')
 	if f.member && len(f.below) > 0 {
@@ -184,7 +185,7 @@ func parseFieldSet(doc string) (fieldSet, error) {
 	return f, nil
 }
 
-// parse reads an object and returns what follows it.
+// parse parses an object and returns the remaining text.
 func (f *fieldSet) parse(doc string) (string, bool) {
 	doc, ok := strings.CutPrefix(doc, "{")
 	for first := true; ok; first = false {
@@ -206,7 +207,7 @@ func (f *fieldSet) parse(doc string) (string, bool) {
 			continue
 		}
 		if len(name) < 2 || name[1] != ':' || strings.IndexByte(elementTypes, name[0]) < 0 {
-			break // the library leaves such an element out
+			break // the library drops such an element
 		}
 		part := f.begin(name)
 		doc, ok = part.parse(doc)
@@ -215,14 +216,14 @@ func (f *fieldSet) parse(doc string) (string, bool) {
 	return "", false
 }
 
-// mayMeet reports whether the FieldsV1 document has a path of the set. It skips the rest, which is most of a document.
-// For a document that it cannot parse it returns true.
+// mayMeet reports whether the FieldsV1 document contains a path of the set. It skips the other paths without
+// parsing them. It returns true for a document with a syntax error.
 func (f *fieldSet) mayMeet(doc string) bool {
 	rest, meets := f.meet(doc)
 	return meets || rest != ""
 }
 
-// meet reads an object and returns what follows it, until it finds a path of the set.
+// meet parses an object and returns the remaining text. It stops when it finds a path of the set.
 func (f *fieldSet) meet(doc string) (rest string, meets bool) {
 	doc, ok := strings.CutPrefix(doc, "{")
 	if rest, end := strings.CutPrefix(doc, "}"); end || !ok {
@@ -250,17 +251,18 @@ func (f *fieldSet) meet(doc string) (rest string, meets bool) {
 	}
 }
 
-// within reports whether the FieldsV1 document has all paths of the set. For one that it cannot parse it returns false.
+// within reports whether the FieldsV1 document contains all paths of the set. It returns false for a document with
+// a syntax error.
 func (f *fieldSet) within(doc string) bool {
 	rest, within := f.covered(doc)
 	return within && rest == ""
 }
 
-// covered reads an object and returns what follows it, until a path of the set is missing from it.
+// covered parses an object and returns the remaining text. It stops when a path of the set is missing.
 func (f *fieldSet) covered(doc string) (rest string, covered bool) {
 	doc, ok := strings.CutPrefix(doc, "{")
 	if rest, end := strings.CutPrefix(doc, "}"); end || !ok {
-		return rest, ok && len(f.below) == 0 // a path without any below is one itself
+		return rest, ok && len(f.below) == 0 // an empty object represents the path itself
 	}
 	member, found := false, 0
 	for {
@@ -287,7 +289,7 @@ func (f *fieldSet) covered(doc string) (rest string, covered bool) {
 	}
 }
 
-// find returns the index of the part with the element, or -1.
+// find returns the index of the nested set with the element, or -1.
 func (f *fieldSet) find(element string) int {
 	for i := range f.below {
 		if f.below[i].element == element {
@@ -297,7 +299,7 @@ func (f *fieldSet) find(element string) int {
 	return -1
 }
 
-// skipObject returns what follows an object.
+// skipObject returns the text after an object.
 func skipObject(doc string) string {
 	depth := 0
 	for i := 0; i < len(doc); i++ {
@@ -319,7 +321,7 @@ func skipObject(doc string) string {
 	return ""
 }
 
-// parseName reads a name and the colon.
+// parseName parses a name and the colon.
 func parseName(doc string) (name, rest string, ok bool) {
 	if doc == "" || doc[0] != '"' {
 		return "", "", false
@@ -335,7 +337,7 @@ func parseName(doc string) (name, rest string, ok bool) {
 	return "", "", false
 }
 
-// canonical rewrites a client's FieldsV1 document as this server writes it.
+// canonical rewrites a client's FieldsV1 document in the server's form.
 func canonical(doc []byte) ([]byte, error) {
 	var paths fieldpath.Set
 	if err := paths.FromJSON(bytes.NewReader(doc)); err != nil {
@@ -348,18 +350,19 @@ func canonical(doc []byte) ([]byte, error) {
 	return htmlSafe(out), nil
 }
 
-// htmlSafe returns a document as encoding/json embeds it into another.
+// htmlSafe escapes a document as encoding/json does when it embeds a document.
 func htmlSafe(doc []byte) []byte {
 	var b bytes.Buffer
 	json.HTMLEscape(&b, doc)
 	return b.Bytes()
 }
 
-// elementTypes begin an element of a path: a field, an item's keys, an item's value, an item's index; in their order.
+// elementTypes lists the first characters of path elements in their order: field, keys of an item, value of an
+// item, index of an item.
 const elementTypes = "fkvi"
 
-// compareElements orders elements as Kubernetes does: fields, items by their keys, items by
-// their value; numbers below strings.
+// compareElements orders elements as Kubernetes does: fields by name, items by keys or value, and numbers before
+// strings.
 func compareElements(a, b string) int {
 	if a == b {
 		return 0
@@ -376,8 +379,8 @@ func compareElements(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// compareItemElements is quick if the first difference is within a plain string or a whole number. Other elements are
-// compared by the library that defines the order.
+// compareItemElements has a fast path for elements that first differ within a plain string or a whole number. For
+// other elements it uses the library that defines the order.
 func compareItemElements(a, b string) int {
 	i := 0
 	for i < min(len(a), len(b)) && a[i] == b[i] {
@@ -386,12 +389,12 @@ func compareItemElements(a, b string) int {
 	if start := strings.LastIndexByte(a[:i], ':') + 1; beginsValue(a, start) {
 		x, y := number(a[start:]), number(b[start:])
 		if x != "" && y != "" && x != y {
-			m, _ := strconv.Atoi(x) // number returns digits only
+			m, _ := strconv.Atoi(x) // number returns only digits
 			n, _ := strconv.Atoi(y)
 			return m - n
 		}
 	}
-	// or a string ends in a colon: then x is y
+	// The first difference may also follow a string that ends in a colon. x and y are equal then.
 	if start := strings.LastIndex(a[:i], `\"`); start > 1 && a[start-1] == ':' {
 		x, _, okX := strings.Cut(a[start+2:], `\`)
 		y, _, okY := strings.Cut(b[start+2:], `\`)
@@ -407,8 +410,8 @@ func compareItemElements(a, b string) int {
 	return x.Compare(y)
 }
 
-// beginsValue reports whether the value of an item's key, or an item's own value, begins here, rather than a
-// string that contains a colon.
+// beginsValue reports whether the value of an item's key, or an item's own value, starts at the offset. A colon
+// inside a string may look similar.
 func beginsValue(element string, at int) bool {
 	if at == len("v:") {
 		return true
@@ -416,8 +419,8 @@ func beginsValue(element string, at int) bool {
 	return at > 4 && element[at-3:at] == `\":` && element[at-4] != '\\'
 }
 
-// number returns the whole number with which a value begins, if it ends in a comma, a brace or the end; "" if it is not
-// a number of at most nine digits.
+// number returns the whole number at the start of a value if a comma, a brace or the end follows. It returns "" if
+// there is no number or it exceeds nine digits.
 func number(s string) string {
 	if end := strings.IndexAny(s, ",}"); end >= 0 {
 		s = s[:end]
@@ -428,7 +431,7 @@ func number(s string) string {
 	return s
 }
 
-// simpleEnd reports whether a string ends here, other than in an escape.
+// simpleEnd reports whether a string ends here, and not in an escape.
 func simpleEnd(rest string) bool { return strings.HasPrefix(rest, `\"`) }
 
 func unescape(s string) string {

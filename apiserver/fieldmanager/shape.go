@@ -10,26 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// form is how the parts of a value are owned.
+// form determines how the parts of a value are owned.
 type form int
 
 const (
-	whole     form = iota // a scalar, or anything atomic
+	whole     form = iota // a scalar or an atomic value
 	structure             // field by field
 	mapping               // entry by entry
 	set                   // value by value
 	keyed                 // item by item, identified by keys
-	free                  // JSON of no known type: objects entry by entry, all else as a whole
+	free                  // JSON without a known type: objects entry by entry, other values as a whole
 )
 
-// shape describes how values of a Go type are owned: the type's JSON fields with the topology's exceptions. There is
-// one shape for each type; it is immutable.
+// shape describes the ownership of values of a Go type: the type's JSON fields with the exceptions in topology.
+// There is one immutable shape per type.
 type shape struct {
 	form   form
 	fields []shapeField // of a structure, sorted by element
 	elem   *shape       // of a mapping, set or keyed list
 	keys   []shapeField // of a keyed list, sorted by name
-	// reduced reports that the structure has further fields, which nobody owns.
+	// reduced is set if the structure has further fields that are never owned.
 	reduced bool
 }
 
@@ -40,13 +40,12 @@ type shapeField struct {
 	index     []int // for reflect, through embedded structs
 	omitEmpty bool
 	omitZero  bool
-	isZero    bool   // the type has an IsZero method of its own
-	stands    string // the JSON that a key which is left out stands for; "" for nothing
+	isZero    bool   // the type has an IsZero method
+	stands    string // the JSON that a missing key defaults to; "" for none
 	shape     *shape
 }
 
-// unowned are the fields of an object that belong to the server or identify the object.
-// Nobody owns them.
+// unowned lists the fields of an object that belong to the server or identify the object. They never have an owner.
 var unowned = map[string][]string{
 	"": {"apiVersion", "kind"},
 	"metadata": {"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
@@ -56,7 +55,7 @@ var unowned = map[string][]string{
 // shapeKey identifies the shape of a kind's objects.
 type shapeKey struct {
 	object reflect.Type
-	// besideStatus leaves the status out: main writes do not reach it.
+	// besideStatus leaves out the status, which writes to the object itself do not change.
 	besideStatus bool
 }
 
@@ -66,7 +65,7 @@ var shapes = struct {
 	types   map[shapeOf]*shape
 }{types: map[shapeOf]*shape{}}
 
-// shapeOf identifies the shape of a type. A marker of a field overrides that of the type.
+// shapeOf identifies the shape of a type. The marker of a field overrides the marker of its type.
 type shapeOf struct {
 	t      reflect.Type
 	marker string
@@ -93,7 +92,7 @@ func objectShape(object reflect.Type, besideStatus bool) *shape {
 	return s.(*shape)
 }
 
-// without returns a copy of a structure that lacks some fields.
+// without returns a copy of a structure without the named fields.
 func (s *shape) without(names []string) *shape {
 	c := *s
 	c.reduced = true
@@ -109,7 +108,7 @@ var (
 	rawExtensionType = reflect.TypeFor[runtime.RawExtension]()
 )
 
-// shapeOfType makes a type's shape. The caller holds the lock.
+// shapeOfType returns the shape of a type, deriving it if necessary. shapes must be locked.
 func shapeOfType(t reflect.Type, marker string) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -122,7 +121,7 @@ func shapeOfType(t reflect.Type, marker string) *shape {
 		return s
 	}
 	s := &shape{}
-	shapes.types[key] = s // before its parts: types may contain themselves
+	shapes.types[key] = s // before its parts, because types may contain themselves
 	switch {
 	case marker == "atomic", t.Implements(marshalerType), reflect.PointerTo(t).Implements(marshalerType):
 		if t == rawExtensionType && marker == "" {
@@ -154,7 +153,7 @@ func modelName(t reflect.Type) string {
 	return ""
 }
 
-// fieldsOf lists a struct's JSON fields, including those of embedded structs, with what the topology says about them.
+// fieldsOf returns the JSON fields of a struct and its embedded structs, with their markers in topology.
 func fieldsOf(t reflect.Type, model string, above []int) []shapeField {
 	var fields []shapeField
 	for i := range t.NumField() {
@@ -199,7 +198,7 @@ func keysOf(item reflect.Type, marker string) []shapeField {
 	return keys
 }
 
-// in returns the field's value in a struct; the zero Value if JSON omits it or there is no struct.
+// in returns the field's value in a struct. It returns the zero Value if JSON omits the field or v is invalid.
 func (f *shapeField) in(v reflect.Value) reflect.Value {
 	if !v.IsValid() {
 		return v

@@ -7,16 +7,17 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Stamp replaces the times that the library has just set by its own clock; before are the entries as they were.
+// Stamp replaces the times of new entries, which the library took from its own clock, with now. before contains the
+// previous entries.
 func Stamp(entries, before []metav1.ManagedFieldsEntry, now metav1.Time) []metav1.ManagedFieldsEntry {
 	for i := range entries {
 		e := &entries[i]
 		e.FieldsV1 = &metav1.FieldsV1{Raw: htmlSafe(e.FieldsV1.GetRawBytes())}
-		known := false
+		existing := false
 		for _, b := range before {
-			known = known || sameManager(b, *e) && b.Time.Equal(e.Time)
+			existing = existing || sameManager(b, *e) && b.Time.Equal(e.Time)
 		}
-		if !known && e.Time != nil {
+		if !existing && e.Time != nil {
 			e.Time = &now
 		}
 	}
@@ -24,7 +25,7 @@ func Stamp(entries, before []metav1.ManagedFieldsEntry, now metav1.Time) []metav
 	return entries
 }
 
-// KeepTimes keeps the old managedFields if an apply has changed nothing but their times.
+// KeepTimes restores the old managedFields if an apply has changed only their times.
 func KeepTimes(obj, old api.Object) {
 	entries := obj.GetManagedFields()
 	if !sameEntries(entries, old.GetManagedFields(), false) {

@@ -1,14 +1,13 @@
 package fieldmanager
 
-// topology lists where Kubernetes' stable types differ from the rule for field ownership. The
-// rule: a struct and a map are owned field by field, a list as a whole. The exceptions:
-// "atomic" types and fields are owned as a whole, "separable" ones are not although their
-// type is, a "set" is owned value by value, and a list with keys (and the value that a key that is
-// left out stands for) is owned item by item.
+// topology lists the exceptions of Kubernetes' stable types to the rule for field ownership. The rule: structs and
+// maps are owned field by field, lists as a whole. The exceptions: "atomic" types and fields are owned as a whole;
+// a "separable" field is owned field by field although its type is atomic; a "set" is owned value by value; a list
+// with keys is owned item by item. A key may have a default for items without it.
 //
-// These are the listType, listMapKey, mapType and structType markers in the Go sources.
-// client-go carries them in a schema of 430 kB of YAML, which takes 70 ms and some MiB to parse;
-// TestTopology_IsClientGos compares this table with it.
+// These are the listType, listMapKey, mapType and structType markers in the Go sources. client-go contains them in
+// a schema of 430 kB of YAML, which takes 70 ms and some MiB to parse. TestTopology_MatchesClientGo compares this
+// table with it.
 var topology = map[string]string{
 	"io.k8s.api.admissionregistration.v1.MatchResources":                                         "atomic",
 	"io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicySpec.matchConditions":            "name=",

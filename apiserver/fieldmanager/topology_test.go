@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestTopology_IsClientGos(t *testing.T) {
+func TestTopology_MatchesClientGo(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{}
 	for _, kind := range []string{"ConfigMap", "CustomResourceDefinition", "APIService"} { // one kind of each library
@@ -45,7 +45,7 @@ func TestTopology_IsClientGos(t *testing.T) {
 
 var unstable = regexp.MustCompile(`\.v\d+(alpha|beta)\d+\.`)
 
-// markerOf returns the topology's entry for a field; "" if the rule holds.
+// markerOf returns the topology's entry for a field, or "" if the rule applies.
 func markerOf(s *schema.Schema, field schema.TypeRef) string {
 	list, entries := field.Inlined.List, field.Inlined.Map
 	switch {
