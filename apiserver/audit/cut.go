@@ -16,7 +16,7 @@ func withoutManagedFields(doc []byte) []byte {
 		case `"items"`:
 			c.elements(from, c.item)
 		case `"rows"`:
-			c.elements(from, func(at int) { c.members(at, c.row) })
+			c.elements(from, func(offset int) { c.members(offset, c.row) })
 		}
 	})
 	return c.rest()
@@ -29,8 +29,8 @@ type cutter struct {
 }
 
 // item processes an element of a list.
-func (c *cutter) item(at int) {
-	c.members(at, func(key []byte, from int) {
+func (c *cutter) item(offset int) {
+	c.members(offset, func(key []byte, from int) {
 		if string(key) == `"metadata"` {
 			c.metadata(from)
 		}
@@ -46,9 +46,9 @@ func (c *cutter) row(key []byte, from int) {
 
 // metadata cuts managedFields together with one adjacent comma: the preceding one, or the following one if no
 // member before it remains.
-func (c *cutter) metadata(at int) {
+func (c *cutter) metadata(offset int) {
 	others := 0
-	c.members(at, func(key []byte, from int) {
+	c.members(offset, func(key []byte, from int) {
 		if string(key) != `"managedFields"` {
 			others++
 			return
@@ -63,71 +63,71 @@ func (c *cutter) metadata(at int) {
 	})
 }
 
-// members calls f for each member of the object at offset at, with the quoted key and the offset of the value. It
-// skips a value that is not an object.
-func (c *cutter) members(at int, f func(key []byte, from int)) {
-	if c.doc[at] != '{' {
+// members calls f for each member of the object at the given offset, with the quoted key and the offset of the
+// value. It skips a value that is not an object.
+func (c *cutter) members(offset int, f func(key []byte, from int)) {
+	if c.doc[offset] != '{' {
 		return
 	}
-	for at++; c.doc[at] != '}'; {
-		colon := c.skip(at)
-		f(c.doc[at:colon], colon+1)
-		if at = c.skip(colon + 1); c.doc[at] == ',' {
-			at++
+	for offset++; c.doc[offset] != '}'; {
+		colon := c.skip(offset)
+		f(c.doc[offset:colon], colon+1)
+		if offset = c.skip(colon + 1); c.doc[offset] == ',' {
+			offset++
 		}
 	}
 }
 
-// elements calls f with the offset of each element of the array at offset at. It skips a value that is not an
+// elements calls f with the offset of each element of the array at the given offset. It skips a value that is not an
 // array.
-func (c *cutter) elements(at int, f func(at int)) {
-	if c.doc[at] != '[' {
+func (c *cutter) elements(offset int, f func(offset int)) {
+	if c.doc[offset] != '[' {
 		return
 	}
-	for at++; c.doc[at] != ']'; {
-		f(at)
-		if at = c.skip(at); c.doc[at] == ',' {
-			at++
+	for offset++; c.doc[offset] != ']'; {
+		f(offset)
+		if offset = c.skip(offset); c.doc[offset] == ',' {
+			offset++
 		}
 	}
 }
 
-// skip returns the offset after the value at offset at.
-func (c *cutter) skip(at int) int {
+// skip returns the offset after the value at the given offset.
+func (c *cutter) skip(offset int) int {
 	depth := 0
 	for {
-		switch c.doc[at] {
+		switch c.doc[offset] {
 		case '"':
-			at = c.skipString(at)
+			offset = c.skipString(offset)
 			if depth == 0 {
-				return at
+				return offset
 			}
 			continue
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth--; depth == 0 {
-				return at + 1
+				return offset + 1
 			}
 		default:
 			if depth == 0 { // a number, true, false or null
-				for at < len(c.doc) && !bytes.ContainsRune([]byte(",]}"), rune(c.doc[at])) {
-					at++
+				for offset < len(c.doc) && !bytes.ContainsRune([]byte(",]}"), rune(c.doc[offset])) {
+					offset++
 				}
-				return at
+				return offset
 			}
 		}
-		at++
+		offset++
 	}
 }
 
-func (c *cutter) skipString(at int) int {
-	for at++; c.doc[at] != '"'; at++ {
-		if c.doc[at] == '\\' {
-			at++
+func (c *cutter) skipString(offset int) int {
+	for offset++; c.doc[offset] != '"'; offset++ {
+		if c.doc[offset] == '\\' {
+			offset++
 		}
 	}
-	return at + 1
+	return offset + 1
 }
 
 // rest returns the document without the cut ranges, by moving the rest together in place.

@@ -49,7 +49,7 @@ func (e *event) append(b []byte, bodies bool) []byte {
 		b = append(append(b, `,"responseObject":`...), e.response...)
 	}
 	b = appendTime(append(b, `,"requestReceivedTimestamp":`...), e.received)
-	b = appendTime(append(b, `,"stageTimestamp":`...), e.at)
+	b = appendTime(append(b, `,"stageTimestamp":`...), e.stamped)
 	annotations := e.annotations
 	if !bodies {
 		annotations = markTruncated(annotations)

@@ -25,7 +25,7 @@ func TestEvent_EncodesAsKubernetes(t *testing.T) {
 			resourceVersion: "7", subresource: "status"},
 		code: 409, status: &metav1.Status{Status: "Failure", Message: "m", Reason: "Conflict",
 			Details: &metav1.StatusDetails{Name: "p"}},
-		request: []byte(`{"a":1}`), response: []byte(`{"b":2}`), received: now, at: now.Add(time.Millisecond),
+		request: []byte(`{"a":1}`), response: []byte(`{"b":2}`), received: now, stamped: now.Add(time.Millisecond),
 		annotations: []annotation{{"b/y", "2"}, {"a/x", "1"}}}
 	const before = `"level":"Request","auditID":"1","stage":"ResponseComplete","requestURI":"/api?x=<>&y",` +
 		`"verb":"create","user":{"username":"jane","uid":"u","groups":["a","b"],"extra":{"x":["1","3"],"y":["2"]}},` +

@@ -66,7 +66,7 @@ type event struct {
 	status             *metav1.Status
 	code               int
 	request, response  []byte // JSON
-	received, at       time.Time
+	received, stamped  time.Time
 	annotations        []annotation
 }
 
@@ -380,9 +380,9 @@ func (r *Request) emit(stage Stage) bool {
 	if r.omit.has(stage) {
 		return true
 	}
-	r.event.stage, r.event.at = stage, r.event.received
+	r.event.stage, r.event.stamped = stage, r.event.received
 	if stage != StageRequestReceived {
-		r.event.at = time.Now()
+		r.event.stamped = time.Now()
 	}
 	return r.to.record(&r.event)
 }
