@@ -62,8 +62,8 @@ var errLoop = &Refusal{http.StatusLoopDetected, "the APIService leads back to th
 var errRedirect = &Refusal{http.StatusBadGateway,
 	"the backend attempted to redirect this request, which is not permitted"}
 
-// Pass proxies the request to the server and the response back. A stream also ends when this server stops or when
-// the APIService changes its target.
+// Pass proxies the request to the server and the response back. It returns when both are complete or the client
+// leaves. A stream also ends when this server stops or when the APIService changes its target.
 func (a *Aggregation) Pass(w http.ResponseWriter, r *Request, to *Service) {
 	if a.returned(r.Header) {
 		r.Fail(errLoop)

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/equal"
 )
 
-// ValidateMetadata validates the metadata that a write to a subresource changes.
+// ValidateMetadata returns the errors in the metadata that a write to a subresource changes.
 func ValidateMetadata(res *api.Resource, obj, old api.Object) field.ErrorList {
 	if maps.Equal(obj.GetLabels(), old.GetLabels()) && maps.Equal(obj.GetAnnotations(), old.GetAnnotations()) &&
 		slices.Equal(obj.GetFinalizers(), old.GetFinalizers()) &&
