@@ -60,8 +60,8 @@ type conversion struct {
 	call *conversionCall
 	doc  *storage.Object // valid once the call is done; nil if it failed
 	// Set while it is cached:
-	at   time.Time
-	kept *list.Element
+	at      time.Time
+	element *list.Element
 }
 
 // conversionCall converts several documents in one request.
@@ -208,7 +208,7 @@ func (c *conversions) keep(e *conversion, document *storage.Object) {
 		delete(c.known, e.key)
 		return
 	}
-	e.at, e.kept = c.now(), c.kept.PushFront(e)
+	e.at, e.element = c.now(), c.kept.PushFront(e)
 	for c.size += len(e.doc.JSON); c.size > c.most; {
 		c.forget(c.kept.Back().Value.(*conversion))
 	}
@@ -243,7 +243,7 @@ func (c *conversions) expire() {
 
 // forget removes a cached conversion. c.mu must be held.
 func (c *conversions) forget(e *conversion) {
-	c.kept.Remove(e.kept)
+	c.kept.Remove(e.element)
 	c.size -= len(e.doc.JSON)
 	delete(c.known, e.key)
 }

@@ -39,7 +39,7 @@ func (f converterFunc) Convert(ctx context.Context, objs []*customresource.Objec
 	return converted, nil
 }
 
-// gizmo is a version of a kind that another server converts.
+// gizmo returns a version of a kind that another server converts.
 func gizmo(t testing.TB, f converterFunc) *api.Resource {
 	t.Helper()
 	definition, err := customresource.Read([]byte(gizmos))
@@ -65,9 +65,9 @@ func gizmoDocuments(t testing.TB, n int) []*storage.Object {
 
 func TestConversions_AreCached(t *testing.T) {
 	t.Parallel()
-	asked := 0
+	converted := 0
 	res := gizmo(t, func(_ context.Context, objs []*customresource.Object) error {
-		asked += len(objs)
+		converted += len(objs)
 		return nil
 	})
 	now := time.Now()
@@ -85,17 +85,17 @@ func TestConversions_AreCached(t *testing.T) {
 		}
 	}
 	read(docs[:2]...)
-	require.Equal(t, 2, asked)
+	require.Equal(t, 2, converted)
 	read(docs...)
-	require.Equal(t, 3, asked)
+	require.Equal(t, 3, converted)
 	read(docs[0], docs[0])
-	require.Equal(t, 3, asked)
+	require.Equal(t, 3, converted)
 	now = now.Add(convertedFor)
 	read(docs...)
-	require.Equal(t, 6, asked, "the other server may have changed")
+	require.Equal(t, 6, converted, "the other server may have changed")
 	require.Len(t, c.known, 3)
 	read(docs[1], docs[1], docs[1])
-	require.Equal(t, 6, asked)
+	require.Equal(t, 6, converted)
 	now = now.Add(convertedFor)
 	c.sweepUp()
 	require.Empty(t, c.known, "nothing is kept for nobody")

@@ -38,8 +38,8 @@ func TestJSON_FastPathMatchesKubernetes(t *testing.T) {
 				sameJSON(t, res, doc)
 				values := jsonValue.FindAllIndex(doc, -1)
 				for range min(20, len(values)) {
-					at, other := values[random.IntN(len(values))], inPlaces[random.IntN(len(inPlaces))]
-					sameJSON(t, res, slices.Concat(doc[:at[0]], []byte(other), doc[at[1]:]))
+					place, other := values[random.IntN(len(values))], inPlaces[random.IntN(len(inPlaces))]
+					sameJSON(t, res, slices.Concat(doc[:place[0]], []byte(other), doc[place[1]:]))
 				}
 			}
 		})

@@ -93,10 +93,10 @@ func TestList_ProtobufInPartsEqualsTheWhole(t *testing.T) {
 	t.Parallel()
 	for _, view := range []View{ViewObject, ViewPartial} {
 		form, list := configMapForm(t, Output{Media: MediaProtobuf, View: view}, 500)
-		asked := 0
+		offered := 0
 		whole := encodeList(t, form, list, nil)
-		parts := encodeList(t, form, list, func(size int) bool { asked = size; return false })
-		require.Greater(t, asked, maxSmallList)
+		parts := encodeList(t, form, list, func(size int) bool { offered = size; return false })
+		require.Greater(t, offered, maxSmallList)
 		require.Equal(t, whole, parts)
 	}
 	form, list := configMapForm(t, Output{Media: MediaProtobuf}, 500)

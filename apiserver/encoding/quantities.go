@@ -28,7 +28,7 @@ var quantityType = reflect.TypeFor[resource.Quantity]()
 // CheckQuantities rejects JSON for the type that into points to if a quantity in it is too extreme to decode.
 func CheckQuantities(doc []byte, into any) error { return checkQuantities(doc, into, checkQuantity) }
 
-// CheckSentQuantities is for documents from clients. It also rejects quantities that could not be encoded again,
+// CheckSentQuantities checks documents from clients. It also rejects quantities that could not be encoded again,
 // with a *field.Error.
 func CheckSentQuantities(doc []byte, into any) error {
 	return checkQuantities(doc, into, checkSentQuantity)
@@ -220,7 +220,7 @@ func protobufQuantities(message []byte, t reflect.Type, path *field.Path) error 
 			}
 			child = child.Key(string(key))
 		}
-		if err := protobufQuantities(value, f.of, child); err != nil {
+		if err := protobufQuantities(value, f.target, child); err != nil {
 			return err
 		}
 	}
@@ -254,7 +254,7 @@ func protobufEntry(entry []byte) (key, values []byte) {
 // protobufField is a field with a message, a list of messages or a map to messages.
 type protobufField struct {
 	name        string // in JSON; empty for an inline field
-	of          reflect.Type
+	target      reflect.Type
 	list, entry bool
 }
 
@@ -276,18 +276,18 @@ func protobufFields(t reflect.Type) map[protowire.Number]protobufField {
 		if err != nil {
 			continue
 		}
-		f := protobufField{of: t.Field(i).Type}
+		f := protobufField{target: t.Field(i).Type}
 		f.name, _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		switch f.of.Kind() {
+		switch f.target.Kind() {
 		case reflect.Slice:
-			f.of, f.list = f.of.Elem(), true
+			f.target, f.list = f.target.Elem(), true
 		case reflect.Map:
-			f.of, f.entry = f.of.Elem(), true
+			f.target, f.entry = f.target.Elem(), true
 		}
-		if f.of.Kind() == reflect.Pointer {
-			f.of = f.of.Elem()
+		if f.target.Kind() == reflect.Pointer {
+			f.target = f.target.Elem()
 		}
-		if f.of.Kind() == reflect.Struct {
+		if f.target.Kind() == reflect.Struct {
 			fields[protowire.Number(number)] = f
 		}
 	}

@@ -106,11 +106,11 @@ func messageWeight(message []byte, t reflect.Type, depth int) (weight int64, err
 			if f.entry {
 				_, value = protobufEntry(value)
 			}
-			below, err := messageWeight(value, f.of, depth+1)
+			below, err := messageWeight(value, f.target, depth+1)
 			if err != nil {
 				return 0, err
 			}
-			weight += 2*int64(f.of.Size()) + below // lists grow by doubling
+			weight += 2*int64(f.target.Size()) + below // lists grow by doubling
 		}
 		message = message[n:]
 	}

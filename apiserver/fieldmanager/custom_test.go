@@ -357,7 +357,7 @@ func TestAppliers_KeepEachKindApart(t *testing.T) {
 	var all Appliers
 	ofPods, err := all.Of(t.Context(), registry, pods, "")
 	require.NoError(t, err)
-	gone := make(chan struct{})
+	collected := make(chan struct{})
 	gvr := func() schema.GroupVersionResource {
 		kinds := widgets(t, granularSpec)
 		require.NoError(t, registry.Add(kinds...))
@@ -371,7 +371,7 @@ func TestAppliers_KeepEachKindApart(t *testing.T) {
 		typed, err := all.Types(registry).ObjectToTyped(patch(t, kinds[0], `{"spec":{"labels":{"a":"1"}}}`))
 		require.NoError(t, err)
 		require.NoError(t, RejectAtomics(typed))
-		runtime.AddCleanup(kinds[0], func(done chan struct{}) { close(done) }, gone)
+		runtime.AddCleanup(kinds[0], func(done chan struct{}) { close(done) }, collected)
 		return kinds[0].GroupVersion().WithResource(kinds[0].Plural)
 	}()
 	require.NoError(t, registry.Replace([]*api.Resource{registry.Snapshot().Resource(gvr)}, nil))
@@ -381,7 +381,7 @@ func TestAppliers_KeepEachKindApart(t *testing.T) {
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		select {
-		case <-gone:
+		case <-collected:
 			return true
 		default:
 			return false

@@ -34,15 +34,15 @@ func TestCustomOwnership_ForDefinitions(t *testing.T) {
 			one.Spec.Versions = one.Spec.Versions[i : i+1]
 			one.Spec.Versions[0].Served, one.Spec.Versions[0].Storage = true, true
 			one.Status.AcceptedNames = one.Spec.Names
-			of := examples[crd.Spec.Group+"/"+crd.Spec.Versions[i].Name+" "+crd.Spec.Names.Kind]
+			contents := examples[crd.Spec.Group+"/"+crd.Spec.Versions[i].Name+" "+crd.Spec.Names.Kind]
 			definitions++
 			t.Run(fmt.Sprintf("%s %s", crd.Name, crd.Spec.Versions[i].Name), func(t *testing.T) {
 				for seed := range games {
 					r := newRandomKinds(seed)
 					r.faulty = r.one(4)
 					g := newGame(t, r, one)
-					if n := uint64(len(of)); n > 0 && seed%2 == 0 {
-						g.example = of[seed/2%n]
+					if n := uint64(len(contents)); n > 0 && seed%2 == 0 {
+						g.example = contents[seed/2%n]
 					}
 					g.play(6)
 					writes, applies, refused = writes+g.writes, applies+g.applies, refused+g.refused
