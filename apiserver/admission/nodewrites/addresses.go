@@ -18,8 +18,8 @@ func parseClaimed(text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// refuseRange rejects addresses that no machine and no pod can have: addresses of Services, and addresses whose
-// meaning depends on the machine. The caller decides about loopback addresses.
+// refuseRange rejects addresses that no machine and no pod can have: addresses of Services, and addresses with a
+// meaning that depends on the machine. The caller decides about loopback addresses.
 func refuseRange(ctx context.Context, c Cluster, a netip.Addr) error {
 	switch {
 	case a.IsUnspecified(), a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):

@@ -217,9 +217,9 @@ func ofContainers(statuses func(*corev1.PodStatus) []corev1.ContainerStatus,
 		}
 		seen := make(map[string]bool, len(is))
 		for i := range is {
-			at := slices.IndexFunc(containers, func(c specContainer) bool { return c.name == is[i].Name })
+			index := slices.IndexFunc(containers, func(c specContainer) bool { return c.name == is[i].Name })
 			switch {
-			case at < 0:
+			case index < 0:
 				return fmt.Errorf("there is no container %q", is[i].Name)
 			case seen[is[i].Name]:
 				return fmt.Errorf("there is more than one %q", is[i].Name)
@@ -227,7 +227,7 @@ func ofContainers(statuses func(*corev1.PodStatus) []corev1.ContainerStatus,
 				return errors.New("restartCount must not be negative")
 			}
 			seen[is[i].Name] = true
-			if err := refuseContainerResources(&is[i], was, &containers[at], now.Spec.Resources); err != nil {
+			if err := refuseContainerResources(&is[i], was, &containers[index], now.Spec.Resources); err != nil {
 				return fmt.Errorf("%s: %w", is[i].Name, err)
 			}
 		}
@@ -241,14 +241,14 @@ func refuseContainerResources(is *corev1.ContainerStatus, was []corev1.Container
 	if i := slices.IndexFunc(was, func(s corev1.ContainerStatus) bool { return s.Name == is.Name }); i >= 0 {
 		before = &was[i]
 	}
-	known := []corev1.ResourceList{spec.resources.Requests, spec.resources.Limits}
+	requested := []corev1.ResourceList{spec.resources.Requests, spec.resources.Limits}
 	if pod != nil {
-		known = append(known, pod.Requests, pod.Limits)
+		requested = append(requested, pod.Requests, pod.Limits)
 	}
-	if err := refuseAmounts(is.AllocatedResources, before.AllocatedResources, known); err != nil {
+	if err := refuseAmounts(is.AllocatedResources, before.AllocatedResources, requested); err != nil {
 		return err
 	}
-	return refuseRequirements(is.Resources, before.Resources, known)
+	return refuseRequirements(is.Resources, before.Resources, requested)
 }
 
 func refuseAllocated(_ context.Context, _ Cluster, now, old *corev1.Pod) error {
@@ -261,27 +261,27 @@ func refusePodResources(_ context.Context, _ Cluster, now, old *corev1.Pod) erro
 
 // podResources returns the resources of the pod, and of each container.
 func podResources(spec *corev1.PodSpec) []corev1.ResourceList {
-	var known []corev1.ResourceList
+	var requested []corev1.ResourceList
 	if spec.Resources != nil {
-		known = append(known, spec.Resources.Requests, spec.Resources.Limits)
+		requested = append(requested, spec.Resources.Requests, spec.Resources.Limits)
 	}
 	for _, c := range slices.Concat(appContainers(spec), initContainers(spec)) {
-		known = append(known, c.resources.Requests, c.resources.Limits)
+		requested = append(requested, c.resources.Requests, c.resources.Limits)
 	}
-	return known
+	return requested
 }
 
-func refuseRequirements(is, was *corev1.ResourceRequirements, known []corev1.ResourceList) error {
+func refuseRequirements(is, was *corev1.ResourceRequirements, requested []corev1.ResourceList) error {
 	if is == nil {
 		return nil
 	}
 	if was == nil {
 		was = &corev1.ResourceRequirements{}
 	}
-	if err := refuseAmounts(is.Requests, was.Requests, known); err != nil {
+	if err := refuseAmounts(is.Requests, was.Requests, requested); err != nil {
 		return err
 	}
-	return refuseAmounts(is.Limits, was.Limits, known)
+	return refuseAmounts(is.Limits, was.Limits, requested)
 }
 
 // leastReported are amounts that a report may always contain: cgroups cannot express the smallest amounts, so they
@@ -294,17 +294,17 @@ var leastReported = map[corev1.ResourceName]resource.Quantity{
 // requested. A kubelet reports the amounts of the present or a former spec, rounded to values that cgroups can
 // express. So an amount may be at most the one that the object has already, or leastReported and twice the sum of
 // the amounts in the spec.
-func refuseAmounts(is, was corev1.ResourceList, known []corev1.ResourceList) error {
+func refuseAmounts(is, was corev1.ResourceList, requested []corev1.ResourceList) error {
 	for name, q := range is {
 		if before, ok := was[name]; q.Sign() >= 0 && ok && q.Cmp(before) <= 0 {
 			continue
 		}
-		most := leastReported[name].DeepCopy()
-		for _, list := range known {
-			most.Add(list[name])
-			most.Add(list[name])
+		maximum := leastReported[name].DeepCopy()
+		for _, list := range requested {
+			maximum.Add(list[name])
+			maximum.Add(list[name])
 		}
-		if q.Sign() < 0 || q.Cmp(most) > 0 {
+		if q.Sign() < 0 || q.Cmp(maximum) > 0 {
 			return fmt.Errorf("%s of %s is not what the spec asks for", q.String(), name)
 		}
 	}

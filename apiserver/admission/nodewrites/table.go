@@ -45,7 +45,7 @@ func OfPod(ctx context.Context, c Cluster, now, old *corev1.Pod) error {
 	return restrict(ctx, c, PodStatus, now, old)
 }
 
-// OfNode is OfPod for a Node and its own agent. Before the registration, old is an empty Node.
+// OfNode does the same as OfPod for a Node and its own agent. Before the registration, old is an empty Node.
 func OfNode(ctx context.Context, c Cluster, now, old *corev1.Node) error {
 	if err := refusePodCIDRs(ctx, c, now, old); err != nil {
 		return err
