@@ -33,7 +33,7 @@ func newStale(objects ...runtime.Object) *stale {
 	s := &stale{server: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
 	s.podGC = &podGC{client: func() kubernetes.Interface { return s.server }, clock: s.clock,
 		missing: map[string]time.Time{},
-		nodes: corelisters.NewNodeLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))}
+		nodes:   corelisters.NewNodeLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))}
 	return s
 }
 
