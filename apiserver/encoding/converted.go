@@ -12,8 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// If another server converts a kind's objects (api.Resource.WebhookConverted), concurrent readers and watchers share one
-// conversion of a document, which is then cached. The key is a hash of the document's content, so documents that
+// If another server converts a kind's objects (api.Resource.WebhookConverted), concurrent readers and watchers share
+// one conversion of a document, which is then cached. The key is a hash of the document's content, so documents that
 // are not stored, such as the outcome of a dry run, can be cached too.
 
 const (
