@@ -11,26 +11,26 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// health is what is known of one Node's heartbeats. Times are those of our own clock: those in
-// the heartbeats are of the Node's, which may be off.
+// health holds the last heartbeat of one Node. heardAt is a time of this process' clock. The times inside heartbeats
+// come from the Node's clock, which may be wrong: they are only compared for a change.
 type health struct {
 	uid     types.UID
-	heardAt time.Time
+	heardAt time.Time        // when the last heartbeat was seen
 	renewed metav1.MicroTime // of the Lease
 	posted  metav1.Time      // of the Ready condition
 	ready   corev1.ConditionStatus
 }
 
-// hearAll counts every Node as heard of now.
-func (l *lifecycle) hearAll(now time.Time) {
+// renewAll restarts the grace period of every Node, as if each had sent a heartbeat now.
+func (l *lifecycle) renewAll(now time.Time) {
 	for _, h := range l.health {
 		h.heardAt = now
 	}
 }
 
-// listen takes note of a Node's heartbeats and, where they have been missing for too long, says
-// so in its conditions. It returns the Node as it is then.
-func (l *lifecycle) listen(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
+// observe records a Node's heartbeat. If heartbeats have been missing for longer than the grace period, it sets the
+// Node's conditions to Unknown. It returns the updated Node.
+func (l *lifecycle) observe(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
 	h := l.health[node.Name]
 	if h == nil || h.uid != node.UID {
 		h = &health{uid: node.UID, heardAt: now}
@@ -40,21 +40,22 @@ func (l *lifecycle) listen(ctx context.Context, node *corev1.Node, now time.Time
 	}
 	ready, grace := condition(node, corev1.NodeReady), l.settings.MonitorGracePeriod
 	if ready == nil {
-		grace = l.settings.StartupGracePeriod // its agent has not yet posted anything
+		grace = l.settings.StartupGracePeriod // its agent has not posted a status yet
 	} else if !ready.LastHeartbeatTime.Equal(&h.posted) || ready.Status != h.ready &&
 		ready.Status != corev1.ConditionUnknown {
 		h.posted, h.heardAt = ready.LastHeartbeatTime, now
 	}
 	lease, err := l.leases.Leases(corev1.NamespaceNodeLease).Get(node.Name)
-	if err == nil && lease.Spec.RenewTime != nil && !h.renewed.Equal(lease.Spec.RenewTime) { // its clock may step back
+	// Any other renewTime is a heartbeat, even an earlier one: the Node's clock may step back.
+	if err == nil && lease.Spec.RenewTime != nil && !h.renewed.Equal(lease.Spec.RenewTime) {
 		h.renewed, h.heardAt = *lease.Spec.RenewTime, now
 	}
 	if silent := now.Sub(h.heardAt); silent > 0 && silent <= grace {
-		// The round at which it may be given up comes in time, however far apart the others are.
+		// A round runs when the grace period ends, even if the period between rounds is longer.
 		l.EnqueueAfter(all, grace-silent+time.Nanosecond)
 	}
 	if now.Sub(h.heardAt) > grace && (ready == nil || ready.Status != corev1.ConditionUnknown) {
-		// Silent for too long: nothing is known of it any more.
+		// No heartbeat for the grace period: the state of the Node is unknown.
 		if node, err = l.writeUnknown(ctx, node, metav1.NewTime(now)); err != nil {
 			return node, err
 		}
@@ -73,13 +74,15 @@ func (l *lifecycle) listen(ctx context.Context, node *corev1.Node, now time.Time
 	return node, nil
 }
 
-// judged are the conditions that an agent posts; all become Unknown with it.
-var judged = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+// agentConditions are the conditions that an agent posts. All become Unknown when its heartbeats stop.
+var agentConditions = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
 	corev1.NodePIDPressure}
 
+// writeUnknown sets the agent's conditions to Unknown and adds the missing ones. It returns the updated Node; with an
+// error, the old one.
 func (l *lifecycle) writeUnknown(ctx context.Context, node *corev1.Node, now metav1.Time) (*corev1.Node, error) {
 	updated := node.DeepCopy()
-	for _, t := range judged {
+	for _, t := range agentConditions {
 		c := condition(updated, t)
 		switch {
 		case c == nil:
@@ -109,7 +112,7 @@ func condition(node *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondit
 	return nil
 }
 
-// statusOf is "" where there is no such condition.
+// statusOf returns the status of a condition, "" if the Node does not have the condition.
 func statusOf(node *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
 	if c := condition(node, t); c != nil {
 		return c.Status
@@ -117,13 +120,13 @@ func statusOf(node *corev1.Node, t corev1.NodeConditionType) corev1.ConditionSta
 	return ""
 }
 
-// reference is how events name a Node: agents do not know its uid, and put the name for it.
+// reference returns the object reference of a Node for events, with its uid. Events of agents have the name in its
+// place, since agents do not know the uid.
 func reference(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: node.Name, UID: node.UID}
 }
 
-// podsNotReady says of the pods on a Node that is not ready that they are not either, so that
-// no Service sends anybody there.
+// podsNotReady sets Ready=False on the pods of a Node that is not ready, so that no Service routes traffic to them.
 func (l *lifecycle) podsNotReady(ctx context.Context, node *corev1.Node) error {
 	pods, err := controller.OnNode(l.pods, node.Name)
 	if err != nil {

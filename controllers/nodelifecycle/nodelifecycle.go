@@ -1,13 +1,16 @@
-// Package nodelifecycle detects which Nodes are alive, and keeps pods away from those that are not.
+// Package nodelifecycle monitors the health of Nodes and keeps pods away from Nodes that are not ready.
 //
-// In come Nodes and their heartbeats: a Lease in kube-node-lease that is renewed, or a status
-// that is posted. Out go the conditions of Nodes that have fallen silent (Unknown), the taints
-// that stand for conditions (NoSchedule at once; NoExecute at a limited rate, zone by zone),
-// pods that are no longer ready because their Node is not, and the events NodeNotReady and
-// RegisteredNode. Which pods must leave a tainted Node, and when, is decided by tainteviction.
+// Its input are Nodes and their heartbeats: a renewed Lease in kube-node-lease, or a posted status. It writes
 //
-// How a silent Node is detected is in health.go, the handling of many silent ones in zones.go,
-// and the writes in writes.go.
+//   - the status Unknown into the conditions of a Node without heartbeats,
+//   - the taints for conditions: NoSchedule at once, NoExecute at a limited rate for each zone,
+//   - the condition Ready=False of the pods on a Node that is not ready,
+//   - the events RegisteredNode, NodeNotReady and RemovingNode.
+//
+// The package tainteviction decides which pods must leave a tainted Node, and when.
+//
+// health.go detects missing heartbeats, zones.go limits evictions when many Nodes are unhealthy, writes.go has the
+// writes.
 // https://kubernetes.io/docs/concepts/architecture/nodes/#node-controller
 package nodelifecycle
 
@@ -31,8 +34,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// all is the key of the round that checks the health of every Node; other keys are Nodes'
-// names, which have no slash.
+// all is the key of the round that checks the health of every Node. The other keys are names of Nodes, which contain no
+// slash.
 const all = "/all"
 
 type lifecycle struct {
@@ -45,19 +48,20 @@ type lifecycle struct {
 	clock    clock.WithTicker
 	settings controller.NodeSettings
 
-	// What the rounds know beside the API: when each Node was heard of last, by our own clock.
-	// A restart begins anew, which gives every Node the grace period again. Only the round
-	// touches it, and rounds never overlap.
+	// The state of the rounds that is not in the API: the time of each Node's last heartbeat, by this process' clock,
+	// and the zones. It is lost at a restart, which gives every Node the full grace period again. Only the round
+	// accesses it, and rounds never overlap.
 	health    map[string]*health
 	zones     map[string]*zone
 	disrupted bool // no zone has a Node that is ready
 
-	// real is by which the controller tells that it was away. A clock that is moved by hand jumps from round to round.
+	// real measures the time between rounds, to detect that this process was suspended. clock cannot measure it: a
+	// fake clock jumps from round to round.
 	real      clock.PassiveClock
-	lastRound time.Time // by real
+	lastRound time.Time // as read from real
 }
 
-// New returns the controller. Its keys are Nodes, and one for all of them.
+// New returns the controller. Its keys are names of Nodes, and all.
 func New(env *controller.Env) (*controller.Controller, error) {
 	l, err := newLifecycle(env)
 	if err != nil {
@@ -127,8 +131,8 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// round checks every Node once: is it heard of, what is the state of its zone, and which of
-// those that are not ready may be given up now.
+// round checks every Node once: it records heartbeats, sets the state of each zone, and taints the Nodes that are not
+// ready for eviction, as far as the rate of their zone allows.
 func (l *lifecycle) round(ctx context.Context) error {
 	nodes, err := l.nodes.List(labels.Everything())
 	if err != nil {
@@ -136,21 +140,21 @@ func (l *lifecycle) round(ctx context.Context) error {
 	}
 	now, real := l.clock.Now(), l.real.Now()
 	if !l.lastRound.IsZero() && real.Sub(l.lastRound) > l.settings.MonitorGracePeriod/2 {
-		// This controller was away: silence meanwhile shows nothing about the Nodes.
-		l.Log.Info("no round for a while: every node is given its grace period again", "since", l.lastRound)
-		l.hearAll(now)
+		// This process was suspended, so missing heartbeats do not mean that a Node is unhealthy.
+		l.Log.Info("no round for a while: restart every node's grace period", "since", l.lastRound)
+		l.renewAll(now)
 	}
 	l.lastRound = real
 	l.forget(nodes)
 	var errs []error
 	for i, node := range nodes {
-		seen, err := l.listen(ctx, node, now)
+		updated, err := l.observe(ctx, node, now)
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
 		}
-		nodes[i] = seen
+		nodes[i] = updated
 	}
-	l.judgeZones(nodes, now)
+	l.updateZones(nodes, now)
 	for _, node := range nodes {
 		if err := l.taintForEviction(ctx, node, now); err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
@@ -159,7 +163,7 @@ func (l *lifecycle) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forget drops what is known of Nodes and zones that are gone.
+// forget drops the state of Nodes and zones that no longer exist, with an event for each Node.
 func (l *lifecycle) forget(nodes []*corev1.Node) {
 	names, zones := map[string]bool{}, map[string]bool{}
 	for _, node := range nodes {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestNodeLifecycle_MovesPodsFromANodeThatDied(t *testing.T) {
+func TestNodeLifecycle_EvictsPodsFromANodeWithoutHeartbeats(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 2, "nodelifecycle", "taint-eviction")
 	begin := c.Now()
@@ -32,8 +32,8 @@ func TestNodeLifecycle_MovesPodsFromANodeThatDied(t *testing.T) {
 	c.Passing(time.Second, "its pod is not ready", func() bool {
 		return controllertest.PodCondition(c.Pod("p"), corev1.PodReady).Status == corev1.ConditionFalse
 	})
-	// DefaultTolerationSeconds lets it stay for five minutes more.
-	c.Passing(time.Second, "the pod goes", c.Goes("p"))
+	// The toleration that DefaultTolerationSeconds adds delays the eviction by five minutes.
+	c.Passing(time.Second, "the pod is evicted", c.Goes("p"))
 	require.GreaterOrEqual(t, c.Since(begin), 350*time.Second)
 	require.Equal(t, "DeletionByTaintManager", controllertest.PodCondition(c.Pod("p"), corev1.DisruptionTarget).Reason)
 	c.AwaitEvent("TaintManagerEviction", "Marking for deletion Pod default/p")
@@ -75,8 +75,8 @@ func TestNodeLifecycle_TaintsByCondition(t *testing.T) {
 	taints(theirs.Key, corev1.TaintNodePIDPressure)
 }
 
-// beats are the heartbeats of bare Nodes that live, by their Leases.
-func beats(c *controllertest.Clocked, nodes map[string]bool) {
+// renewLeases sends the heartbeats of the bare Nodes that are alive: it renews their Leases.
+func renewLeases(c *controllertest.Clocked, nodes map[string]bool) {
 	leases := c.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	for name, alive := range nodes {
 		if !alive {
@@ -94,8 +94,9 @@ func beats(c *controllertest.Clocked, nodes map[string]bool) {
 	}
 }
 
-// TestNodeLifecycle_ByTheFlags counts what the flags promise when Nodes die, and when one comes back in time.
-func TestNodeLifecycle_ByTheFlags(t *testing.T) {
+// TestNodeLifecycle_KeepsThePeriodsOfItsFlags measures the periods that the flags set when Nodes die, and when one
+// comes back in time.
+func TestNodeLifecycle_KeepsThePeriodsOfItsFlags(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 0, "nodelifecycle", "taint-eviction")
 	c.Settings.Node.MonitorPeriod, c.Settings.Node.MonitorGracePeriod, c.Settings.Node.EvictionRate = 2*time.Second,
@@ -114,20 +115,20 @@ func TestNodeLifecycle_ByTheFlags(t *testing.T) {
 		require.NoError(t, err)
 		return n
 	}
-	given := func(name string) bool {
+	unreachable := func(name string) bool {
 		return slices.ContainsFunc(get(name).Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
 		})
 	}
-	passes := func(what string, f func() bool) time.Time {
+	passes := func(condition string, f func() bool) time.Time {
 		t.Helper()
-		c.Passing(250*time.Millisecond, what, func() bool { beats(c, nodes); return f() })
+		c.Passing(250*time.Millisecond, condition, func() bool { renewLeases(c, nodes); return f() })
 		return c.Now()
 	}
 	begun := c.Now()
-	passes("their Leases are known", func() bool { return c.Since(begun) > 10*time.Second })
+	passes("the controller has seen the Leases", func() bool { return c.Since(begun) > 10*time.Second })
 
-	// Half of a zone's Nodes, but fewer than three: they are given up.
+	// Half of the zone's Nodes, but fewer than three, die: they are tainted at the usual rate.
 	died := c.Now()
 	nodes["n0"], nodes["n1"] = false, false
 	unknown := passes("one is Unknown", func() bool {
@@ -135,25 +136,25 @@ func TestNodeLifecycle_ByTheFlags(t *testing.T) {
 	})
 	require.GreaterOrEqual(t, unknown.Sub(died), 29*time.Second) // counted from the last heartbeat, a step before
 	require.Equal(t, "NodeStatusUnknown", controllertest.NodeCondition(get("n0"), corev1.NodeReady).Reason)
-	passes("both are given up", func() bool { return given("n0") && given("n1") })
-	require.False(t, given("n2"))
+	passes("both are tainted", func() bool { return unreachable("n0") && unreachable("n1") })
+	require.False(t, unreachable("n2"))
 	passes("their pods are not ready", func() bool {
 		return controllertest.PodCondition(c.Pod("on-n0"), corev1.PodReady).Status == corev1.ConditionFalse
 	})
 	c.AwaitEvent("NodeNotReady", "Node n0 status is now: NodeNotReady")
 
-	// One comes back before its pods have had enough of waiting.
+	// One comes back before its pods' tolerations expire.
 	c.SetNodeReady("n1", corev1.ConditionTrue)
 	nodes["n1"] = true
-	passes("it is taken back", func() bool { return !given("n1") })
+	passes("its taint is removed", func() bool { return !unreachable("n1") })
 	c.AwaitEvent("TaintManagerEviction", "Cancelling deletion of Pod default/on-n1")
-	gone := passes("the other's pod goes", c.Goes("on-n0"))
-	require.GreaterOrEqual(t, gone.Sub(died), 89*time.Second)
+	evicted := passes("the pod of the other Node is evicted", c.Goes("on-n0"))
+	require.GreaterOrEqual(t, evicted.Sub(died), 89*time.Second)
 	require.False(t, c.Goes("on-n1")())
 
 	require.NoError(t, c.Client.CoreV1().Nodes().Delete(c.Context(), "n0", metav1.DeleteOptions{}))
 	delete(nodes, "n0")
-	passes("its end is told", func() bool {
+	passes("an event reports its removal", func() bool {
 		list, err := c.Client.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {

@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// world is Nodes whose heartbeats and time are moved by hand, and the rounds that check them.
+// world has Nodes whose heartbeats and clock the test controls, and runs the rounds that check them.
 type world struct {
 	*testing.T
 	*clocktesting.FakeClock
@@ -32,7 +32,7 @@ type world struct {
 	behind    time.Duration // how far the Nodes' clocks are behind
 }
 
-// newWorld has so many Nodes in each zone: "a" has a-0, a-1 and so on.
+// newWorld creates the given number of Nodes in each zone: "a" has a-0, a-1 and so on.
 func newWorld(t *testing.T, zones map[string]int) *world {
 	client := fake.NewClientset()
 	w := &world{T: t, client: client, FakeClock: clocktesting.NewFakeClock(time.Now()), dead: map[string]bool{},
@@ -66,7 +66,7 @@ func (w *world) ready(node *corev1.Node) {
 		LastHeartbeatTime: metav1.NewTime(w.Now().Add(-w.behind))}}
 }
 
-// pass lets rounds be made for d, a period apart, in which all Nodes renew their Leases but the dead.
+// pass runs rounds for d, one each MonitorPeriod. All Nodes except the dead ones renew their Leases before each.
 func (w *world) pass(d time.Duration) {
 	w.Helper()
 	for ; d > 0; d -= w.settings.MonitorPeriod {
@@ -75,7 +75,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// runRound is one round on caches that are up to date.
+// runRound updates the caches and runs one round.
 func (w *world) runRound() {
 	w.Helper()
 	nodes, leases := w.informers.Core().V1().Nodes().Informer().GetIndexer(),
@@ -101,7 +101,7 @@ func (w *world) die(names ...string) {
 	}
 }
 
-// revive has the Nodes' agents post their status again.
+// revive posts the status of the Nodes, as their agents do when they come back.
 func (w *world) revive(names ...string) {
 	for _, name := range names {
 		delete(w.dead, name)
@@ -113,40 +113,41 @@ func (w *world) revive(names ...string) {
 	}
 }
 
-// given are the Nodes with a NoExecute taint of that key, silent those whose Ready is Unknown.
-func (w *world) given(key string) []string {
-	return w.which(func(n *corev1.Node) bool {
+// tainted returns the names of the Nodes with a NoExecute taint of this key.
+func (w *world) tainted(key string) []string {
+	return w.namesOf(func(n *corev1.Node) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key == key && t.Effect == corev1.TaintEffectNoExecute
 		})
 	})
 }
 
-func (w *world) silent() []string {
-	return w.which(func(n *corev1.Node) bool { return statusOf(n, corev1.NodeReady) == corev1.ConditionUnknown })
+// unknown returns the names of the Nodes whose condition Ready is Unknown.
+func (w *world) unknown() []string {
+	return w.namesOf(func(n *corev1.Node) bool { return statusOf(n, corev1.NodeReady) == corev1.ConditionUnknown })
 }
 
-func (w *world) which(is func(*corev1.Node) bool) []string {
+func (w *world) namesOf(selected func(*corev1.Node) bool) []string {
 	list, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{})
 	require.NoError(w, err)
 	names := []string{}
 	for i := range list.Items {
-		if is(&list.Items[i]) {
+		if selected(&list.Items[i]) {
 			names = append(names, list.Items[i].Name)
 		}
 	}
 	return names
 }
 
-func TestRound_GivesUpASilentNodeAndTakesItBack(t *testing.T) {
+func TestRound_TaintsANodeWithoutHeartbeatsUntilItComesBack(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
 	w.runRound()
 	w.die("a-1")
 	w.pass(50 * time.Second)
-	require.Empty(t, w.silent())
+	require.Empty(t, w.unknown())
 	w.pass(5 * time.Second)
-	require.Equal(t, []string{"a-1"}, w.silent())
-	require.Equal(t, []string{"a-1"}, w.given(corev1.TaintNodeUnreachable))
+	require.Equal(t, []string{"a-1"}, w.unknown())
+	require.Equal(t, []string{"a-1"}, w.tainted(corev1.TaintNodeUnreachable))
 	node, err := w.client.CoreV1().Nodes().Get(t.Context(), "a-1", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "NodeStatusUnknown", condition(node, corev1.NodeReady).Reason)
@@ -154,12 +155,12 @@ func TestRound_GivesUpASilentNodeAndTakesItBack(t *testing.T) {
 
 	w.revive("a-1")
 	w.pass(5 * time.Second)
-	require.Empty(t, w.silent())
-	require.Empty(t, w.given(corev1.TaintNodeUnreachable))
+	require.Empty(t, w.unknown())
+	require.Empty(t, w.tainted(corev1.TaintNodeUnreachable))
 }
 
-// A Node that says itself that it is not ready changes its taint when it falls silent.
-func TestRound_TellsNotReadyFromUnreachable(t *testing.T) {
+// A Node that reports itself that it is not ready gets another taint when its heartbeats stop.
+func TestRound_DistinguishesNotReadyFromUnreachable(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
 	node, err := w.client.CoreV1().Nodes().Get(t.Context(), "a-0", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -167,14 +168,14 @@ func TestRound_TellsNotReadyFromUnreachable(t *testing.T) {
 	_, err = w.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	w.runRound()
-	require.Equal(t, []string{"a-0"}, w.given(corev1.TaintNodeNotReady))
+	require.Equal(t, []string{"a-0"}, w.tainted(corev1.TaintNodeNotReady))
 	w.die("a-0")
 	w.pass(time.Minute)
-	require.Empty(t, w.given(corev1.TaintNodeNotReady))
-	require.Equal(t, []string{"a-0"}, w.given(corev1.TaintNodeUnreachable))
+	require.Empty(t, w.tainted(corev1.TaintNodeNotReady))
+	require.Equal(t, []string{"a-0"}, w.tainted(corev1.TaintNodeUnreachable))
 }
 
-func TestRound_WaitsLongerForANodeThatHasNeverPosted(t *testing.T) {
+func TestRound_WaitsLongerForANodeThatNeverPostedItsStatus(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 1})
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 		metav1.CreateOptions{})
@@ -182,30 +183,30 @@ func TestRound_WaitsLongerForANodeThatHasNeverPosted(t *testing.T) {
 	w.die("new")
 	w.runRound()
 	w.pass(time.Minute)
-	require.Empty(t, w.silent())
+	require.Empty(t, w.unknown())
 	w.pass(5 * time.Second)
-	require.Equal(t, []string{"new"}, w.silent())
+	require.Equal(t, []string{"new"}, w.unknown())
 }
 
-func TestRound_GivesUpOneNodeInTenSeconds(t *testing.T) {
+func TestRound_TaintsOneNodeInTenSeconds(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 10})
 	w.runRound()
 	w.die("a-0", "a-1", "a-2", "a-3")
 	w.pass(55 * time.Second)
-	require.Len(t, w.silent(), 4)
+	require.Len(t, w.unknown(), 4)
 	for n := 1; n <= 4; n++ {
-		require.Len(t, w.given(corev1.TaintNodeUnreachable), n)
+		require.Len(t, w.tainted(corev1.TaintNodeUnreachable), n)
 		w.pass(10 * time.Second)
 	}
 }
 
-func TestRound_SparesADisruptedZone(t *testing.T) {
-	t.Run("small: nobody is given up", func(t *testing.T) {
+func TestRound_LimitsEvictionsOfADisruptedZone(t *testing.T) {
+	t.Run("small: no Node is tainted", func(t *testing.T) {
 		w := newWorld(t, map[string]int{"a": 5, "b": 5})
 		w.runRound()
 		w.die("a-0", "a-1", "a-2", "b-0")
 		w.pass(10 * time.Minute)
-		require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
+		require.Equal(t, []string{"b-0"}, w.tainted(corev1.TaintNodeUnreachable))
 	})
 	t.Run("large: one in a hundred seconds", func(t *testing.T) {
 		w := newWorld(t, map[string]int{"a": 60})
@@ -214,71 +215,72 @@ func TestRound_SparesADisruptedZone(t *testing.T) {
 			w.die(fmt.Sprintf("a-%d", i))
 		}
 		w.pass(55 * time.Second)
-		require.Len(t, w.given(corev1.TaintNodeUnreachable), 1)
+		require.Len(t, w.tainted(corev1.TaintNodeUnreachable), 1)
 		w.pass(210 * time.Second)
-		require.Len(t, w.given(corev1.TaintNodeUnreachable), 3)
+		require.Len(t, w.tainted(corev1.TaintNodeUnreachable), 3)
 	})
 	t.Run("all of one zone: at the usual rate", func(t *testing.T) {
 		w := newWorld(t, map[string]int{"a": 3, "b": 3})
 		w.runRound()
 		w.die("a-0", "a-1", "a-2")
 		w.pass(55 * time.Second)
-		require.Len(t, w.given(corev1.TaintNodeUnreachable), 1)
+		require.Len(t, w.tainted(corev1.TaintNodeUnreachable), 1)
 		w.pass(20 * time.Second)
-		require.Len(t, w.given(corev1.TaintNodeUnreachable), 3)
+		require.Len(t, w.tainted(corev1.TaintNodeUnreachable), 3)
 	})
 }
 
-func TestRound_GivesNobodyUpWhereNobodyIsReady(t *testing.T) {
+func TestRound_TaintsNoNodeIfNoneIsReady(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 4, "b": 2})
 	w.runRound()
 	w.die("b-0")
 	w.pass(time.Minute)
-	require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
+	require.Equal(t, []string{"b-0"}, w.tainted(corev1.TaintNodeUnreachable))
 	w.die("a-0", "a-1", "a-2", "a-3", "b-1")
 	w.pass(10 * time.Minute)
-	require.Len(t, w.silent(), 6)
-	require.Empty(t, w.given(corev1.TaintNodeUnreachable), "those already given up are taken back")
+	require.Len(t, w.unknown(), 6)
+	require.Empty(t, w.tainted(corev1.TaintNodeUnreachable), "existing taints are removed")
 
 	w.revive("a-0", "a-1", "a-2", "a-3")
 	w.pass(5 * time.Second)
-	require.Len(t, w.silent(), 2)
+	require.Len(t, w.unknown(), 2)
 	w.revive("b-1")
 	w.pass(time.Minute)
-	require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
+	require.Equal(t, []string{"b-0"}, w.tainted(corev1.TaintNodeUnreachable))
 }
 
-// On a clock that jumps from moment to moment, no round need come in between.
-func TestRound_ComesInTimeForANodeThatFallsSilent(t *testing.T) {
+// A fake clock jumps from timer to timer: no periodic round may happen between the last heartbeat and the end of the
+// grace period.
+func TestRound_RunsWhenTheGracePeriodEnds(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
 	w.real = clocktesting.NewFakePassiveClock(w.Now())
 	w.runRound()
 	w.die("a-1")
 	w.pass(w.settings.MonitorPeriod)
-	require.Empty(t, w.silent())
+	require.Empty(t, w.unknown())
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); w.Wait() })
 	w.Start(ctx)
 	w.Step(w.settings.MonitorGracePeriod)
-	require.Eventually(t, func() bool { return len(w.silent()) == 1 }, time.Minute, time.Millisecond)
-	require.Equal(t, []string{"a-1"}, w.silent())
+	require.Eventually(t, func() bool { return len(w.unknown()) == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, []string{"a-1"}, w.unknown())
 }
 
-// The control plane slept, the Nodes did not.
-func TestRound_GivesEveryNodeItsTimeAgainAfterItWasAwayItself(t *testing.T) {
+// The control plane was suspended, the Nodes were not.
+func TestRound_RestartsGracePeriodsAfterTheControllerWasSuspended(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
 	w.runRound()
 	w.die("a-0", "a-1", "a-2")
 	w.Step(time.Hour)
 	w.runRound()
-	require.Empty(t, w.silent())
+	require.Empty(t, w.unknown())
 	w.dead = map[string]bool{}
 	w.pass(time.Minute)
-	require.Empty(t, w.silent())
+	require.Empty(t, w.unknown())
 }
 
-// A Node that comes and goes as it pleases says nothing of its zone, and is given up like any other.
-func TestRound_DoesNotCountNodesThatAreExcluded(t *testing.T) {
+// A Node with the label exclude-disruption does not count for the state of its zone, and is tainted like any other.
+func TestRound_DoesNotCountExcludedNodes(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
 	for i := range 6 {
 		name := fmt.Sprintf("spot-%d", i)
@@ -292,10 +294,10 @@ func TestRound_DoesNotCountNodesThatAreExcluded(t *testing.T) {
 	w.runRound()
 	w.die("spot-0", "spot-1", "spot-2", "spot-3", "spot-4", "spot-5")
 	w.pass(3 * time.Minute)
-	require.Len(t, w.given(corev1.TaintNodeUnreachable), 6)
+	require.Len(t, w.tainted(corev1.TaintNodeUnreachable), 6)
 }
 
-func TestRound_HearsANodeWhoseClockStepsBack(t *testing.T) {
+func TestRound_AcceptsHeartbeatsOfAClockThatStepsBack(t *testing.T) {
 	for _, behind := range []time.Duration{time.Hour, -time.Hour} {
 		w := newWorld(t, map[string]int{"a": 3})
 		w.runRound()
@@ -303,12 +305,12 @@ func TestRound_HearsANodeWhoseClockStepsBack(t *testing.T) {
 		w.pass(10 * time.Minute)
 		w.behind = 0
 		w.pass(10 * time.Minute)
-		require.Empty(t, w.silent())
+		require.Empty(t, w.unknown())
 	}
 }
 
-// The agents post their status and renew no Leases, which makes a heartbeat too.
-func TestRound_HearsAnAgentWhoseClockStepsBackByItsStatus(t *testing.T) {
+// The agents only post their status and renew no Leases: that is a heartbeat too.
+func TestRound_AcceptsStatusHeartbeatsOfAClockThatStepsBack(t *testing.T) {
 	for _, behind := range []time.Duration{time.Hour, -time.Hour} {
 		w := newWorld(t, map[string]int{"a": 3})
 		w.die("a-0", "a-1", "a-2")
@@ -318,13 +320,13 @@ func TestRound_HearsAnAgentWhoseClockStepsBackByItsStatus(t *testing.T) {
 				w.revive("a-0", "a-1", "a-2")
 				w.die("a-0", "a-1", "a-2")
 				w.pass(w.settings.MonitorGracePeriod - w.settings.MonitorPeriod)
-				require.Empty(t, w.silent())
+				require.Empty(t, w.unknown())
 			}
 		}
 	}
 }
 
-func TestRound_HearsNothingOfALeaseThatNamesNoTimeOrDoesNotChange(t *testing.T) {
+func TestRound_TakesNoHeartbeatFromALeaseWithoutTimeOrChange(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
 	w.runRound()
 	w.die("a-0", "a-1")
@@ -334,5 +336,5 @@ func TestRound_HearsNothingOfALeaseThatNamesNoTimeOrDoesNotChange(t *testing.T) 
 		require.NoError(t, w.informers.Coordination().V1().Leases().Informer().GetIndexer().Add(lease))
 	}
 	w.pass(w.settings.MonitorGracePeriod + 2*w.settings.MonitorPeriod)
-	require.Equal(t, []string{"a-0", "a-1"}, w.silent())
+	require.Equal(t, []string{"a-0", "a-1"}, w.unknown())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// taintByCondition are the NoSchedule taints that stand for conditions.
+// taintByCondition maps the status of a Node condition to its NoSchedule taint.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-nodes-by-condition
 var taintByCondition = map[corev1.NodeConditionType]map[corev1.ConditionStatus]string{
 	corev1.NodeReady: {
@@ -28,79 +28,80 @@ var taintByCondition = map[corev1.NodeConditionType]map[corev1.ConditionStatus]s
 	corev1.NodeNetworkUnavailable: {corev1.ConditionTrue: corev1.TaintNodeNetworkUnavailable},
 }
 
-// ours are the NoSchedule taints that nobody else is to set or take away.
-var ours = []string{
+// managedTaints are the NoSchedule taints that only this controller sets and removes.
+var managedTaints = []string{
 	corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure,
 	corev1.TaintNodePIDPressure, corev1.TaintNodeNetworkUnavailable, corev1.TaintNodeUnschedulable,
 }
 
-// taintByConditions gives a Node the NoSchedule taints of its conditions, and takes away those
-// of conditions that have passed. A Node that has not reported yet is left as it was made.
+// taintByConditions sets the NoSchedule taints for a Node's conditions and removes the taints whose condition no longer
+// holds. It leaves the taints of a Node that has not posted its status yet as they were created.
 func (l *lifecycle) taintByConditions(ctx context.Context, node *corev1.Node) error {
 	if condition(node, corev1.NodeReady) == nil && !node.Spec.Unschedulable {
 		return nil
 	}
-	wanted := map[string]bool{corev1.TaintNodeUnschedulable: node.Spec.Unschedulable}
+	desired := map[string]bool{corev1.TaintNodeUnschedulable: node.Spec.Unschedulable}
 	for t, byStatus := range taintByCondition {
 		if key, ok := byStatus[statusOf(node, t)]; ok {
-			wanted[key] = true
+			desired[key] = true
 		}
 	}
-	return l.retaint(ctx, node, corev1.TaintEffectNoSchedule, wanted)
+	return l.retaint(ctx, node, corev1.TaintEffectNoSchedule, desired)
 }
 
-// taintForEviction gives up a Node that is not ready, when the state of its zone allows it, and
-// takes that back from one that is ready.
+// taintForEviction sets the NoExecute taint on a Node that is not ready, if the state and rate of its zone allow it. It
+// removes the taint from a Node that is ready.
 func (l *lifecycle) taintForEviction(ctx context.Context, node *corev1.Node, now time.Time) error {
-	wanted := map[string]bool{}
+	desired := map[string]bool{}
 	switch statusOf(node, corev1.NodeReady) {
 	case corev1.ConditionTrue:
 	case corev1.ConditionFalse:
-		wanted[corev1.TaintNodeNotReady] = true
+		desired[corev1.TaintNodeNotReady] = true
 	default:
-		wanted[corev1.TaintNodeUnreachable] = true
+		desired[corev1.TaintNodeUnreachable] = true
 	}
-	if len(wanted) > 0 {
+	if len(desired) > 0 {
 		if l.disrupted {
-			wanted = nil // nobody leaves where there is nowhere to go
-		} else if given := givenUp(node); !given && !l.mayGiveUp(node) {
+			desired = nil // no Node is ready: evicted pods would have no place to run
+		} else if !hasEvictionTaint(node) && !l.mayEvict(node) {
 			return nil
 		}
 	}
-	return l.retaint(ctx, node, corev1.TaintEffectNoExecute, wanted)
+	return l.retaint(ctx, node, corev1.TaintEffectNoExecute, desired)
 }
 
-func givenUp(node *corev1.Node) bool {
+// hasEvictionTaint reports whether a Node has one of the NoExecute taints that this controller sets.
+func hasEvictionTaint(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoExecute &&
 			(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 	})
 }
 
-// retaint makes those of our taints that have the effect the wanted ones, and leaves others be.
+// retaint sets the managed taints that have this effect to the desired ones, and keeps all other taints. The patch is
+// rejected with a conflict if another client has changed the Node meanwhile.
 func (l *lifecycle) retaint(ctx context.Context, node *corev1.Node, effect corev1.TaintEffect,
-	wanted map[string]bool) error {
-	mine := ours
+	desired map[string]bool) error {
+	managed := managedTaints
 	if effect == corev1.TaintEffectNoExecute {
-		mine = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
+		managed = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
 	}
 	var taints []corev1.Taint
 	for _, t := range node.Spec.Taints {
-		if t.Effect != effect || !slices.Contains(mine, t.Key) || wanted[t.Key] {
+		if t.Effect != effect || !slices.Contains(managed, t.Key) || desired[t.Key] {
 			taints = append(taints, t)
 		}
 	}
 	now := metav1.NewTime(l.clock.Now())
-	for _, key := range mine {
+	for _, key := range managed {
 		t := corev1.Taint{Key: key, Effect: effect, TimeAdded: &now}
-		if wanted[key] && !slices.ContainsFunc(taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) }) {
+		if desired[key] && !slices.ContainsFunc(taints, func(old corev1.Taint) bool { return old.MatchTaint(&t) }) {
 			taints = append(taints, t)
 		}
 	}
 	if equality.Semantic.DeepEqual(node.Spec.Taints, taints) {
 		return nil
 	}
-	// The version makes it a conflict if somebody else has changed the taints meanwhile.
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
 		"spec":     map[string]any{"taints": taints},
@@ -112,6 +113,8 @@ func (l *lifecycle) retaint(ctx context.Context, node *corev1.Node, effect corev
 	return err
 }
 
+// podNotReady sets the condition Ready of a pod to False and reports it as an event. A pod that no longer exists is no
+// error.
 func (l *lifecycle) podNotReady(ctx context.Context, pod *corev1.Pod) error {
 	updated := pod.DeepCopy()
 	ready := controller.PodCondition(updated, corev1.PodReady)

@@ -7,48 +7,48 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// state is how many of a zone's Nodes are not ready, in words.
+// state classifies a zone by the share of its Nodes that are not ready.
 type state string
 
 const (
 	normal  state = "Normal"
-	partial state = "PartialDisruption" // at least the threshold's share, and more than two
-	full    state = "FullDisruption"    // all of them
+	partial state = "PartialDisruption" // at least UnhealthyZoneThreshold of its Nodes, and more than two
+	full    state = "FullDisruption"    // all of its Nodes
 )
 
-// excludeLabel is of Nodes that come and go as they please.
+// excludeLabel marks Nodes that do not count for the state of their zone, because they are expected to come and go.
 // https://kubernetes.io/docs/reference/labels-annotations-taints/#node-kubernetes-io-exclude-disruption
 const excludeLabel = "node.kubernetes.io/exclude-disruption"
 
-// zone is a failure domain. Its Nodes are given up at a rate that depends on how many of them
-// are not ready: if many fail at once, it is more likely the network, or us.
+// zone is a failure domain. The rate of its evictions depends on how many of its Nodes are not ready: if many fail at
+// once, the network or the control plane is the likely cause.
 type zone struct {
 	state   state
 	rate    float32 // Nodes per second
 	limiter flowcontrol.PassiveRateLimiter
 }
 
-// zoneOf names a Node's failure domain, by region and zone.
+// zoneOf returns the name of a Node's failure domain: region and zone.
 func zoneOf(node *corev1.Node) string {
 	return node.Labels[corev1.LabelTopologyRegion] + "/" + node.Labels[corev1.LabelTopologyZone]
 }
 
-// judgeZones settles each zone's state and rate. Where no zone at all has a Node that is ready
-// the fault is on our side: no Node is given up, and when one is heard of again, every Node is
-// given the grace period again.
-func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
-	type count struct{ ready, not int }
+// updateZones sets each zone's state and eviction rate. If no zone has a ready Node, the control plane itself is
+// probably cut off: no Node is tainted for eviction, and when the first Node is ready again, the grace period of every
+// Node restarts.
+func (l *lifecycle) updateZones(nodes []*corev1.Node, now time.Time) {
+	type count struct{ ready, unready int }
 	counts := map[string]count{}
 	for _, node := range nodes {
 		c := counts[zoneOf(node)]
 		if _, excluded := node.Labels[excludeLabel]; excluded {
-			counts[zoneOf(node)] = c // it has a zone, and shows nothing of its state
+			counts[zoneOf(node)] = c // its zone exists, but the Node does not count for the state
 			continue
 		}
 		if statusOf(node, corev1.NodeReady) == corev1.ConditionTrue {
 			c.ready++
 		} else {
-			c.not++
+			c.unready++
 		}
 		counts[zoneOf(node)] = c
 	}
@@ -59,35 +59,38 @@ func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
 			z = &zone{rate: -1}
 			l.zones[name] = z
 		}
-		next := l.judge(c.ready, c.not)
+		next := l.stateOf(c.ready, c.unready)
 		if next != z.state {
 			l.Log.Info("zone changed", "zone", name, "state", next, "before", z.state, "ready", c.ready,
-				"notReady", c.not)
+				"notReady", c.unready)
 			z.state = next
 		}
-		l.limit(z, c.ready+c.not)
-		if c.ready+c.not > 0 {
+		l.limit(z, c.ready+c.unready)
+		if c.ready+c.unready > 0 {
 			counted, allDisrupted = true, allDisrupted && next == full
 		}
 	}
 	allDisrupted = allDisrupted && counted
 	if l.disrupted && !allDisrupted {
-		l.Log.Info("a node is ready again: every node is given its grace period again")
-		l.hearAll(now)
+		l.Log.Info("a node is ready again: restart every node's grace period")
+		l.renewAll(now)
 	}
 	l.disrupted = allDisrupted
 }
 
-func (l *lifecycle) judge(ready, not int) state {
+// stateOf returns the state of a zone by its numbers of ready and unready Nodes.
+func (l *lifecycle) stateOf(ready, unready int) state {
 	switch {
-	case ready == 0 && not > 0:
+	case ready == 0 && unready > 0:
 		return full
-	case not > 2 && float64(not)/float64(ready+not) >= l.settings.UnhealthyZoneThreshold:
+	case unready > 2 && float64(unready)/float64(ready+unready) >= l.settings.UnhealthyZoneThreshold:
 		return partial
 	}
 	return normal
 }
 
+// limit sets the eviction rate of a zone with size Nodes. A partially disrupted zone gets the secondary rate if it is
+// large, else no Node of it is tainted for eviction.
 func (l *lifecycle) limit(z *zone, size int) {
 	rate := l.settings.EvictionRate
 	if z.state == partial {
@@ -102,8 +105,8 @@ func (l *lifecycle) limit(z *zone, size int) {
 	}
 }
 
-// mayGiveUp takes one of the zone's tokens, if there is one.
-func (l *lifecycle) mayGiveUp(node *corev1.Node) bool {
+// mayEvict takes a token from the zone's rate limiter and reports whether there was one.
+func (l *lifecycle) mayEvict(node *corev1.Node) bool {
 	z := l.zones[zoneOf(node)]
 	return !l.disrupted && z.rate > 0 && z.limiter.TryAccept()
 }

@@ -1,5 +1,6 @@
-// Package podgc deletes pods that nothing else would: those of Nodes that are gone, terminating ones that are on Nodes
-// declared out of service or were never scheduled, and ended ones beyond a number that is enough for inspection.
+// Package podgc deletes pods that no other component deletes: orphans on Nodes that no longer exist, terminating pods
+// that were never scheduled or are on a Node that is declared out of service, and terminated pods above a threshold
+// (--terminated-pod-gc-threshold).
 package podgc
 
 import (
@@ -26,7 +27,7 @@ import (
 const (
 	// period is the time between two rounds.
 	period = 20 * time.Second
-	// quarantine is how long a Node must have been missing before its pods are: it may be coming back.
+	// quarantine is how long a Node must be missing before its pods count as orphans: the Node may come back.
 	quarantine = 40 * time.Second
 	all        = "all" // the only key
 )
@@ -37,9 +38,10 @@ type podGC struct {
 	pods   corelisters.PodLister
 	nodes  corelisters.NodeLister
 	clock  clock.PassiveClock
-	most   int // ended pods that may stay
-	// missing has the Nodes that pods name and that are not there, and since when that is
-	// known. A restart begins the quarantine anew. Only the one worker touches it.
+	// threshold is the number of terminated pods that are kept; 0 keeps all.
+	threshold int
+	// missing records since when the cache has lacked each Node that pods name. A restart starts the quarantine again.
+	// Only the one worker accesses it.
 	missing map[string]time.Time
 }
 
@@ -48,7 +50,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	g := &podGC{
 		client: env.Client, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), clock: env.Clock,
-		most: *env.Settings.TerminatedPodThreshold, missing: map[string]time.Time{},
+		threshold: *env.Settings.TerminatedPodThreshold, missing: map[string]time.Time{},
 	}
 	g.Controller = controller.New(env, "podgc", g.reconcile)
 	controller.Watch(g.Controller, core.Pods().Informer(), controller.Handler[*corev1.Pod]{})
@@ -74,17 +76,17 @@ func (g *podGC) reconcile(ctx context.Context, _ string) error {
 			errs = append(errs, g.end(ctx, pod, nil))
 		}
 	}
-	for _, pod := range surplus(pods, g.most) {
+	for _, pod := range surplus(pods, g.threshold) {
 		errs = append(errs, g.delete(ctx, pod))
 	}
 	return errors.Join(errs...)
 }
 
-// orphans are the pods of Nodes that have been missing for long enough, as the API server
-// says too: the cache may be behind.
+// orphans returns the pods whose Node has been missing for the quarantine. The API server must confirm that the Node
+// does not exist, since the cache may be behind.
 func (g *podGC) orphans(ctx context.Context, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	seen := map[string]bool{}
-	gone := map[string]bool{}
+	missing := map[string]bool{}
 	var orphans []*corev1.Pod
 	for _, pod := range pods {
 		name := pod.Spec.NodeName
@@ -97,9 +99,9 @@ func (g *podGC) orphans(ctx context.Context, pods []*corev1.Pod) ([]*corev1.Pod,
 			if err != nil {
 				return nil, err
 			}
-			gone[name] = isGone
+			missing[name] = isGone
 		}
-		if gone[name] {
+		if missing[name] {
 			orphans = append(orphans, pod)
 		}
 	}
@@ -111,13 +113,15 @@ func (g *podGC) orphans(ctx context.Context, pods []*corev1.Pod) ([]*corev1.Pod,
 	return orphans, nil
 }
 
+// isGone reports whether a Node has been missing for the quarantine and the API server does not have it either. It
+// records in g.missing when a Node was first missed.
 func (g *podGC) isGone(ctx context.Context, node string) (bool, error) {
 	if _, err := g.nodes.Get(node); err == nil {
 		delete(g.missing, node)
 		return false, nil
 	}
-	since, known := g.missing[node]
-	if !known {
+	since, ok := g.missing[node]
+	if !ok {
 		g.missing[node] = g.clock.Now()
 		return false, nil
 	}
@@ -132,7 +136,7 @@ func (g *podGC) isGone(ctx context.Context, node string) (bool, error) {
 }
 
 // outOfService reports whether a Node is not ready and has the taint out-of-service, which declares that
-// nothing runs on it any more.
+// no pod runs on it any more.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown
 func (g *podGC) outOfService(name string) bool {
 	node, err := g.nodes.Get(name)
@@ -145,7 +149,7 @@ func (g *podGC) outOfService(name string) bool {
 		})
 }
 
-// endOrphan ends a pod whose Node is gone.
+// endOrphan fails and deletes a pod whose Node no longer exists, with the condition DisruptionTarget.
 func (g *podGC) endOrphan(ctx context.Context, pod *corev1.Pod) error {
 	return g.end(ctx, pod, &corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC",
@@ -154,11 +158,11 @@ func (g *podGC) endOrphan(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// end writes the end of a pod that no agent will report, with the condition that says why if there is one, and
-// deletes it.
-func (g *podGC) end(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondition) error {
+// end sets the phase of a pod to Failed, since no agent will report its end, and deletes it. The condition gives the
+// reason; it may be nil.
+func (g *podGC) end(ctx context.Context, pod *corev1.Pod, condition *corev1.PodCondition) error {
 	if !controller.PodEnded(pod) {
-		err := g.fail(ctx, pod, why)
+		err := g.fail(ctx, pod, condition)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -169,12 +173,12 @@ func (g *podGC) end(ctx context.Context, pod *corev1.Pod, why *corev1.PodConditi
 	return g.delete(ctx, pod)
 }
 
-// fail patches the status, since pod garbage collection has the right to patch it and no other. The version makes
-// it fail where the pod is not what the cache shows.
-func (g *podGC) fail(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondition) error {
+// fail patches the status, because the role of the pod garbage collector allows no other write. The uid and the
+// resourceVersion make the patch fail if the pod differs from the cached one.
+func (g *podGC) fail(ctx context.Context, pod *corev1.Pod, condition *corev1.PodCondition) error {
 	status := map[string]any{"phase": corev1.PodFailed}
-	if why != nil {
-		status["conditions"] = []*corev1.PodCondition{why}
+	if condition != nil {
+		status["conditions"] = []*corev1.PodCondition{condition}
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
@@ -188,6 +192,7 @@ func (g *podGC) fail(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondit
 	return err
 }
 
+// delete deletes the pod with this uid at once, without a grace period. A pod that no longer exists is no error.
 func (g *podGC) delete(ctx context.Context, pod *corev1.Pod) error {
 	o := metav1.NewPreconditionDeleteOptions(string(pod.UID))
 	o.GracePeriodSeconds = new(int64)
@@ -198,9 +203,9 @@ func (g *podGC) delete(ctx context.Context, pod *corev1.Pod) error {
 	return fmt.Errorf("delete pod %s: %w", controller.KeyOf(pod), err)
 }
 
-// surplus are the ended pods beyond those that may stay: first those that were evicted, then the oldest.
-func surplus(pods []*corev1.Pod, most int) []*corev1.Pod {
-	if most <= 0 {
+// surplus returns the terminated pods above the threshold. Evicted pods come first, then the oldest.
+func surplus(pods []*corev1.Pod, threshold int) []*corev1.Pod {
+	if threshold <= 0 {
 		return nil
 	}
 	var ended []*corev1.Pod
@@ -209,7 +214,7 @@ func surplus(pods []*corev1.Pod, most int) []*corev1.Pod {
 			ended = append(ended, pod)
 		}
 	}
-	if len(ended) <= most {
+	if len(ended) <= threshold {
 		return nil
 	}
 	rank := func(pod *corev1.Pod) int {
@@ -222,5 +227,5 @@ func surplus(pods []*corev1.Pod, most int) []*corev1.Pod {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			cmp.Compare(a.Name, b.Name))
 	})
-	return ended[:len(ended)-most]
+	return ended[:len(ended)-threshold]
 }

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestPodGC_EndsPodsOfNodesThatAreGone(t *testing.T) {
+func TestPodGC_DeletesOrphansAfterTheQuarantine(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 0, "podgc")
 	create := func(name, node string) {
@@ -33,12 +33,12 @@ func TestPodGC_EndsPodsOfNodesThatAreGone(t *testing.T) {
 	create("goes", "gone")
 	from := c.Now()
 	var pod *corev1.Pod
-	c.Passing(5*time.Second, "it is ended", func() bool {
+	c.Passing(5*time.Second, "the orphan is deleted", func() bool {
 		pod, err = c.Client.CoreV1().Pods("default").Get(c.Context(), "goes", metav1.GetOptions{})
 		require.NoError(t, err)
 		return pod.DeletionTimestamp != nil
 	})
-	require.GreaterOrEqual(t, c.Since(from), 40*time.Second, "the Node might have come back")
+	require.GreaterOrEqual(t, c.Since(from), 40*time.Second, "the Node may come back during the quarantine")
 	require.Equal(t, corev1.PodFailed, pod.Status.Phase)
 	condition := pod.Status.Conditions[len(pod.Status.Conditions)-1]
 	require.Equal(t, corev1.DisruptionTarget, condition.Type)
@@ -51,13 +51,13 @@ func TestPodGC_EndsPodsOfNodesThatAreGone(t *testing.T) {
 			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	c.Eventually("it is gone", func() bool {
+	c.Eventually("the orphan is removed", func() bool {
 		_, err := c.Client.CoreV1().Pods("default").Get(c.Context(), "goes", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
 
-func TestPodGC_EndsDeletedPodsOfNodesThatAreOutOfService(t *testing.T) {
+func TestPodGC_DeletesTerminatingPodsOfNodesOutOfService(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClockedWith(t, controllers.Settings{TerminatedPodThreshold: new(2)}, "podgc")
 	c.CreateReadyNode("off", corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
@@ -70,18 +70,18 @@ func TestPodGC_EndsDeletedPodsOfNodesThatAreOutOfService(t *testing.T) {
 		}
 	}
 	seen := c.Now()
-	c.Passing(5*time.Second, "a round is made", func() bool { return c.Since(seen) > time.Minute })
-	require.Equal(t, corev1.PodRunning, c.Pod("stuck").Status.Phase, "its Node is ready: its agent is to end it")
+	c.Passing(5*time.Second, "a round has run", func() bool { return c.Since(seen) > time.Minute })
+	require.Equal(t, corev1.PodRunning, c.Pod("stuck").Status.Phase, "its Node is ready: its agent ends it")
 	n, err := c.Client.CoreV1().Nodes().Get(c.Context(), "off", metav1.GetOptions{})
 	require.NoError(t, err)
 	n.Status.Conditions[0].Status = corev1.ConditionUnknown
 	_, err = c.Client.CoreV1().Nodes().UpdateStatus(c.Context(), n, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	c.Passing(5*time.Second, "it is ended", func() bool { return c.Pod("stuck").Status.Phase == corev1.PodFailed })
+	c.Passing(5*time.Second, "it is failed", func() bool { return c.Pod("stuck").Status.Phase == corev1.PodFailed })
 	require.Equal(t, corev1.PodRunning, c.Pod("stays").Status.Phase)
 	require.Equal(t, corev1.PodRunning, c.Pod("ends").Status.Phase)
 
-	// Of those that have ended, the evicted go first.
+	// Of the terminated pods, the evicted one is deleted first.
 	for _, name := range []string{"first", "evicted", "last"} {
 		c.CreatePodOn("on", name)
 		pod := c.Pod(name)
@@ -92,7 +92,7 @@ func TestPodGC_EndsDeletedPodsOfNodesThatAreOutOfService(t *testing.T) {
 		_, err := pods.UpdateStatus(c.Context(), pod, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
-	c.Passing(5*time.Second, "one too many", c.Goes("evicted"))
+	c.Passing(5*time.Second, "the pod above the threshold is deleted", c.Goes("evicted"))
 	require.False(t, c.Goes("first")())
 	require.False(t, c.Goes("last")())
 }

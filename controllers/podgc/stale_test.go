@@ -22,7 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// stale is a collector whose cache has no Nodes, whatever the API server has.
+// stale is a collector with an empty cache of Nodes; the API server may have some.
 type stale struct {
 	*podGC
 	server *fake.Clientset
@@ -43,7 +43,7 @@ func (s *stale) refuse(verb, resource string, err error) {
 	})
 }
 
-func TestIsGone_AsksTheServerOnceTheCacheHasMissedANodeForLong(t *testing.T) {
+func TestIsGone_ReadsTheNodeFromTheServerAfterTheQuarantine(t *testing.T) {
 	t.Parallel()
 	there := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "there"}}
 	for _, c := range []struct {
@@ -59,42 +59,43 @@ func TestIsGone_AsksTheServerOnceTheCacheHasMissedANodeForLong(t *testing.T) {
 		{"there", time.Hour, false, 1},
 	} {
 		s := newStale(there)
-		gone, err := s.isGone(t.Context(), c.node)
+		missing, err := s.isGone(t.Context(), c.node)
 		require.NoError(t, err)
-		require.False(t, gone)
+		require.False(t, missing)
 		s.clock.Step(c.passes)
-		gone, err = s.isGone(t.Context(), c.node)
+		missing, err = s.isGone(t.Context(), c.node)
 		require.NoError(t, err)
-		require.Equal(t, c.want, gone, "%+v", c)
+		require.Equal(t, c.want, missing, "%+v", c)
 		require.Len(t, s.server.Actions(), c.reads, "%+v", c)
 	}
 }
 
-func TestIsGone_TakesNoNodeForGoneThatCannotBeRead(t *testing.T) {
+func TestIsGone_ReturnsAnErrorIfTheNodeCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s := newStale()
 	refused := errors.New("refused")
 	s.refuse("get", "nodes", refused)
 	s.missing["n"] = s.clock.Now().Add(-quarantine)
-	gone, err := s.isGone(t.Context(), "n")
+	missing, err := s.isGone(t.Context(), "n")
 	require.ErrorIs(t, err, refused)
-	require.False(t, gone)
+	require.False(t, missing)
 	orphans, err := s.orphans(t.Context(), []*corev1.Pod{{Spec: corev1.PodSpec{NodeName: "n"}}})
 	require.ErrorIs(t, err, refused)
 	require.Empty(t, orphans)
 }
 
-// TestIsGone_BeginsAgainForANodeThatCameBack has a Node that was missed twice, for less than the quarantine each time.
-func TestIsGone_BeginsAgainForANodeThatCameBack(t *testing.T) {
+// TestIsGone_RestartsTheQuarantineOfANodeThatCameBack lets a Node be missing twice, for less than the quarantine
+// each time.
+func TestIsGone_RestartsTheQuarantineOfANodeThatCameBack(t *testing.T) {
 	t.Parallel()
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	s := newStale()
 	s.nodes = corelisters.NewNodeLister(nodes)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	isGone := func() bool {
-		gone, err := s.isGone(t.Context(), "n")
+		missing, err := s.isGone(t.Context(), "n")
 		require.NoError(t, err)
-		return gone
+		return missing
 	}
 	require.False(t, isGone())
 	s.clock.Step(quarantine - 1)
@@ -107,9 +108,9 @@ func TestIsGone_BeginsAgainForANodeThatCameBack(t *testing.T) {
 	require.True(t, isGone())
 }
 
-// TestEnd_WritesToNoOtherPodOfTheName checks what each write names, for which the API server refuses it if another pod
-// has taken the name.
-func TestEnd_WritesToNoOtherPodOfTheName(t *testing.T) {
+// TestEnd_WritesOnlyToThePodWithItsUID checks the preconditions of each write: they make the API server reject it if
+// another pod has taken the name.
+func TestEnd_WritesOnlyToThePodWithItsUID(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p-1", ResourceVersion: "7"}}
 	for name, write := range map[string]func(*podGC, context.Context) error{
@@ -128,7 +129,7 @@ func TestEnd_WritesToNoOtherPodOfTheName(t *testing.T) {
 		requireNamed(t, s.server.Actions()[1], "p-1")
 	}
 	s := newStale(pod)
-	require.NoError(t, s.delete(t.Context(), pod), "one of too many")
+	require.NoError(t, s.delete(t.Context(), pod), "a pod above the threshold")
 	requireNamed(t, s.server.Actions()[0], "p-1")
 }
 
@@ -140,7 +141,7 @@ func requireNamed(t *testing.T, action clienttesting.Action, uid types.UID) {
 	require.Equal(t, new(int64), o.GracePeriodSeconds)
 }
 
-func TestEnd_LeavesAPodThatIsNotWhatTheCacheShows(t *testing.T) {
+func TestEnd_DoesNotDeleteAPodThatDiffersFromTheCache(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p-1"}}
 	pods := schema.GroupResource{Resource: "pods"}
@@ -159,5 +160,5 @@ func TestEnd_LeavesAPodThatIsNotWhatTheCacheShows(t *testing.T) {
 	}
 	s := newStale(pod)
 	s.refuse("delete", "pods", apierrors.NewConflict(pods, "p", errors.New("another uid")))
-	require.NoError(t, s.delete(t.Context(), pod), "the pod that was to go has gone")
+	require.NoError(t, s.delete(t.Context(), pod), "the pod with this uid is already deleted")
 }

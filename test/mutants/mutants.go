@@ -290,7 +290,7 @@ var suites = []suite{
 			"|| slices.ContainsFunc(s.pods, tracked) {",
 			"|| !mutated && slices.ContainsFunc(s.pods, tracked) {"},
 	}},
-	{"controllers/nodelifecycle", "Hears", []mutant{
+	{"controllers/nodelifecycle", "Heartbeat", []mutant{
 		{"lease-by-a-clock-that-steps-back", "controllers/nodelifecycle/health.go",
 			"!h.renewed.Equal(lease.Spec.RenewTime) {",
 			"!h.renewed.Equal(lease.Spec.RenewTime) && (!mutated || h.renewed.Before(lease.Spec.RenewTime)) {"},
