@@ -11,57 +11,61 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// recommendation is what the metrics once asked for.
+// recommendation is a replica count that the metrics asked for in an earlier sync.
 type recommendation struct {
 	replicas int32
-	at       time.Time
+	time     time.Time
 }
 
-// change is by how many replicas the scale once was changed.
+// change is the size of an earlier change of the scale, in replicas.
 type change struct {
 	replicas int32
-	at       time.Time
+	time     time.Time
 }
 
-// longest is how far back a window or a policy may reach (an hour and half an hour, by validation).
-const longest = time.Hour
+// maxAge is how long recommendations and changes are kept. Validation limits stabilization windows to an hour and the
+// periods of policies to half an hour.
+const maxAge = time.Hour
 
+// recommended records a recommendation and drops recommendations older than maxAge.
 func (m *past) recommended(replicas int32, now time.Time) {
 	m.recommendations = append(slices.DeleteFunc(m.recommendations, func(r recommendation) bool {
-		return now.Sub(r.at) > longest
+		return now.Sub(r.time) > maxAge
 	}),
 		recommendation{replicas, now})
 }
 
-func (m *past) changed(from, to int32, now time.Time) {
-	old := func(c change) bool { return now.Sub(c.at) > longest }
+// changed records a change of the scale and drops changes older than maxAge.
+func (m *past) changed(before, after int32, now time.Time) {
+	old := func(c change) bool { return now.Sub(c.time) > maxAge }
 	m.ups, m.downs = slices.DeleteFunc(m.ups, old), slices.DeleteFunc(m.downs, old)
-	if to > from {
-		m.ups = append(m.ups, change{to - from, now})
+	if after > before {
+		m.ups = append(m.ups, change{after - before, now})
 	} else {
-		m.downs = append(m.downs, change{from - to, now})
+		m.downs = append(m.downs, change{before - after, now})
 	}
 }
 
+// within returns the sum of the changes in the last period.
 func within(changes []change, period time.Duration, now time.Time) float64 {
 	sum := 0.
 	for _, c := range changes {
-		if now.Sub(c.at) < period {
+		if now.Sub(c.time) < period {
 			sum += float64(c.replicas)
 		}
 	}
 	return sum
 }
 
-// rules are how fast the scale may follow in one direction.
+// rules limit how fast the scale may change in one direction.
 type rules struct {
 	window   time.Duration
 	selector autoscalingv2.ScalingPolicySelect
 	policies []autoscalingv2.HPAScalingPolicy
 }
 
-// rulesOf are those of the spec, with Kubernetes' defaults for what it omits. Without any behavior the scale may
-// double in each period, or come to four.
+// rulesOf returns the rules of the spec, with Kubernetes' defaults for omitted fields. By default the scale may double
+// or grow by four pods in each period of 15 seconds, whichever is more.
 func (s *session) rulesOf() (up, down rules) {
 	up = rules{selector: autoscalingv2.MaxChangePolicySelect, policies: []autoscalingv2.HPAScalingPolicy{
 		{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15},
@@ -77,6 +81,7 @@ func (s *session) rulesOf() (up, down rules) {
 	return up, down
 }
 
+// override replaces the rules by the fields that the spec sets.
 func (r *rules) override(spec *autoscalingv2.HPAScalingRules) {
 	if spec == nil {
 		return
@@ -92,16 +97,17 @@ func (r *rules) override(spec *autoscalingv2.HPAScalingRules) {
 	}
 }
 
-// normalize turns what the metrics ask for into what may be done now.
-func (s *session) normalize(current, wanted, least int32) int32 {
+// normalize limits the replica count that the metrics recommend by stabilization, policies and bounds. It returns the
+// count to scale to now and sets the conditions AbleToScale and ScalingLimited.
+func (s *session) normalize(current, recommended, minReplicas int32) int32 {
 	up, down := s.rulesOf()
-	stable := s.stabilize(current, wanted, up, down)
+	stable := s.stabilize(current, recommended, up, down)
 	var desired int32
 	var reason, message string
 	if s.hpa.Spec.Behavior == nil {
-		desired, reason, message = simpleBounds(current, stable, least, s.hpa.Spec.MaxReplicas)
+		desired, reason, message = simpleBounds(current, stable, minReplicas, s.hpa.Spec.MaxReplicas)
 	} else {
-		desired, reason, message = s.ruledBounds(current, stable, least, up, down)
+		desired, reason, message = s.ruledBounds(current, stable, minReplicas, up, down)
 	}
 	limited := corev1.ConditionTrue
 	if desired == stable {
@@ -111,28 +117,28 @@ func (s *session) normalize(current, wanted, least int32) int32 {
 	return desired
 }
 
-// stabilize takes the least that was asked for in the window of growing, and the most in that of shrinking, so that a
-// metric which swings does not make the scale swing.
-func (s *session) stabilize(current, wanted int32, up, down rules) int32 {
-	least, most := wanted, wanted
+// stabilize records the recommendation. It returns a count between the lowest recommendation in the window for scaling
+// up and the highest in the window for scaling down, so that a fluctuating metric does not make the scale fluctuate.
+func (s *session) stabilize(current, recommended int32, up, down rules) int32 {
+	lowest, highest := recommended, recommended
 	for _, r := range s.memory.recommendations {
-		if s.now.Sub(r.at) < up.window {
-			least = min(least, r.replicas)
+		if s.now.Sub(r.time) < up.window {
+			lowest = min(lowest, r.replicas)
 		}
-		if s.now.Sub(r.at) < down.window {
-			most = max(most, r.replicas)
+		if s.now.Sub(r.time) < down.window {
+			highest = max(highest, r.replicas)
 		}
 	}
-	s.memory.recommended(wanted, s.now)
-	stable := min(max(current, least), most)
+	s.memory.recommended(recommended, s.now)
+	stable := min(max(current, lowest), highest)
 	if s.hpa.Spec.Behavior == nil {
-		stable = most
+		stable = highest
 	}
 	switch {
-	case stable == wanted:
+	case stable == recommended:
 		s.condition(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ReadyForNewScale",
 			"recommended size matches current size")
-	case s.hpa.Spec.Behavior != nil && wanted >= current:
+	case s.hpa.Spec.Behavior != nil && recommended >= current:
 		s.condition(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ScaleUpStabilized",
 			"recent recommendations were lower than current one, applying the lowest recent recommendation")
 	default:
@@ -150,45 +156,48 @@ const (
 	inRange    = "the desired count is within the acceptable range"
 )
 
-// simpleBounds are those of an autoscaler without behavior.
-func simpleBounds(current, wanted, least, most int32) (desired int32, reason, message string) {
-	allowed, reason, message := most, "TooManyReplicas", tooMany
-	if limit := controller.Int32(max(2*int(current), 4)); most > limit {
+// simpleBounds applies the bounds of an autoscaler without behavior: its minimum and maximum, and at most twice the
+// current count or four. reason and message are for the condition ScalingLimited.
+func simpleBounds(current, recommended, minReplicas, maxReplicas int32) (desired int32, reason, message string) {
+	allowed, reason, message := maxReplicas, "TooManyReplicas", tooMany
+	if limit := controller.Int32(max(2*int(current), 4)); maxReplicas > limit {
 		allowed, reason, message = limit, "ScaleUpLimit", tooFast
 	}
 	switch {
-	case wanted < least:
-		return least, "TooFewReplicas", tooFew
-	case wanted > allowed:
+	case recommended < minReplicas:
+		return minReplicas, "TooFewReplicas", tooFew
+	case recommended > allowed:
 		return allowed, reason, message
 	}
-	return wanted, "DesiredWithinRange", inRange
+	return recommended, "DesiredWithinRange", inRange
 }
 
-// ruledBounds are those of an autoscaler with behavior.
-func (s *session) ruledBounds(current, wanted, least int32, up, down rules) (desired int32, reason, message string) {
-	switch most := s.hpa.Spec.MaxReplicas; {
-	case wanted > current:
+// ruledBounds applies the bounds of an autoscaler with behavior: its minimum and maximum, and the limits of its
+// policies.
+func (s *session) ruledBounds(current, recommended, minReplicas int32, up, down rules) (
+	desired int32, reason, message string) {
+	switch maxReplicas := s.hpa.Spec.MaxReplicas; {
+	case recommended > current:
 		limit := max(s.upLimit(current, up), current)
 		switch {
-		case limit < most && wanted > limit:
+		case limit < maxReplicas && recommended > limit:
 			return limit, "ScaleUpLimit", tooFast
-		case wanted > most:
-			return most, "TooManyReplicas", tooMany
+		case recommended > maxReplicas:
+			return maxReplicas, "TooManyReplicas", tooMany
 		}
-	case wanted < current:
+	case recommended < current:
 		limit := min(s.downLimit(current, down), current)
 		switch {
-		case limit > least && wanted < limit:
+		case limit > minReplicas && recommended < limit:
 			return limit, "ScaleDownLimit", tooFastOff
-		case wanted < least:
-			return least, "TooFewReplicas", tooFew
+		case recommended < minReplicas:
+			return minReplicas, "TooFewReplicas", tooFew
 		}
 	}
-	return wanted, "DesiredWithinRange", inRange
+	return recommended, "DesiredWithinRange", inRange
 }
 
-// upLimit is how far the policies let the scale grow now.
+// upLimit returns the largest count that the policies allow now.
 func (s *session) upLimit(current int32, r rules) int32 {
 	limits := s.limits(current, r, func(start, value float64, percent bool) float64 {
 		if percent {
@@ -205,7 +214,7 @@ func (s *session) upLimit(current int32, r rules) int32 {
 	return slices.Max(limits)
 }
 
-// downLimit is how far the policies let it shrink.
+// downLimit returns the smallest count that the policies allow now.
 func (s *session) downLimit(current int32, r rules) int32 {
 	limits := s.limits(current, r, func(start, value float64, percent bool) float64 {
 		if percent {
@@ -222,13 +231,14 @@ func (s *session) downLimit(current int32, r rules) int32 {
 	return slices.Min(limits)
 }
 
-// limits are what each policy allows, counted from the scale at the start of its period.
-func (s *session) limits(current int32, r rules, of func(start, value float64, percent bool) float64) []int32 {
+// limits returns the limit of each policy, computed by limitOf from the scale at the start of the policy's period.
+func (s *session) limits(current int32, r rules,
+	limitOf func(start, value float64, percent bool) float64) []int32 {
 	limits := make([]int32, 0, len(r.policies))
 	for _, p := range r.policies {
 		period := time.Duration(p.PeriodSeconds) * time.Second
 		start := float64(current) - within(s.memory.ups, period, s.now) + within(s.memory.downs, period, s.now)
-		limit := of(start, float64(p.Value), p.Type == autoscalingv2.PercentScalingPolicy)
+		limit := limitOf(start, float64(p.Value), p.Type == autoscalingv2.PercentScalingPolicy)
 		limits = append(limits, nearest(limit))
 	}
 	return limits

@@ -14,24 +14,24 @@ func policy(kind autoscalingv2.HPAScalingPolicyType, value, seconds int32) autos
 	return autoscalingv2.HPAScalingPolicy{Type: kind, Value: value, PeriodSeconds: seconds}
 }
 
-// step is one sync: so much later, the metrics ask for wanted and the scale becomes got.
+// step is one sync after a delay: the metrics recommend a count, and the scale becomes want.
 type step struct {
-	later       time.Duration
-	wanted, got int32
-	reason      string // of ScalingLimited
+	delay             time.Duration
+	recommended, want int32
+	reason            string // of the condition ScalingLimited
 }
 
-// play makes the steps one after another from a scale.
-func play(t *testing.T, from int32, behavior *autoscalingv2.HorizontalPodAutoscalerBehavior, steps ...step) *session {
+// play runs the steps one after another, beginning with a scale of first.
+func play(t *testing.T, first int32, behavior *autoscalingv2.HorizontalPodAutoscalerBehavior, steps ...step) *session {
 	t.Helper()
-	s := newSession(from, nil)
+	s := newSession(first, nil)
 	s.hpa.Spec.Behavior = behavior
-	s.memory.recommended(from, s.now)
-	current := from
+	s.memory.recommended(first, s.now)
+	current := first
 	for i, step := range steps {
-		s.now = s.now.Add(step.later)
-		got := s.normalize(current, step.wanted, 1)
-		require.Equal(t, step.got, got, "step %d", i)
+		s.now = s.now.Add(step.delay)
+		got := s.normalize(current, step.recommended, 1)
+		require.Equal(t, step.want, got, "step %d", i)
 		if got != current {
 			s.memory.changed(current, got, s.now)
 		}
@@ -53,12 +53,12 @@ func (s *session) conditionOf(
 	return autoscalingv2.HorizontalPodAutoscalerCondition{}
 }
 
-func TestNormalize_WithoutBehaviorItDoublesAndShrinksAfterFiveMinutes(t *testing.T) {
+func TestNormalize_DoublesAndScalesDownAfterFiveMinutesByDefault(t *testing.T) {
 	s := play(t, 1, nil,
 		step{15 * time.Second, 50, 4, "ScaleUpLimit"},
 		step{15 * time.Second, 50, 8, "ScaleUpLimit"},
 		step{15 * time.Second, 50, 16, "ScaleUpLimit"},
-		step{15 * time.Second, 20, 32, "ScaleUpLimit"}, // 50 were asked for a moment ago
+		step{15 * time.Second, 20, 32, "ScaleUpLimit"}, // 50 were recommended 15 seconds ago
 		step{4 * time.Minute, 20, 50, "DesiredWithinRange"},
 		step{2 * time.Minute, 2, 20, "DesiredWithinRange"},
 		step{5 * time.Minute, 2, 2, "DesiredWithinRange"},
@@ -83,7 +83,7 @@ func TestNormalize_PoliciesCountFromTheStartOfTheirPeriods(t *testing.T) {
 	}
 	play(t, 10, behavior,
 		step{time.Second, 30, 14, "ScaleUpLimit"},
-		step{15 * time.Second, 30, 14, "ScaleUpLimit"}, // the period's four are used up
+		step{15 * time.Second, 30, 14, "ScaleUpLimit"}, // the four pods of this period are used up
 		step{time.Minute, 30, 18, "ScaleUpLimit"},
 		step{time.Minute, 20, 20, "DesiredWithinRange"},
 		step{time.Minute, 1, 10, "ScaleDownLimit"},
@@ -99,7 +99,7 @@ func TestNormalize_PoliciesCountFromTheStartOfTheirPeriods(t *testing.T) {
 	play(t, 10, behavior, step{time.Second, 30, 10, "ScaleUpLimit"}, step{time.Second, 3, 10, "ScaleDownLimit"})
 }
 
-func TestNormalize_WindowsKeepTheScaleFromSwinging(t *testing.T) {
+func TestNormalize_WindowsKeepTheScaleStable(t *testing.T) {
 	behavior := &autoscalingv2.HorizontalPodAutoscalerBehavior{
 		ScaleUp:   &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: new(int32(60))},
 		ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: new(int32(120))},
@@ -110,7 +110,7 @@ func TestNormalize_WindowsKeepTheScaleFromSwinging(t *testing.T) {
 		step{30 * time.Second, 9, 5, ""},
 		step{40 * time.Second, 9, 9, ""},
 		step{30 * time.Second, 3, 9, ""},
-		step{45 * time.Second, 4, 9, ""}, // nine were asked for less than two minutes ago
+		step{45 * time.Second, 4, 9, ""}, // nine were recommended less than two minutes ago
 	)
 	require.Equal(t, "ScaleDownStabilized", s.conditionOf(autoscalingv2.AbleToScale).Reason)
 	s = play(t, 9, behavior, step{121 * time.Second, 4, 4, ""})
@@ -118,27 +118,27 @@ func TestNormalize_WindowsKeepTheScaleFromSwinging(t *testing.T) {
 }
 
 func TestNumbers_DoNotOverflow(t *testing.T) {
-	const most = math.MaxInt32
-	desired, reason, _ := simpleBounds(most-10, most, 1, most)
-	require.EqualValues(t, most, desired)
+	const largest = math.MaxInt32
+	desired, reason, _ := simpleBounds(largest-10, largest, 1, largest)
+	require.EqualValues(t, largest, desired)
 	require.Equal(t, "DesiredWithinRange", reason)
 
 	now := time.Unix(1_800_000_000, 0)
-	s := newSession(most, nil)
+	s := newSession(largest, nil)
 	s.now = now
 	for range 3 {
-		s.memory.changed(1, most, now)
+		s.memory.changed(1, largest, now)
 	}
 	up := rules{policies: []autoscalingv2.HPAScalingPolicy{policy(autoscalingv2.PodsScalingPolicy, 4, 60)}}
-	require.Negative(t, s.upLimit(most, up), "it has grown thrice by more than it may")
-	up.policies[0] = policy(autoscalingv2.PercentScalingPolicy, most, 0)
-	require.EqualValues(t, most, s.upLimit(most, up))
-	require.EqualValues(t, math.MinInt32, s.downLimit(most, up))
+	require.Negative(t, s.upLimit(largest, up), "it was scaled up three times beyond the policy")
+	up.policies[0] = policy(autoscalingv2.PercentScalingPolicy, largest, 0)
+	require.EqualValues(t, largest, s.upLimit(largest, up))
+	require.EqualValues(t, math.MinInt32, s.downLimit(largest, up))
 
 	require.EqualValues(t, 50, percent(1, 2))
-	require.EqualValues(t, most, percent(math.MaxInt64, 1), "a pod that requests a byte")
+	require.EqualValues(t, largest, percent(math.MaxInt64, 1), "a pod that requests a byte")
 	require.EqualValues(t, 100, percent(math.MaxInt64, math.MaxInt64))
 	require.EqualValues(t, math.MaxInt64, plus(math.MaxInt64-1, 2))
-	require.EqualValues(t, most, ceil(math.Inf(1)))
+	require.EqualValues(t, largest, ceil(math.Inf(1)))
 	require.Zero(t, ceil(math.NaN()))
 }

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// proposal is what one metric asks for.
+// proposal is the replica count that one metric asks for.
 type proposal struct {
 	replicas int32
-	name     string // as events call it
+	name     string // of the metric, in events
 	status   autoscalingv2.MetricStatus
 }
 
-// compute asks all metrics, and returns the largest count with the name of its metric. Where some cannot be
-// had, the others may let the target grow, but not shrink.
+// compute reads all metrics and returns the largest replica count with the name of its metric. If some metrics cannot
+// be read, the others can scale the target up, but not down.
 func (s *session) compute(ctx context.Context) (replicas int32, metric string, err error) {
 	if err := s.selectPods(); err != nil {
 		return 0, "", err
@@ -58,7 +58,7 @@ func (s *session) compute(ctx context.Context) (replicas int32, metric string, e
 	return replicas, metric, nil
 }
 
-// selectPods reads the selector of the target, which no other autoscaler's pods may match.
+// selectPods reads the selector of the target. It fails if the selector matches pods of another autoscaler.
 func (s *session) selectPods() error {
 	text := s.target.Status.Selector
 	if text == "" {
@@ -88,8 +88,8 @@ func (s *session) selectPods() error {
 	return nil
 }
 
-// failure is an error of a metric as the event about all metrics has it; the condition and the metric's own event
-// have the error alone. The words are kube-controller-manager's.
+// failure wraps the error of a metric as the event about all metrics reports it, in kube-controller-manager's words.
+// The condition and the metric's own event have the error alone.
 func failure(spec *autoscalingv2.MetricSpec, err error) error {
 	switch spec.Type {
 	case autoscalingv2.ResourceMetricSourceType:
@@ -115,24 +115,24 @@ func failure(spec *autoscalingv2.MetricSpec, err error) error {
 	return err
 }
 
-// sources are the kinds of metrics: the reason by which a failure is known, and how a count comes of one.
+// sources maps each type of metric to the reason of its failures and the function that computes a replica count.
 var sources map[autoscalingv2.MetricSourceType]struct {
 	reason  string
 	propose func(*session, context.Context, *autoscalingv2.MetricSpec) (proposal, error)
 }
 
-func init() { // it would be a circle otherwise
+func init() { // as an initializer it would be a cycle
 	type source = struct {
 		reason  string
 		propose func(*session, context.Context, *autoscalingv2.MetricSpec) (proposal, error)
 	}
 	sources = map[autoscalingv2.MetricSourceType]source{
-		autoscalingv2.ResourceMetricSourceType: {"FailedGetResourceMetric", (*session).ofResource},
+		autoscalingv2.ResourceMetricSourceType: {"FailedGetResourceMetric", (*session).proposeResource},
 		autoscalingv2.ContainerResourceMetricSourceType: {"FailedGetContainerResourceMetric",
-			(*session).ofContainerResource},
-		autoscalingv2.PodsMetricSourceType:     {"FailedGetPodsMetric", (*session).ofPodsMetric},
-		autoscalingv2.ObjectMetricSourceType:   {"FailedGetObjectMetric", (*session).ofObject},
-		autoscalingv2.ExternalMetricSourceType: {"FailedGetExternalMetric", (*session).ofExternal},
+			(*session).proposeContainerResource},
+		autoscalingv2.PodsMetricSourceType:     {"FailedGetPodsMetric", (*session).proposePods},
+		autoscalingv2.ObjectMetricSourceType:   {"FailedGetObjectMetric", (*session).proposeObject},
+		autoscalingv2.ExternalMetricSourceType: {"FailedGetExternalMetric", (*session).proposeExternal},
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *session) propose(ctx context.Context, spec *autoscalingv2.MetricSpec) (
 	return source.propose(s, ctx, spec)
 }
 
-func (s *session) ofResource(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+func (s *session) proposeResource(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	r := spec.Resource
 	p, current, err := s.resourceOf(ctx, r.Name, "", r.Target, string(r.Name)+" resource")
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *session) ofResource(ctx context.Context, spec *autoscalingv2.MetricSpec
 	return p, nil
 }
 
-func (s *session) ofContainerResource(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+func (s *session) proposeContainerResource(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	r := spec.ContainerResource
 	p, current, err := s.resourceOf(ctx, r.Name, r.Container, r.Target, string(r.Name)+" container resource")
 	if err != nil {
@@ -168,8 +168,10 @@ func (s *session) ofContainerResource(ctx context.Context, spec *autoscalingv2.M
 	return p, nil
 }
 
+// resourceOf computes the replica count of a resource metric of one container, or of whole pods if container is empty.
+// It also returns the metric's current value. metricName is the metric's name in events.
 func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, container string,
-	target autoscalingv2.MetricTarget, called string) (proposal, autoscalingv2.MetricValueStatus, error) {
+	target autoscalingv2.MetricTarget, metricName string) (proposal, autoscalingv2.MetricValueStatus, error) {
 	current := autoscalingv2.MetricValueStatus{}
 	fail := func(err error) (proposal, autoscalingv2.MetricValueStatus, error) {
 		return proposal{}, current, fmt.Errorf("failed to get %s utilization: %w", name, err)
@@ -178,7 +180,7 @@ func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, cont
 		return proposal{}, current, errors.New("invalid resource metric source: neither an average utilization " +
 			"target nor an average value (usage) target was set")
 	}
-	pods, err := s.targets()
+	pods, err := s.selectedPods()
 	if err != nil {
 		return fail(err)
 	}
@@ -192,22 +194,22 @@ func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, cont
 			return fail(err)
 		}
 		current.AverageValue = quantity(out.value)
-		return proposal{replicas: out.replicas, name: called}, current, nil
+		return proposal{replicas: out.replicas, name: metricName}, current, nil
 	}
 	out, err := s.byUtilization(pods, metrics, name, container, *target.AverageUtilization)
 	if err != nil {
 		return fail(err)
 	}
 	current.AverageUtilization, current.AverageValue = &out.utilization, quantity(out.value)
-	return proposal{replicas: out.replicas, name: called + " utilization (percentage of request)"}, current, nil
+	return proposal{replicas: out.replicas, name: metricName + " utilization (percentage of request)"}, current, nil
 }
 
-func (s *session) ofPodsMetric(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+func (s *session) proposePods(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	m := spec.Pods
 	if m.Target.AverageValue == nil {
 		return proposal{}, errors.New("invalid pods metric source: no average value target was set")
 	}
-	pods, err := s.targets()
+	pods, err := s.selectedPods()
 	if err != nil {
 		return proposal{}, err
 	}
@@ -225,7 +227,7 @@ func (s *session) ofPodsMetric(ctx context.Context, spec *autoscalingv2.MetricSp
 		}}}, nil
 }
 
-func (s *session) ofObject(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+func (s *session) proposeObject(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	o := spec.Object
 	value, err := s.objectValue(ctx, o)
 	if err != nil {
@@ -236,11 +238,11 @@ func (s *session) ofObject(ctx context.Context, spec *autoscalingv2.MetricSpec) 
 	if err != nil {
 		return proposal{}, err
 	}
-	called := fmt.Sprintf("%s metric %s", o.DescribedObject.Kind, o.Metric.Name)
+	metricName := fmt.Sprintf("%s metric %s", o.DescribedObject.Kind, o.Metric.Name)
 	if o.Target.Type == autoscalingv2.AverageValueMetricType {
-		called = fmt.Sprintf("external metric %s(%v)", o.Metric.Name, o.Metric.Selector)
+		metricName = fmt.Sprintf("external metric %s(%v)", o.Metric.Name, o.Metric.Selector)
 	}
-	return proposal{out.replicas, called, autoscalingv2.MetricStatus{
+	return proposal{out.replicas, metricName, autoscalingv2.MetricStatus{
 		Type: spec.Type, Object: &autoscalingv2.ObjectMetricStatus{Metric: o.Metric, DescribedObject: o.DescribedObject,
 			Current: current},
 	}}, nil
@@ -254,7 +256,7 @@ func (s *session) objectValue(ctx context.Context, o *autoscalingv2.ObjectMetric
 	return s.metrics.object(ctx, s.hpa.Namespace, resource, o.DescribedObject.Name, o.Metric)
 }
 
-// resourceName is the plural of the object's kind, with its group, as the custom metrics API has it.
+// resourceName returns the resource of the object's kind, with its group, as the custom metrics API expects it.
 func (s *session) resourceName(ref autoscalingv2.CrossVersionObjectReference) (string, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -268,7 +270,7 @@ func (s *session) resourceName(ref autoscalingv2.CrossVersionObjectReference) (s
 	return mapping.Resource.GroupResource().String(), nil
 }
 
-func (s *session) ofExternal(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+func (s *session) proposeExternal(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	e := spec.External
 	value, err := s.metrics.external(ctx, s.hpa.Namespace, e.Metric)
 	if err != nil {
@@ -284,7 +286,7 @@ func (s *session) ofExternal(ctx context.Context, spec *autoscalingv2.MetricSpec
 			Current: current}}}, nil
 }
 
-// compare is for a metric that is one number, of an object or an external one.
+// compare computes the replica count of a metric with a single value: an object metric or an external one.
 func (s *session) compare(source string, value int64, target autoscalingv2.MetricTarget) (
 	out outcome, current autoscalingv2.MetricValueStatus, err error) {
 	switch {

@@ -21,8 +21,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// metricsClient asks the three metrics APIs. They are plain JSON, of which little is needed: the documents are read
-// into the types below, and no other client library is.
+// metricsClient reads the three metrics APIs. It needs few fields of their JSON, so it decodes them into the types
+// below and uses no further client library.
 type metricsClient struct {
 	client func() rest.Interface
 	clock  clock.PassiveClock
@@ -34,16 +34,16 @@ type metricsClient struct {
 	since   time.Time
 }
 
-// podMetric is one number of one pod, in thousandths, as it was at a time over a window.
+// podMetric is the value of a metric of one pod, measured over a window that ended at timestamp.
 type podMetric struct {
-	value  int64
-	at     time.Time
-	window time.Duration
+	value     int64 // in thousandths
+	timestamp time.Time
+	window    time.Duration
 }
 
 type podMetrics map[string]podMetric // by the pod's name
 
-// podMetricsList is metrics.k8s.io/v1beta1's.
+// podMetricsList has the fields that are read from PodMetricsList of metrics.k8s.io/v1beta1.
 type podMetricsList struct {
 	Items []struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -56,8 +56,8 @@ type podMetricsList struct {
 	} `json:"items"`
 }
 
-// metricValueList is that of custom.metrics.k8s.io/v1beta2, of its v1beta1 and of external.metrics.k8s.io/v1beta1, as
-// far as they are alike.
+// metricValueList has the common fields of the lists of custom.metrics.k8s.io/v1beta2 and v1beta1 and of
+// external.metrics.k8s.io/v1beta1.
 type metricValueList struct {
 	Items []struct {
 		DescribedObject corev1.ObjectReference `json:"describedObject"`
@@ -68,12 +68,13 @@ type metricValueList struct {
 	} `json:"items"`
 }
 
-// defaultWindow is what a metric without a window is taken to be over.
+// defaultWindow is the assumed window of a metric that names none.
 const defaultWindow = time.Minute
 
 var errNoMetrics = errors.New("no metrics returned")
 
-// get reads a document. Those parts of the path that an autoscaler names must be one segment each; the first is ours.
+// get reads a document. path[0] is a constant prefix. The other parts come from the autoscaler, so each must be a
+// single path segment.
 func (m *metricsClient) get(ctx context.Context, into any, path []string, params map[string]string) error {
 	for _, part := range path[1:] {
 		if !controller.IsSegment(part) {
@@ -93,8 +94,8 @@ func (m *metricsClient) get(ctx context.Context, into any, path []string, params
 	return json.Unmarshal(body, into)
 }
 
-// resource is what the pods use of a resource, of one container or of all. A pod of which one container has no number
-// is left out.
+// resource returns the pods' usage of a resource: of one container, or of the whole pod if container is empty. It
+// leaves out a pod if one of these containers has no value.
 func (m *metricsClient) resource(ctx context.Context, namespace string, selector labels.Selector,
 	name corev1.ResourceName, container string) (podMetrics, error) {
 	var list podMetricsList
@@ -131,11 +132,11 @@ func (m *metricsClient) resource(ctx context.Context, namespace string, selector
 
 const customGroup = "custom.metrics.k8s.io"
 
-// customVersions are the versions of the custom metrics API that can be read, the newest first.
+// customVersions are the supported versions of the custom metrics API, newest first.
 var customVersions = []string{"v1beta2", "v1beta1"}
 
-// customVersion is the version of the custom metrics API that the API server prefers, or else the newest that it
-// serves, of those that can be read.
+// customVersion returns the version of the custom metrics API to use: the preferred version of the API server, if it is
+// supported, else the newest supported version that it serves. The result is cached for m.recheck.
 func (m *metricsClient) customVersion(ctx context.Context) (string, error) {
 	now := m.clock.Now()
 	m.mu.Lock()
@@ -159,11 +160,11 @@ func (m *metricsClient) customVersion(ctx context.Context) (string, error) {
 	}
 	version = group.PreferredVersion.Version
 	if !slices.Contains(customVersions, version) {
-		at := slices.IndexFunc(customVersions, served)
-		if at < 0 {
+		i := slices.IndexFunc(customVersions, served)
+		if i < 0 {
 			return "", errors.New("no known available metric versions found")
 		}
-		version = customVersions[at]
+		version = customVersions[i]
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,16 +172,17 @@ func (m *metricsClient) customVersion(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// custom reads from the custom metrics API.
+// custom reads a metric from the custom metrics API. selector selects objects, metric selects series of the metric;
+// each may be nil.
 func (m *metricsClient) custom(ctx context.Context, path []string, selector labels.Selector,
 	metric *metav1.LabelSelector) (*metricValueList, error) {
-	of, err := metav1.LabelSelectorAsSelector(metric)
+	metricSelector, err := metav1.LabelSelectorAsSelector(metric)
 	if err != nil {
 		return nil, err
 	}
 	params := map[string]string{}
 	if metric != nil {
-		params["metricLabelSelector"] = of.String()
+		params["metricLabelSelector"] = metricSelector.String()
 	}
 	if selector != nil {
 		params["labelSelector"] = selector.String()
@@ -196,7 +198,7 @@ func (m *metricsClient) custom(ctx context.Context, path []string, selector labe
 	return &list, nil
 }
 
-// pods is a metric of each pod.
+// pods returns the values of a metric for each selected pod.
 func (m *metricsClient) pods(ctx context.Context, namespace string, selector labels.Selector,
 	metric autoscalingv2.MetricIdentifier) (podMetrics, error) {
 	list, err := m.custom(ctx, []string{namespace, "pods", "*", metric.Name}, selector, metric.Selector)
@@ -220,8 +222,8 @@ func (m *metricsClient) pods(ctx context.Context, namespace string, selector lab
 	return found, nil
 }
 
-// object is a metric of one object of the namespace, or of the namespace itself; resource is its plural with
-// its group. In thousandths.
+// object returns a metric of one object of the namespace, or of the namespace itself, in thousandths. resource is the
+// plural name with the group.
 func (m *metricsClient) object(ctx context.Context, namespace, resource, name string,
 	metric autoscalingv2.MetricIdentifier) (int64, error) {
 	path := []string{namespace, resource, name, metric.Name}
@@ -239,7 +241,7 @@ func (m *metricsClient) object(ctx context.Context, namespace, resource, name st
 	return milli(list.Items[0].Value), nil
 }
 
-// external are the values of a metric that belongs to no object, in thousandths.
+// external returns the sum of the values of an external metric, in thousandths.
 func (m *metricsClient) external(ctx context.Context, namespace string, metric autoscalingv2.MetricIdentifier) (
 	sum int64, err error) {
 	params := map[string]string{}

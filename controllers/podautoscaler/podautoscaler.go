@@ -1,19 +1,20 @@
-// Package podautoscaler changes how many replicas a workload has by metrics of its pods, or of anything else.
+// Package podautoscaler scales workloads by metrics of their pods, of other objects, or from outside the cluster.
 //
-// In comes a HorizontalPodAutoscaler, the scale of its target and what the metrics APIs answer; out go the target's
-// scale and the autoscaler's status. The files:
+// Its input is a HorizontalPodAutoscaler, the scale of its target and the metrics APIs. It writes the target's scale
+// and the autoscaler's status. The files:
 //
 //	podautoscaler.go  the controller, and one sync of an autoscaler
 //	compute.go        a replica count for each metric of the spec; the largest counts
 //	replicas.go       from metrics to a replica count, as Kubernetes documents it
-//	pods.go           which pods count: those not ready or without metrics are taken with care
-//	behavior.go       how fast the count may follow: stabilization windows, policies, bounds
+//	pods.go           which pods count, and how unready pods and pods without metrics count
+//	behavior.go       how fast the count may change: stabilization windows, policies, bounds
 //	status.go         conditions
 //	metrics.go        reading the metrics APIs
 //
 // Past recommendations and changes, which stabilization and policies need, are kept in memory, as in
-// Kubernetes: after a restart the first thing known is the current scale, so that nothing shrinks before a
-// window has passed. https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
+// Kubernetes. After a restart the current scale is the first recommendation, so that no target is scaled down before a
+// stabilization window has passed.
+// https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
 package podautoscaler
 
 import (
@@ -53,10 +54,11 @@ type autoscaler struct {
 	pods     corelisters.PodLister
 	metrics  *metricsClient
 	recorder record.EventRecorder
-	// scales finds the scale of a target. It is made at the first use, because it needs discovery.
+	// scales returns a mapper and a getter for the scales of targets. They are created at the first use, because they
+	// need discovery.
 	scales func() (meta.ResettableRESTMapper, scale.ScalesGetter)
-	// written delays a sync until the cache has the status that the last one wrote: the condition ScaledToZero
-	// decides.
+	// written delays a sync until the cache has the status that the last sync wrote, because a sync depends on the
+	// condition ScaledToZero.
 	written controller.Written
 
 	mu        sync.Mutex
@@ -64,16 +66,16 @@ type autoscaler struct {
 	selectors map[string]labels.Selector // of the targets, by the keys of their autoscalers
 }
 
-// cacheDelay is when a sync is tried again that came before the cache was up to date.
+// cacheDelay is the delay before the retry of a sync if the cache did not yet have the last status.
 const cacheDelay = 50 * time.Millisecond
 
-// past is what is known of an autoscaler from earlier syncs.
+// past holds the earlier recommendations and changes of an autoscaler.
 type past struct {
 	recommendations []recommendation
 	ups, downs      []change
 }
 
-// New returns the controller. Its keys are HorizontalPodAutoscalers, each of which is reconciled once in a period.
+// New returns the controller. Its keys are HorizontalPodAutoscalers. It reconciles each once in a sync period.
 func New(env *controller.Env) (*controller.Controller, error) {
 	hpas, core := env.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), env.Informers.Core().V1()
 	a := &autoscaler{
@@ -90,7 +92,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 				scale.NewDiscoveryScaleKindResolver(d))
 		}),
 	}
-	// After a failure it is the period that brings the next sync, not a back-off.
+	// After a failure the next sync comes after the period as well, without back-off.
 	a.Controller = controller.NewWithBackoff(env, "horizontalpodautoscaling", a.reconcile, a.settings.SyncPeriod,
 		a.settings.SyncPeriod)
 	controller.Watch(a.Controller, hpas.Informer(), controller.Handler[*autoscalingv2.HorizontalPodAutoscaler]{
@@ -128,7 +130,7 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	if hpa, err = a.hpas.HorizontalPodAutoscalers(namespace).Get(name); err != nil {
-		return nil // gone meanwhile; its own event brings the key back
+		return nil // deleted meanwhile; the delete event enqueues the key again
 	}
 	if err := a.sync(ctx, key, hpa.DeepCopy()); err != nil {
 		return err
@@ -137,7 +139,7 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// sync is one reconciliation of an autoscaler, whose status it writes.
+// sync scales the target of an autoscaler once and writes the autoscaler's status if it changed. It modifies hpa.
 func (a *autoscaler) sync(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
 	before := hpa.Status.DeepCopy()
 	s := &session{autoscaler: a, key: key, hpa: hpa, memory: a.memoryOf(key)}
@@ -152,8 +154,8 @@ func (a *autoscaler) sync(ctx context.Context, key string, hpa *autoscalingv2.Ho
 	return err
 }
 
-// writeStatus also succeeds if the spec was changed meanwhile: a target whose scaling to zero were not recorded would
-// never be scaled up again.
+// writeStatus writes the status, even if the spec was changed meanwhile: a target that was scaled to zero is scaled up
+// again only if the status records it.
 func (a *autoscaler) writeStatus(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
 	hpas := a.env.Client().AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -173,6 +175,7 @@ func (a *autoscaler) writeStatus(ctx context.Context, key string, hpa *autoscali
 	})
 }
 
+// memoryOf returns the past of an autoscaler, which the caller may change without the lock.
 func (a *autoscaler) memoryOf(key string) *past {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,7 +185,7 @@ func (a *autoscaler) memoryOf(key string) *past {
 	return a.memories[key] // calls for one key never overlap
 }
 
-// session is one sync.
+// session is one sync of one autoscaler.
 type session struct {
 	*autoscaler
 	key      string
@@ -191,7 +194,7 @@ type session struct {
 	now      time.Time
 	target   *autoscalingv1.Scale
 	selector labels.Selector
-	// reason explains a change of the scale.
+	// reason is the reason of a change of the scale, for events.
 	reason string
 }
 
@@ -224,7 +227,7 @@ func (s *session) run(ctx context.Context) error {
 	return s.rescale(ctx, resource, desired)
 }
 
-// findTarget reads the scale of the target.
+// findTarget reads the scale of the target and returns the target's resource.
 func (s *session) findTarget(ctx context.Context) (schema.GroupResource, error) {
 	ref := s.hpa.Spec.ScaleTargetRef
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -235,7 +238,7 @@ func (s *session) findTarget(ctx context.Context) (schema.GroupResource, error) 
 	mapper, getter := s.scales()
 	mapping, err := mapper.RESTMapping(kind)
 	if meta.IsNoMatchError(err) {
-		mapper.Reset() // a kind that was defined since
+		mapper.Reset() // the kind may have been defined since
 		mapping, err = mapper.RESTMapping(kind)
 	}
 	if err != nil {
@@ -246,63 +249,66 @@ func (s *session) findTarget(ctx context.Context) (schema.GroupResource, error) 
 	return resource, err
 }
 
-// desired is how many replicas there should be, within all bounds.
+// desired returns the replica count to scale to, within all bounds.
 func (s *session) desired(ctx context.Context, current int32) (int32, error) {
-	least := s.least()
+	minReplicas := s.minReplicas()
 	switch {
-	case current == 0 && !s.wakes(): // a client that wrote 0 has switched it off
+	case current == 0 && !s.mayScaleFromZero(): // a client that wrote 0 has disabled scaling
 		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "ScalingDisabled",
 			"scaling is disabled since the replica count of the target is zero")
 		return 0, nil
 	case current > s.hpa.Spec.MaxReplicas:
 		s.reason = "Current number of replicas above Spec.MaxReplicas"
 		return s.hpa.Spec.MaxReplicas, nil
-	case current < least && current > 0:
+	case current < minReplicas && current > 0:
 		s.reason = "Current number of replicas below Spec.MinReplicas"
-		return least, nil
+		return minReplicas, nil
 	}
-	wanted, metric, err := s.compute(ctx)
+	recommended, metric, err := s.compute(ctx)
 	if err != nil {
 		return 0, err
 	}
 	switch {
-	case wanted > current:
+	case recommended > current:
 		s.reason = metric + " above target"
-	case wanted < current:
+	case recommended < current:
 		s.reason = "All metrics below target"
 	}
-	desired := s.normalize(current, wanted, least)
-	if current == 0 && desired < least { // no policy of growing holds it down
-		s.reason, desired = "Current number of replicas below Spec.MinReplicas", least
+	desired := s.normalize(current, recommended, minReplicas)
+	if current == 0 && desired < minReplicas { // policies for scaling up do not limit this
+		s.reason, desired = "Current number of replicas below Spec.MinReplicas", minReplicas
 	}
 	return desired, nil
 }
 
-func (s *session) least() int32 {
+// minReplicas returns the minimum of the spec, 1 by default.
+func (s *session) minReplicas() int32 {
 	if s.hpa.Spec.MinReplicas != nil {
 		return *s.hpa.Spec.MinReplicas
 	}
 	return 1
 }
 
-// wakes reports whether the autoscaler may give replicas to a target that has none: it must have taken them away
-// itself, which its condition ScaledToZero remembers, and either have a metric that needs no pods or a minimum since.
-func (s *session) wakes() bool {
+// mayScaleFromZero reports whether the autoscaler may scale up a target without replicas. It must have scaled it to
+// zero itself, which the condition ScaledToZero records, and now have a minimum above zero or a metric that needs no
+// pods.
+func (s *session) mayScaleFromZero() bool {
 	for _, c := range s.hpa.Status.Conditions {
 		if c.Type == autoscalingv2.ScaledToZero && c.Status == corev1.ConditionTrue {
-			return s.least() > 0 || s.seesWithoutPods()
+			return s.minReplicas() > 0 || s.hasMetricWithoutPods()
 		}
 	}
 	return false
 }
 
-// seesWithoutPods reports whether a metric of the spec is there also when no pod is.
-func (s *session) seesWithoutPods() bool {
+// hasMetricWithoutPods reports whether the spec has a metric that exists without pods: an object or external one.
+func (s *session) hasMetricWithoutPods() bool {
 	return slices.ContainsFunc(s.hpa.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	})
 }
 
+// rescale writes the replica count to the target's scale, and records the change in conditions, events and memory.
 func (s *session) rescale(ctx context.Context, resource schema.GroupResource, desired int32) error {
 	_, getter := s.scales()
 	current := s.target.Spec.Replicas

@@ -27,14 +27,14 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// metricsAPI stands before an API server and answers the metrics APIs itself.
+// metricsAPI is a proxy in front of an API server. It serves the metrics APIs itself.
 type metricsAPI struct {
-	mu    sync.Mutex
-	lists map[string]any // by path
-	asked map[string]url.Values
+	mu      sync.Mutex
+	lists   map[string]any        // the documents, by path
+	queries map[string]url.Values // the last query, by path
 }
 
-// startMetrics returns a configuration by which the metrics are seen.
+// startMetrics starts the proxy. The returned configuration connects to it.
 func startMetrics(t testing.TB, config *rest.Config) (*metricsAPI, *rest.Config) {
 	target, err := url.Parse(config.Host)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func startMetrics(t testing.TB, config *rest.Config) (*metricsAPI, *rest.Config)
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
-	m := &metricsAPI{lists: map[string]any{}, asked: map[string]url.Values{}}
+	m := &metricsAPI{lists: map[string]any{}, queries: map[string]url.Values{}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if group, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/apis/"), "/"); strings.HasSuffix(group,
 			"metrics.k8s.io") {
@@ -63,7 +63,7 @@ func startMetrics(t testing.TB, config *rest.Config) (*metricsAPI, *rest.Config)
 func (m *metricsAPI) answer(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked[r.URL.Path] = r.URL.Query()
+	m.queries[r.URL.Path] = r.URL.Query()
 	w.Header().Set("Content-Type", "application/json")
 	list, ok := m.lists[r.URL.Path]
 	if !ok {
@@ -83,7 +83,7 @@ func (m *metricsAPI) set(path string, items ...any) {
 	m.lists[path] = map[string]any{"items": items}
 }
 
-// serve announces the custom metrics API, in versions of which the first is preferred.
+// serve announces the custom metrics API in these versions; the first is the preferred one.
 func (m *metricsAPI) serve(versions ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,10 +98,10 @@ func (m *metricsAPI) serve(versions ...string) {
 func (m *metricsAPI) query(path string) url.Values {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.asked[path]
+	return m.queries[path]
 }
 
-// scaled is a ReplicaSet of two with an autoscaler, whose pods are ready and request half a CPU.
+// scaled is a ReplicaSet with an autoscaler and two pods, which are ready and request half a CPU.
 type scaled struct {
 	*controllertest.Clocked
 	metrics *metricsAPI
@@ -126,14 +126,14 @@ func newScaled(t *testing.T, metrics ...autoscalingv2.MetricSpec) *scaled {
 		p.Spec.Containers = containers
 		p, err := c.Client.CoreV1().Pods("default").Create(c.Context(), p, metav1.CreateOptions{})
 		require.NoError(t, err)
-		at := metav1.NewTime(c.Now().Add(-time.Hour))
-		p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &at
-		p.Status.Conditions = []corev1.PodCondition{{Type: "Ready", Status: "True", LastTransitionTime: at}}
+		start := metav1.NewTime(c.Now().Add(-time.Hour))
+		p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &start
+		p.Status.Conditions = []corev1.PodCondition{{Type: "Ready", Status: "True", LastTransitionTime: start}}
 		_, err = c.Client.CoreV1().Pods("default").UpdateStatus(c.Context(), p, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
 	s := &scaled{c, api}
-	// it adopts them
+	// The ReplicaSet adopts the pods.
 	s.Replicate("web", 2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.Containers = containers })
 	c.Restart()
 	s.Reaches("its scale has a selector", func() bool { return s.ReplicaSetOf("web").Status.Replicas == 2 })
@@ -166,7 +166,7 @@ func (s *scaled) condition(
 	return autoscalingv2.HorizontalPodAutoscalerCondition{}
 }
 
-// awaitScale waits, while the periods of the autoscaler pass, until the target has so many replicas.
+// awaitScale waits until the target has n replicas, while the autoscaler's periods pass.
 func (s *scaled) awaitScale(n int32) {
 	s.Helper()
 	s.Passing(500*time.Millisecond, fmt.Sprintf("%d replicas", n), func() bool {
@@ -174,7 +174,7 @@ func (s *scaled) awaitScale(n int32) {
 	})
 }
 
-// used is what metrics.k8s.io says of a pod, in thousandths of a CPU.
+// used returns the PodMetrics of a pod whose containers use this much CPU, in thousandths.
 func (s *scaled) used(pod string, app, log int) any {
 	container := func(name string, cpu int) any {
 		return map[string]any{"name": name, "usage": map[string]string{"cpu": fmt.Sprintf("%dm", cpu)}}
@@ -191,13 +191,13 @@ func utilization(percent int32) autoscalingv2.MetricTarget {
 	return autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}
 }
 
-func TestPodAutoscaler_FollowsTheCPUOfItsPods(t *testing.T) {
+func TestPodAutoscaler_ScalesByTheCPUUtilizationOfItsPods(t *testing.T) {
 	s := newScaled(t, autoscalingv2.MetricSpec{
 		Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu",
 			Target: utilization(50)},
 	})
-	// Without metrics it reports that, and does nothing.
-	s.Reaches("it tells", func() bool {
+	// Without metrics it reports the failure and does not scale.
+	s.Reaches("it reports the failure", func() bool {
 		return s.condition(autoscalingv2.ScalingActive).Reason == "FailedGetResourceMetric"
 	})
 	s.AwaitEvent("FailedGetResourceMetric", "failed to get cpu utilization: unable to get metrics for resource "+
@@ -219,24 +219,24 @@ func TestPodAutoscaler_FollowsTheCPUOfItsPods(t *testing.T) {
 	require.Equal(t, corev1.ConditionTrue, s.condition(autoscalingv2.ScalingActive).Status)
 	require.Equal(t, "ValidMetricFound", s.condition(autoscalingv2.ScalingActive).Reason)
 
-	// More than it may have.
+	// The metrics ask for more than the maximum.
 	s.metrics.set(resourceMetrics, s.used("web-0", 3000, 0), s.used("web-1", 3000, 0))
 	s.awaitScale(5)
 	s.Reaches("it is limited", func() bool {
 		c := s.condition(autoscalingv2.ScalingLimited)
 		return c.Status == corev1.ConditionTrue && c.Reason == "TooManyReplicas"
 	})
-	// And nothing to do: it waits until the window has passed.
+	// Without load it scales down after the stabilization window.
 	s.metrics.set(resourceMetrics, s.used("web-0", 0, 0), s.used("web-1", 0, 0))
-	s.Passing(500*time.Millisecond, "held", func() bool {
+	s.Passing(500*time.Millisecond, "the scale is stabilized", func() bool {
 		return s.condition(autoscalingv2.AbleToScale).Reason == "ScaleDownStabilized"
 	})
 	require.EqualValues(t, 5, *s.ReplicaSetOf("web").Spec.Replicas)
-	s.Passing(15*time.Second, "it shrinks", func() bool { return *s.ReplicaSetOf("web").Spec.Replicas < 5 })
+	s.Passing(15*time.Second, "it scales down", func() bool { return *s.ReplicaSetOf("web").Spec.Replicas < 5 })
 	s.AwaitEvent("SuccessfulRescale", "reason: All metrics below target")
 }
 
-func TestPodAutoscaler_TheLargestOfItsMetricsCounts(t *testing.T) {
+func TestPodAutoscaler_UsesTheLargestProposalOfItsMetrics(t *testing.T) {
 	average := func(v string) autoscalingv2.MetricTarget {
 		return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
 			AverageValue: new(resource.MustParse(v))}
@@ -265,12 +265,12 @@ func TestPodAutoscaler_TheLargestOfItsMetricsCounts(t *testing.T) {
 	const custom, external = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/",
 		"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/waiting"
 	const perPod = custom + "pods/*/requests"
-	s.metrics.serve("v1alpha1", "v1beta1", "v1beta2") // the newest that is known
-	// 50 % of the one container: as it should be
+	s.metrics.serve("v1alpha1", "v1beta1", "v1beta2") // v1beta2 is the newest supported version
+	// 50 % of the request of one container: on target
 	s.metrics.set(resourceMetrics, s.used("web-0", 200, 900), s.used("web-1", 200, 900))
 	s.metrics.set(perPod, value("web-0", "100"), value("web-1", "100"))
 	s.metrics.set(custom+"services/front/latency", value("front", "2"))
-	s.metrics.set(external, value("", "40"), value("", "50")) // 90 in all: three of 30
+	s.metrics.set(external, value("", "40"), value("", "50")) // 90 in total: three pods at 30
 	s.awaitScale(3)
 	s.AwaitEvent("SuccessfulRescale", "New size: 3; reason: external metric waiting(&LabelSelector{MatchLabels:"+
 		"map[string]string{queue: jobs,},MatchExpressions:[]LabelSelectorRequirement{},}) above target")
@@ -279,14 +279,14 @@ func TestPodAutoscaler_TheLargestOfItsMetricsCounts(t *testing.T) {
 	s.Reaches("the status is written, after the scale", func() bool { return s.hpa().Status.LastScaleTime != nil })
 	require.Len(t, s.hpa().Status.CurrentMetrics, 4)
 
-	s.metrics.set(custom+"services/front/latency", value("front", "4")) // twice the two that are ready
+	s.metrics.set(custom+"services/front/latency", value("front", "4")) // twice the target, with two ready pods
 	s.awaitScale(4)
 	s.AwaitEvent("SuccessfulRescale", "New size: 4; reason: Service metric latency above target")
 }
 
-// The metrics APIs may be served by others, who may be away: each failure has its reason and kube-controller-manager's
-// words, and goes when the metric is back.
-func TestPodAutoscaler_TellsWhichMetricItCannotGet(t *testing.T) {
+// The servers of the metrics APIs may be unavailable. Each failure has its own reason and kube-controller-manager's
+// message, and disappears when the metric is back.
+func TestPodAutoscaler_ReportsTheMetricThatFails(t *testing.T) {
 	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"verb": "GET"}}
 	metric := autoscalingv2.MetricIdentifier{Name: "hits", Selector: labelled}
 	each := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
@@ -315,7 +315,7 @@ func TestPodAutoscaler_TellsWhichMetricItCannotGet(t *testing.T) {
 	}
 	works := func() {
 		t.Helper()
-		s.Passing(500*time.Millisecond, "it is back", func() bool {
+		s.Passing(500*time.Millisecond, "the metric is back", func() bool {
 			return s.condition(autoscalingv2.ScalingActive).Reason == "ValidMetricFound"
 		})
 	}
@@ -359,9 +359,9 @@ func TestPodAutoscaler_TellsWhichMetricItCannotGet(t *testing.T) {
 	require.Equal(t, "10", s.hpa().Status.CurrentMetrics[0].External.Current.Value.String())
 }
 
-func TestPodAutoscaler_TellsWhatIsWrongWithItsTarget(t *testing.T) {
+func TestPodAutoscaler_ReportsAMissingOrDisabledTarget(t *testing.T) {
 	s := newScaled(t)
-	// 80 % of what is requested: the default
+	// 80 % of the requests, which is the default target
 	s.metrics.set(resourceMetrics, s.used("web-0", 400, 0), s.used("web-1", 400, 0))
 	other := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
 	other.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1",
@@ -370,22 +370,22 @@ func TestPodAutoscaler_TellsWhatIsWrongWithItsTarget(t *testing.T) {
 	_, err := s.Client.AutoscalingV2().HorizontalPodAutoscalers("default").Create(s.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s.AwaitEvent("FailedGetScale", `deployments.apps "none" not found`)
-	s.Reaches("web is content", func() bool {
+	s.Reaches("the metric of web is valid", func() bool {
 		return s.condition(autoscalingv2.ScalingActive).Reason == "ValidMetricFound"
 	})
 	require.EqualValues(t, 2, s.hpa().Status.DesiredReplicas)
 
-	// Setting the scale to zero switches the autoscaler off.
+	// Setting the scale to zero disables the autoscaler.
 	_, err = s.Client.AppsV1().ReplicaSets("default").Patch(s.Context(), "web", types.MergePatchType, sized(0),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
-	s.Passing(500*time.Millisecond, "off", func() bool {
+	s.Passing(500*time.Millisecond, "scaling is disabled", func() bool {
 		return s.condition(autoscalingv2.ScalingActive).Reason == "ScalingDisabled"
 	})
 	require.Zero(t, *s.ReplicaSetOf("web").Spec.Replicas)
 }
 
-func TestPodAutoscaler_ScalesToZeroAndWakesOnlyWhatItPutToSleep(t *testing.T) {
+func TestPodAutoscaler_ScalesUpFromZeroOnlyIfItScaledToZero(t *testing.T) {
 	s := newScaled(t, autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType,
 		External: &autoscalingv2.ExternalMetricSource{
 			Metric: autoscalingv2.MetricIdentifier{Name: "waiting"},
@@ -403,42 +403,42 @@ func TestPodAutoscaler_ScalesToZeroAndWakesOnlyWhatItPutToSleep(t *testing.T) {
 	waiting("0")
 	edit(`{"spec":{"minReplicas":0,"behavior":{"scaleDown":{"stabilizationWindowSeconds":0}}}}`)
 	s.awaitScale(0)
-	s.Reaches("it remembers", func() bool {
+	s.Reaches("ScaledToZero is set", func() bool {
 		return s.condition(autoscalingv2.ScaledToZero).Status == corev1.ConditionTrue
 	})
 	require.Equal(t, "the HPA controller scaled the workload to zero", s.condition(autoscalingv2.ScaledToZero).Message)
 
 	waiting("25")
 	s.awaitScale(3)
-	s.Reaches("it remembers no more", func() bool {
+	s.Reaches("ScaledToZero is reset", func() bool {
 		return s.condition(autoscalingv2.ScaledToZero).Reason == "NotScaledToZero"
 	})
 
-	// Asleep again, it wakes for a minimum too.
+	// At zero again, a minimum in the spec scales the target up too.
 	waiting("0")
 	s.awaitScale(0)
-	s.Reaches("it remembers", func() bool { // which it writes after the scale
+	s.Reaches("ScaledToZero is set", func() bool { // the status is written after the scale
 		return s.condition(autoscalingv2.ScaledToZero).Status == corev1.ConditionTrue
 	})
 	edit(`{"spec":{"minReplicas":2}}`)
 	s.awaitScale(2)
 	s.AwaitEvent("SuccessfulRescale", "New size: 2; reason: Current number of replicas below Spec.MinReplicas")
 
-	// Zero that somebody else wrote stays.
+	// A scale of zero that another client wrote stays.
 	edit(`{"spec":{"minReplicas":0}}`)
 	waiting("25")
 	s.awaitScale(3)
-	s.Reaches("it remembers no more", func() bool {
+	s.Reaches("ScaledToZero is reset", func() bool {
 		return s.condition(autoscalingv2.ScaledToZero).Reason == "NotScaledToZero"
 	})
 	_, err := s.Client.AppsV1().ReplicaSets("default").Patch(s.Context(), "web", types.MergePatchType, sized(0),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
-	s.Passing(500*time.Millisecond, "off", func() bool {
+	s.Passing(500*time.Millisecond, "scaling is disabled", func() bool {
 		return s.condition(autoscalingv2.ScalingActive).Reason == "ScalingDisabled"
 	})
 	require.Zero(t, *s.ReplicaSetOf("web").Spec.Replicas)
 }
 
-// sized is the patch of a scale.
+// sized returns the patch that sets a scale.
 func sized(replicas int32) []byte { return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas) }

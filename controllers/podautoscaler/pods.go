@@ -9,17 +9,17 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// sorted are the pods of a target by how their metrics count.
-type sorted struct {
-	ready   int      // have a metric that counts
-	unready []string // their metric is that of their start, if there is one
-	missing []string // have none
+// grouped holds the pods of a target, grouped by how their metrics count.
+type grouped struct {
+	ready   int      // the number of pods whose metric counts
+	unready []string // pods that are pending or starting: their metric, if any, does not count
+	missing []string // pods without a metric
 }
 
-// sort takes from metrics those of pods that are not ready and of pods that have ended. Of what a pod uses of
-// the CPU while it starts, and before it was ever ready, nothing is concluded.
-func (s *session) sort(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName) sorted {
-	var out sorted
+// group groups the pods, and removes the metrics of unready, failed and terminating pods from metrics. The CPU usage of
+// a pod that is starting, or was never ready, does not count.
+func (s *session) group(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName) grouped {
+	var out grouped
 	for _, pod := range pods {
 		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed {
 			delete(metrics, pod.Name)
@@ -42,23 +42,23 @@ func (s *session) sort(pods []*corev1.Pod, metrics podMetrics, resource corev1.R
 	return out
 }
 
-// starting reports whether a pod's CPU is that of its start.
+// starting reports whether a pod's CPU metric is from its start.
 func (s *session) starting(pod *corev1.Pod, metric podMetric) bool {
 	ready := controller.PodCondition(pod, corev1.PodReady)
 	if ready == nil || pod.Status.StartTime == nil {
 		return true
 	}
-	start, not := pod.Status.StartTime.Time, ready.Status == corev1.ConditionFalse
+	start, unready := pod.Status.StartTime.Time, ready.Status == corev1.ConditionFalse
 	if start.Add(s.settings.CPUInitializationPeriod).After(s.now) {
-		// In the time of starting what counts is a whole window after it became ready.
-		return not || metric.at.Before(ready.LastTransitionTime.Add(metric.window))
+		// During the initialization period a metric counts only if its whole window is after the pod became ready.
+		return unready || metric.timestamp.Before(ready.LastTransitionTime.Add(metric.window))
 	}
-	// It has never been ready: its condition is as old as it is.
-	return not && start.Add(s.settings.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
+	// Later it counts, unless the pod has never been ready: then the condition is about as old as the pod.
+	return unready && start.Add(s.settings.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
 }
 
-// targets are the pods that the target's selector chooses.
-func (s *session) targets() ([]*corev1.Pod, error) {
+// selectedPods returns the pods that the target's selector matches; no pods are an error.
+func (s *session) selectedPods() ([]*corev1.Pod, error) {
 	pods, err := s.pods.Pods(s.hpa.Namespace).List(s.selector)
 	if err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func (s *session) targets() ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// readyPods counts the pods whose condition Ready is true.
+// readyPods returns the number of running pods whose condition Ready is true.
 func (s *session) readyPods() (int, error) {
-	pods, err := s.targets()
+	pods, err := s.selectedPods()
 	if err != nil {
 		return 0, err
 	}
@@ -84,12 +84,13 @@ func (s *session) readyPods() (int, error) {
 	return n, nil
 }
 
-// requests are what pods request of a resource, of one container or of all, in thousandths.
+// requests returns the request of each pod for a resource, in thousandths: of one container, or of the whole pod if
+// container is empty.
 func requests(pods []*corev1.Pod, container string, resource corev1.ResourceName) (map[string]int64, error) {
 	all := make(map[string]int64, len(pods))
 	for _, pod := range pods {
 		if pod.Spec.Resources != nil && container == "" {
-			if q, ok := pod.Spec.Resources.Requests[resource]; ok { // of the pod as a whole
+			if q, ok := pod.Spec.Resources.Requests[resource]; ok { // a pod-level request
 				all[pod.Name] = milli(q)
 				continue
 			}
@@ -110,7 +111,7 @@ func requests(pods []*corev1.Pod, container string, resource corev1.ResourceName
 	return all, nil
 }
 
-// longRunning are the containers that run as long as the pod does: sidecars are among them.
+// longRunning returns the containers that run as long as the pod: its containers and its sidecars.
 func longRunning(spec *corev1.PodSpec) []corev1.Container {
 	all := append([]corev1.Container(nil), spec.Containers...)
 	for _, c := range spec.InitContainers {
@@ -121,7 +122,8 @@ func longRunning(spec *corev1.PodSpec) []corev1.Container {
 	return all
 }
 
-// ambiguous finds other autoscalers whose targets have pods of this one. Each would undo what the other does.
+// ambiguous returns the keys of other autoscalers whose targets select pods of this target. Such autoscalers would undo
+// each other's changes.
 func (s *session) ambiguous() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

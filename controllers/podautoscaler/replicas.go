@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// tolerance is how far from 1 the ratio of a metric to its target may be before the scale follows.
+// tolerance is how far the ratio of a metric to its target may be from 1 before the scale changes.
 type tolerance struct{ down, up float64 }
 
 func (s *session) tolerance() tolerance {
@@ -25,35 +25,36 @@ func (s *session) tolerance() tolerance {
 	return t
 }
 
+// holds reports whether the ratio is within the tolerance.
 func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// The outcome of one metric: a replica count, and the metric's value as the status has it.
+// outcome is the result of one metric: a replica count, and the metric's value for the status.
 type outcome struct {
 	replicas    int32
-	value       int64 // of the metric, in thousandths: per pod, or as a whole
-	utilization int32 // in percent of what is requested
+	value       int64 // in thousandths: per pod, or of the whole metric
+	utilization int32 // in percent of the requests
 }
 
-// ofPods is how a metric of pods becomes a ratio to its target. ifMissing is what a pod without a metric is
-// taken to use when that speaks against shrinking; when it speaks against growing it is nothing.
-type ofPods struct {
+// usage computes the ratio of a metric of pods to its target. A pod without a metric is assumed to use ifMissing when
+// scaling down, and zero when scaling up.
+type usage struct {
 	ratio     func(podMetrics) (float64, error)
 	ifMissing func(pod string) int64
 }
 
 var errNoPodMetrics = errors.New("did not receive metrics for targeted pods (pods might be unready)")
 
-// perPod is the count at which the pods would be at their target, on the average. First only those with a metric count;
-// then, of what is not known, what would make the change smaller is assumed, and if nothing of the change is left there
-// is none.
+// perPod returns the replica count that brings the average of the pods on target. It first counts only the pods
+// with a metric. Then it assumes for the other pods the value that makes the change smaller; if the change disappears
+// or reverses, the scale stays.
 func (s *session) perPod(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName,
-	of ofPods) (int32, error) {
+	u usage) (int32, error) {
 	current, tolerance := s.target.Spec.Replicas, s.tolerance()
-	p := s.sort(pods, metrics, resource)
+	p := s.group(pods, metrics, resource)
 	if len(metrics) == 0 {
 		return 0, errNoPodMetrics
 	}
-	first, err := of.ratio(metrics)
+	first, err := u.ratio(metrics)
 	if err != nil {
 		return 0, err
 	}
@@ -67,7 +68,7 @@ func (s *session) perPod(pods []*corev1.Pod, metrics podMetrics, resource corev1
 	for _, name := range p.missing {
 		switch {
 		case first < 1:
-			metrics[name] = podMetric{value: of.ifMissing(name)}
+			metrics[name] = podMetric{value: u.ifMissing(name)}
 		case first > 1:
 			metrics[name] = podMetric{}
 		}
@@ -77,7 +78,7 @@ func (s *session) perPod(pods []*corev1.Pod, metrics podMetrics, resource corev1
 			metrics[name] = podMetric{}
 		}
 	}
-	second, err := of.ratio(metrics)
+	second, err := u.ratio(metrics)
 	if err != nil {
 		return 0, err
 	}
@@ -89,9 +90,10 @@ func (s *session) perPod(pods []*corev1.Pod, metrics podMetrics, resource corev1
 	return replicas, nil
 }
 
+// ceil rounds up to a replica count.
 func ceil(x float64) int32 { return nearest(math.Ceil(x)) }
 
-// nearest is x, a whole number, or the nearest that the API can write; 0 where it is no number.
+// nearest converts x, an integer, to the nearest int32; NaN becomes 0.
 func nearest(x float64) int32 {
 	if math.IsNaN(x) {
 		return 0
@@ -99,7 +101,7 @@ func nearest(x float64) int32 {
 	return int32(max(math.MinInt32, min(x, math.MaxInt32)))
 }
 
-// plus adds amounts, of which the API takes any, and stays at the largest where the sum would be larger.
+// plus adds amounts and returns the largest int64 if the sum overflows: the API accepts amounts of any size.
 func plus(a, b int64) int64 {
 	if b > 0 && a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -107,28 +109,28 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
-// milli is a quantity in thousandths, or the nearest number that there is. Quantity's own conversion returns arbitrary
-// numbers for what is out of range, even 0.
+// milli returns a quantity in thousandths, limited to the range of int64. Quantity's own conversion returns arbitrary
+// numbers, even 0, for quantities out of range.
 func milli(q resource.Quantity) int64 {
-	const most = math.MaxInt64 / 1000
+	const limit = math.MaxInt64 / 1000
 	switch units := q.AsApproximateFloat64(); {
-	case units >= most:
+	case units >= limit:
 		return math.MaxInt64
-	case units <= -most:
+	case units <= -limit:
 		return -math.MaxInt64
 	}
 	return q.MilliValue()
 }
 
-// percent is how many percent one amount is of another. A pod may use a million times what it requests.
-func percent(used, of int64) int32 {
+// percent returns used in percent of requested, without overflow: a pod may use a million times its request.
+func percent(used, requested int64) int32 {
 	if used > math.MaxInt64/100 {
-		return nearest(math.Trunc(float64(used) / float64(of) * 100))
+		return nearest(math.Trunc(float64(used) / float64(requested) * 100))
 	}
-	return nearest(float64(used * 100 / of))
+	return nearest(float64(used * 100 / requested))
 }
 
-// byUtilization is for a target in percent of what pods request.
+// byUtilization computes the outcome for a target in percent of the pods' requests.
 func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName, container string,
 	target int32) (outcome, error) {
 	requested, err := requests(pods, container, resource)
@@ -136,55 +138,55 @@ func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource
 		return outcome{}, err
 	}
 	var out outcome
-	told := false
+	measured := false
 	ratio := func(metrics podMetrics) (float64, error) {
-		var used, of int64
+		var used, total int64
 		for name, m := range metrics {
-			if r, ok := requested[name]; ok { // else the pod is newer than our list
-				used, of = plus(used, m.value), plus(of, r)
+			if r, ok := requested[name]; ok { // otherwise the pod is newer than the list of pods
+				used, total = plus(used, m.value), plus(total, r)
 			}
 		}
-		if of == 0 {
+		if total == 0 {
 			return 0, errors.New("no metrics returned matched known pods")
 		}
-		utilization := percent(used, of)
-		if !told { // what users see is what was measured
-			told, out.utilization, out.value = true, utilization, used/int64(len(metrics))
+		utilization := percent(used, total)
+		if !measured { // the status shows the first, measured value, without assumptions for missing pods
+			measured, out.utilization, out.value = true, utilization, used/int64(len(metrics))
 		}
 		return float64(utilization) / float64(target), nil
 	}
-	out.replicas, err = s.perPod(pods, metrics, resource, ofPods{ratio, func(pod string) int64 {
+	out.replicas, err = s.perPod(pods, metrics, resource, usage{ratio, func(pod string) int64 {
 		return int64(min(float64(requested[pod])*float64(max(100, target))/100, math.MaxInt64/2))
 	}})
 	return out, err
 }
 
-// byAverage is for a target in absolute numbers per pod, in thousandths.
+// byAverage computes the outcome for an absolute target per pod, in thousandths.
 func (s *session) byAverage(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName,
 	target int64) (outcome, error) {
 	var out outcome
-	told := false
+	measured := false
 	ratio := func(metrics podMetrics) (float64, error) {
 		var sum int64
 		for _, m := range metrics {
 			sum = plus(sum, m.value)
 		}
 		average := sum / int64(len(metrics))
-		if !told {
-			told, out.value = true, average
+		if !measured {
+			measured, out.value = true, average
 		}
 		return float64(average) / float64(target), nil
 	}
 	var err error
-	out.replicas, err = s.perPod(pods, metrics, resource, ofPods{ratio, func(string) int64 { return target }})
+	out.replicas, err = s.perPod(pods, metrics, resource, usage{ratio, func(string) int64 { return target }})
 	return out, err
 }
 
-// byValue is for a target that the metric as a whole is compared with: as many times as it is larger, as many more
-// pods than are ready now.
+// byValue computes the outcome for a target for the whole metric. The replica count is the number of ready pods, times
+// the ratio of the metric to its target.
 func (s *session) byValue(value, target int64) (outcome, error) {
 	ratio := float64(value) / float64(target)
-	if s.target.Spec.Replicas == 0 { // nobody is ready to be counted
+	if s.target.Spec.Replicas == 0 { // no pod is ready
 		return outcome{replicas: ceil(ratio), value: value}, nil
 	}
 	if s.tolerance().holds(ratio) {
@@ -197,8 +199,9 @@ func (s *session) byValue(value, target int64) (outcome, error) {
 	return outcome{replicas: ceil(ratio * float64(ready)), value: value}, nil
 }
 
-// byShare is for a target that each pod's share of the metric is compared with. The pods that there are have shares;
-// if those are on target the scale stays as it was asked for, which may be less: a rollout's surge is not kept.
+// byShare computes the outcome for a target for each pod's share of the metric. The existing pods share the metric. If
+// their share is on target, the count of the spec stays, even if it is lower: a rollout's surge pods do not become
+// permanent.
 func (s *session) byShare(value, target int64) outcome {
 	out := outcome{replicas: s.target.Spec.Replicas, value: value}
 	sharing := float64(s.target.Status.Replicas)

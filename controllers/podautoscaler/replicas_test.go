@@ -21,7 +21,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// pod is one of a target: it requests 1000m and has been ready for an hour unless edited.
+// pod returns a pod of the target. Unless edited, it requests 1000m and has been ready for an hour.
 func pod(i int, edit func(*corev1.Pod)) *corev1.Pod {
 	started := metav1.NewTime(now.Add(-time.Hour))
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%d", i)}}
@@ -37,25 +37,25 @@ func pod(i int, edit func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func pending(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
-func failed(p *corev1.Pod)  { p.Status.Phase = corev1.PodFailed }
-func leaving(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }
+func pending(p *corev1.Pod)     { p.Status.Phase = corev1.PodPending }
+func failed(p *corev1.Pod)      { p.Status.Phase = corev1.PodFailed }
+func terminating(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }
 
-// neverReady started two minutes ago, and its condition is as old.
+// neverReady makes a pod start two minutes ago and not become ready: its condition is as old.
 func neverReady(p *corev1.Pod) {
-	at := metav1.NewTime(now.Add(-2 * time.Minute))
-	p.Status.StartTime = &at
-	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, at
+	start := metav1.NewTime(now.Add(-2 * time.Minute))
+	p.Status.StartTime = &start
+	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, start
 }
 
-// justReady became so ten seconds ago: its metric's window began before.
+// justReady makes a pod become ready ten seconds ago, after the window of its metric began.
 func justReady(p *corev1.Pod) {
 	p.Status.StartTime = &metav1.Time{Time: now.Add(-2 * time.Minute)}
 	p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-10 * time.Second))
 }
 
-// ceased was ready for most of its life and is not now: what it uses counts.
-func ceased(p *corev1.Pod) {
+// unready makes a pod that was ready until a minute ago unready: its usage counts.
+func unready(p *corev1.Pod) {
 	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse,
 		metav1.NewTime(now.Add(-time.Minute))
 }
@@ -81,7 +81,7 @@ func newSession(current int32, pods []*corev1.Pod) *session {
 	}
 }
 
-// TestByUtilization has the rules of
+// TestByUtilization checks the rules of
 // https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details
 func TestByUtilization(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -91,29 +91,29 @@ func TestByUtilization(t *testing.T) {
 		want   int32
 		shown  int32 // percent
 	}{
-		"as much as it should":          {target: 50, usage: []int64{500, 500}, want: 2, shown: 50},
-		"within the tolerance":          {target: 50, usage: []int64{550, 550}, want: 2, shown: 55},
-		"twice as much":                 {target: 50, usage: []int64{1000, 1000, 1000}, want: 6, shown: 100},
-		"a bit more":                    {target: 50, usage: []int64{600, 600, 600}, want: 4, shown: 60},
-		"half as much":                  {target: 50, usage: []int64{250, 250, 250, 250}, want: 2, shown: 25},
-		"grows, one has no metric":      {target: 50, usage: []int64{1000, 1000, none}, want: 4, shown: 100},
-		"missing takes the growth away": {target: 50, usage: []int64{600, none}, want: 2, shown: 60},
-		"shrinks, one has no metric":    {target: 50, usage: []int64{100, 100, 100, none}, want: 3, shown: 10},
-		"a missing one counts as full":  {target: 50, usage: []int64{100, 100, none}, want: 3, shown: 10},
-		"grows, one is pending": {target: 50, usage: []int64{1000, 1000, none},
+		"on target":                            {target: 50, usage: []int64{500, 500}, want: 2, shown: 50},
+		"within the tolerance":                 {target: 50, usage: []int64{550, 550}, want: 2, shown: 55},
+		"twice as much":                        {target: 50, usage: []int64{1000, 1000, 1000}, want: 6, shown: 100},
+		"a bit more":                           {target: 50, usage: []int64{600, 600, 600}, want: 4, shown: 60},
+		"half as much":                         {target: 50, usage: []int64{250, 250, 250, 250}, want: 2, shown: 25},
+		"up, one has no metric":                {target: 50, usage: []int64{1000, 1000, none}, want: 4, shown: 100},
+		"a missing metric prevents scaling up": {target: 50, usage: []int64{600, none}, want: 2, shown: 60},
+		"down, one has no metric":              {target: 50, usage: []int64{100, 100, 100, none}, want: 3, shown: 10},
+		"a missing metric counts as 100 %":     {target: 50, usage: []int64{100, 100, none}, want: 3, shown: 10},
+		"up, one is pending": {target: 50, usage: []int64{1000, 1000, none},
 			edits: map[int]func(*corev1.Pod){2: pending}, want: 4, shown: 100},
-		"pending ones take it away": {target: 50, usage: []int64{700, none, none},
+		"pending pods limit scaling up": {target: 50, usage: []int64{700, none, none},
 			edits: map[int]func(*corev1.Pod){1: pending, 2: pending}, want: 3, shown: 70},
-		"shrinks in spite of a pending": {target: 50, usage: []int64{100, 100, none},
+		"down, one is pending": {target: 50, usage: []int64{100, 100, none},
 			edits: map[int]func(*corev1.Pod){2: pending}, want: 1, shown: 10},
-		"ended pods are nothing": {target: 50, usage: []int64{500, 5000, 5000},
-			edits: map[int]func(*corev1.Pod){1: failed, 2: leaving}, want: 3, shown: 50},
-		"the CPU of a start": {target: 50, usage: []int64{500, 9000},
+		"failed and terminating pods do not count": {target: 50, usage: []int64{500, 5000, 5000},
+			edits: map[int]func(*corev1.Pod){1: failed, 2: terminating}, want: 3, shown: 50},
+		"the CPU of a pod that starts does not count": {target: 50, usage: []int64{500, 9000},
 			edits: map[int]func(*corev1.Pod){1: neverReady}, want: 2, shown: 50},
-		"a window before it was ready": {target: 50, usage: []int64{500, 9000},
+		"a window that began before the pod was ready": {target: 50, usage: []int64{500, 9000},
 			edits: map[int]func(*corev1.Pod){1: justReady}, want: 2, shown: 50},
-		"not ready any more counts": {target: 50, usage: []int64{1000, 1000},
-			edits: map[int]func(*corev1.Pod){1: ceased}, want: 4, shown: 100},
+		"a pod that became unready counts": {target: 50, usage: []int64{1000, 1000},
+			edits: map[int]func(*corev1.Pod){1: unready}, want: 4, shown: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pods []*corev1.Pod
@@ -134,7 +134,7 @@ func TestByUtilization(t *testing.T) {
 	}
 }
 
-func TestByUtilization_TellsWhatIsMissing(t *testing.T) {
+func TestByUtilization_ReportsAMissingRequest(t *testing.T) {
 	bare := pod(0, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil })
 	_, err := newSession(1, nil).byUtilization([]*corev1.Pod{bare}, podMetrics{"p0": {value: 1}}, corev1.ResourceCPU,
 		"", 50)
@@ -146,10 +146,10 @@ func TestByUtilization_TellsWhatIsMissing(t *testing.T) {
 
 func TestByAverage(t *testing.T) {
 	pods := []*corev1.Pod{pod(0, nil), pod(1, nil), pod(2, nil)}
-	of := func(values ...int64) podMetrics {
+	metricsOf := func(values ...int64) podMetrics {
 		m := podMetrics{}
 		for i, v := range values {
-			m[fmt.Sprintf("p%d", i)] = podMetric{value: v, at: now}
+			m[fmt.Sprintf("p%d", i)] = podMetric{value: v, timestamp: now}
 		}
 		return m
 	}
@@ -157,9 +157,9 @@ func TestByAverage(t *testing.T) {
 		metrics podMetrics
 		want    int32
 	}{
-		{of(20000, 20000, 20000), 6}, {of(10000, 10000, 10000), 3}, {of(10900, 10900, 10900), 3},
-		{of(3000, 3000, 3000), 1},
-		{of(30000, 30000), 6}, {of(1000, 1000), 2},
+		{metricsOf(20000, 20000, 20000), 6}, {metricsOf(10000, 10000, 10000), 3}, {metricsOf(10900, 10900, 10900), 3},
+		{metricsOf(3000, 3000, 3000), 1},
+		{metricsOf(30000, 30000), 6}, {metricsOf(1000, 1000), 2},
 	} {
 		out, err := newSession(3, pods).byAverage(pods, c.metrics, "", 10000)
 		require.NoError(t, err)
@@ -168,17 +168,17 @@ func TestByAverage(t *testing.T) {
 }
 
 func TestByValueAndByShare(t *testing.T) {
-	pods := []*corev1.Pod{pod(0, nil), pod(1, nil), pod(2, ceased)}
+	pods := []*corev1.Pod{pod(0, nil), pod(1, nil), pod(2, unready)}
 	for _, c := range []struct {
 		current        int32
 		value, target  int64
 		whole, average int32
 	}{
-		{3, 20000, 10000, 4, 2}, // two are ready; the share of each of three is below the target
+		{3, 20000, 10000, 4, 2}, // two pods are ready; the share of each of the three replicas is below the target
 		{3, 10500, 10000, 3, 2},
 		{3, 30000, 10000, 6, 3},
 		{3, 2000, 10000, 1, 1},
-		{0, 25000, 10000, 3, 3}, // from nothing
+		{0, 25000, 10000, 3, 3}, // from zero
 		{0, 0, 10000, 0, 0},
 	} {
 		s := newSession(c.current, pods)
@@ -189,8 +189,9 @@ func TestByValueAndByShare(t *testing.T) {
 	}
 }
 
-// A rollout of two has a third pod for a while. Metrics on target leave the scale at two, whatever their type.
-func TestTolerance_KeepsTheScaleThatWasAskedFor(t *testing.T) {
+// A rollout of two replicas has a third pod for a while. Metrics of every type that are on target leave the scale at
+// two.
+func TestTolerance_KeepsTheScaleOfTheSpec(t *testing.T) {
 	pods := []*corev1.Pod{pod(0, nil), pod(1, nil), pod(2, nil)}
 	each := func() podMetrics { return podMetrics{"p0": {value: 510}, "p1": {value: 510}, "p2": {value: 510}} }
 	for _, spec := range []int32{2, 4} {
@@ -198,7 +199,7 @@ func TestTolerance_KeepsTheScaleThatWasAskedFor(t *testing.T) {
 		s.target.Status.Replicas = 3
 		share := s.byShare(31000, 10000)
 		require.Equal(t, spec, share.replicas)
-		require.EqualValues(t, 10334, share.value, "of the pods that there are")
+		require.EqualValues(t, 10334, share.value, "the average of the existing pods")
 		value, err := s.byValue(10500, 10000)
 		require.NoError(t, err)
 		require.Equal(t, spec, value.replicas)
@@ -209,7 +210,7 @@ func TestTolerance_KeepsTheScaleThatWasAskedFor(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, spec, utilization.replicas)
 
-		require.EqualValues(t, 5, s.byShare(50000, 10000).replicas, "off target it follows the metric")
+		require.EqualValues(t, 5, s.byShare(50000, 10000).replicas, "off target it scales by the metric")
 		require.EqualValues(t, 1, s.byShare(10000, 10000).replicas)
 		require.EqualValues(t, 0, s.byShare(0, 10000).replicas)
 	}
@@ -218,14 +219,14 @@ func TestTolerance_KeepsTheScaleThatWasAskedFor(t *testing.T) {
 	require.EqualValues(t, 3, s.byShare(30000, 10000).replicas, "no pod has a share")
 }
 
-func TestMilli_StaysAtTheNearestNumber(t *testing.T) {
+func TestMilli_ReturnsTheNearestNumber(t *testing.T) {
 	for text, want := range map[string]int64{"0": 0, "1": 1000, "1500m": 1500, "-2": -2000, "9P": 9_000_000_000_000_000_000,
 		"10P": math.MaxInt64, "4e21": math.MaxInt64, "1e999": math.MaxInt64, "-4e21": -math.MaxInt64} {
 		require.Equal(t, want, milli(resource.MustParse(text)), text)
 	}
 }
 
-func TestTolerance_IsEachAutoscalersOwn(t *testing.T) {
+func TestTolerance_ComesFromTheBehaviorOfTheSpec(t *testing.T) {
 	s := newSession(10, nil)
 	require.True(t, s.tolerance().holds(1.1))
 	s.hpa.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
