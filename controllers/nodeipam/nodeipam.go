@@ -1,8 +1,8 @@
-// Package nodeipam gives each Node the subnets from which its pods get their addresses: one of each cluster CIDR,
-// which are one or, in a dual-stack cluster, one of each family.
+// Package nodeipam assigns pod CIDRs to Nodes: one subnet of each cluster CIDR. A cluster has one cluster CIDR, or in a
+// dual-stack cluster one of each family.
 //
-// The subnets in use are read from the Nodes, so that a restart forgets nothing. A subnet that a Node has is never
-// changed; that of a Node which is deleted is given out again, after all others have been.
+// The subnets in use are read from the Nodes, so that a restart loses no assignment. The subnets of a Node never
+// change. A subnet of a deleted Node is assigned again only after all others.
 // https://kubernetes.io/docs/reference/command-line-tools-reference/kube-controller-manager/
 package nodeipam
 
@@ -29,21 +29,22 @@ type ipam struct {
 	env      *controller.Env
 	nodes    corelisters.NodeLister
 	recorder record.EventRecorder
-	// What follows is read and written by the one worker.
+	// Only the one worker accesses the following fields.
+
 	sets []*subnets
-	// given are the subnets of Nodes whose cached state may not show them yet.
-	given map[string][]netip.Prefix
-	// wanting are Nodes for which there was none left.
-	wanting map[string]bool
+	// assigned has subnets that the cached Nodes may not show yet, by the Node's name.
+	assigned map[string][]netip.Prefix
+	// pending has the names of Nodes that found no free subnet.
+	pending map[string]bool
 }
 
-// New returns the controller. Its keys are Nodes. It does nothing unless Settings.NodeIPAM.Allocate.
+// New returns the controller. Its keys are Nodes. It does nothing unless Settings.NodeIPAM.Allocate is set.
 func New(env *controller.Env) (*controller.Controller, error) {
 	s := env.Settings.NodeIPAM
 	nodes := env.Informers.Core().V1().Nodes()
 	n := &ipam{
 		env: env, nodes: nodes.Lister(), recorder: env.Recorder("cidrAllocator"),
-		given: map[string][]netip.Prefix{}, wanting: map[string]bool{},
+		assigned: map[string][]netip.Prefix{}, pending: map[string]bool{},
 	}
 	n.Controller = controller.New(env, "nodeipam", n.reconcile)
 	if !s.Allocate {
@@ -68,10 +69,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 func (n *ipam) reconcile(ctx context.Context, name string) error {
 	node, err := n.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
-		delete(n.given, name)
-		delete(n.wanting, name)
-		for waits := range n.wanting {
-			n.Enqueue(waits)
+		delete(n.assigned, name)
+		delete(n.pending, name)
+		for other := range n.pending {
+			n.Enqueue(other)
 		}
 		return nil
 	}
@@ -79,32 +80,33 @@ func (n *ipam) reconcile(ctx context.Context, name string) error {
 		return err
 	}
 	if len(node.Spec.PodCIDRs) > 0 {
-		delete(n.wanting, name)
+		delete(n.pending, name)
 		return nil
 	}
 	return n.assign(ctx, node)
 }
 
+// assign chooses a subnet of each cluster CIDR for a Node and writes them to its spec.
 func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 	used, err := n.used()
 	if err != nil {
 		return err
 	}
-	chosen := n.given[node.Name] // written before, and perhaps without an answer
+	chosen := n.assigned[node.Name] // of an earlier write with a lost response, perhaps
 	if chosen == nil {
 		for _, s := range n.sets {
 			subnet, ok := s.next(used)
 			if !ok {
-				n.wanting[node.Name] = true
+				n.pending[node.Name] = true
 				n.recorder.Eventf(reference(node), corev1.EventTypeNormal, "CIDRNotAvailable",
 					"Node %s status is now: CIDRNotAvailable", node.Name)
-				return nil // a Node that goes wakes it
+				return nil // a deleted Node enqueues it again
 			}
 			chosen = append(chosen, subnet)
 		}
 	}
-	n.given[node.Name] = chosen
-	delete(n.wanting, node.Name)
+	n.assigned[node.Name] = chosen
+	delete(n.pending, node.Name)
 	cidrs := make([]string, len(chosen))
 	for i, subnet := range chosen {
 		cidrs[i] = subnet.String()
@@ -122,20 +124,21 @@ func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 	case err == nil, apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsConflict(err):
-		// It was given others meanwhile, or is another Node of that name.
-		delete(n.given, node.Name)
+		// Another client has assigned subnets, or the name now belongs to another Node.
+		delete(n.assigned, node.Name)
 	}
 	n.recorder.Eventf(reference(node), corev1.EventTypeNormal, "CIDRAssignmentFailed",
 		"Node %s status is now: CIDRAssignmentFailed", node.Name)
 	return fmt.Errorf("give node %s its pod CIDRs: %w", node.Name, err)
 }
 
-// reference is how events name Nodes: they have no namespace, and their name serves as uid.
+// reference returns the object reference of a Node for events. As in Kubernetes, it has the name as uid.
 func reference(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: types.UID(node.Name)}
 }
 
-// used are all subnets that Nodes have. A subnet that was handed out is forgotten once its Node shows it.
+// used returns the subnets of all Nodes and the ranges of Services. It drops the entry in assigned of each Node whose
+// cached state shows its subnets.
 func (n *ipam) used() ([]netip.Prefix, error) {
 	nodes, err := n.nodes.List(labels.Everything())
 	if err != nil {
@@ -144,7 +147,7 @@ func (n *ipam) used() ([]netip.Prefix, error) {
 	var used []netip.Prefix
 	for _, node := range nodes {
 		if len(node.Spec.PodCIDRs) > 0 {
-			delete(n.given, node.Name)
+			delete(n.assigned, node.Name)
 		}
 		for _, text := range node.Spec.PodCIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
@@ -152,13 +155,13 @@ func (n *ipam) used() ([]netip.Prefix, error) {
 			}
 		}
 	}
-	for _, subnets := range n.given {
+	for _, subnets := range n.assigned {
 		used = append(used, subnets...)
 	}
 	return append(used, n.env.Settings.NodeIPAM.ServiceRanges...), nil
 }
 
-// parse reads the cluster CIDRs and how large the subnets of each are.
+// parse validates the settings and returns the subnets of each cluster CIDR.
 func parse(s controller.NodeIPAMSettings) ([]*subnets, error) {
 	if len(s.ClusterCIDRs) == 0 {
 		return nil, errors.New("--allocate-node-cidrs: needs --cluster-cidr")

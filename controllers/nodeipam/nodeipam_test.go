@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestNodeIPAM_SubnetsAreGivenAndGivenAgain(t *testing.T) {
+func TestNodeIPAM_AssignsAndReusesSubnets(t *testing.T) {
 	t.Parallel()
 	settings := controllers.Settings{}
 	ipam := &settings.NodeIPAM
@@ -30,7 +30,7 @@ func TestNodeIPAM_SubnetsAreGivenAndGivenAgain(t *testing.T) {
 		})
 		require.Equal(t, want[0], c.Node(name).Spec.PodCIDR)
 	}
-	// A range that a Node brought with it is not given to another Node.
+	// The subnets that a Node was created with are not assigned to another Node.
 	c.CreateNode("own", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.8.1.0/24", "fd00:8:0:1::/64"} })
 	c.CreateNode("a", nil)
 	awaits("a", "10.8.0.0/24", "fd00:8::/64")

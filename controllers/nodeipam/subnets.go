@@ -4,17 +4,19 @@ import (
 	"net/netip"
 )
 
-// subnets are the equal parts of a cluster CIDR, at most 65,536.
+// subnets divides a cluster CIDR into at most 65,536 subnets of equal size.
 type subnets struct {
 	cluster netip.Prefix
 	bits    int
-	// at is where the next search begins, so that a freed subnet stays unused for as long as possible.
-	at int
+	// start is the number of the first subnet in the next search, so that a freed subnet stays unused as long as
+	// possible.
+	start int
 }
 
+// count returns the number of subnets.
 func (s *subnets) count() int { return 1 << (s.bits - s.cluster.Bits()) }
 
-// nth is the subnet of a number.
+// nth returns the subnet with this number.
 func (s *subnets) nth(n int) netip.Prefix {
 	bytes := s.cluster.Addr().AsSlice()
 	for bit := s.bits - 1; n > 0; bit, n = bit-1, n>>1 {
@@ -22,11 +24,11 @@ func (s *subnets) nth(n int) netip.Prefix {
 			bytes[bit/8] |= 0x80 >> (bit % 8)
 		}
 	}
-	a, _ := netip.AddrFromSlice(bytes) // of the length that it had
+	a, _ := netip.AddrFromSlice(bytes) // the length is valid: it came from an address
 	return netip.PrefixFrom(a, s.bits)
 }
 
-// number is that of the subnet in which an address of the cluster is.
+// number returns the number of the subnet that contains an address of the cluster CIDR.
 func (s *subnets) number(a netip.Addr) int {
 	n, bytes := 0, a.AsSlice()
 	for bit := s.cluster.Bits(); bit < s.bits; bit++ {
@@ -35,7 +37,7 @@ func (s *subnets) number(a netip.Addr) int {
 	return n
 }
 
-// next is the next subnet that overlaps with none of the used; false where there is none.
+// next returns the next subnet that overlaps with no used prefix; false if there is none.
 func (s *subnets) next(used []netip.Prefix) (netip.Prefix, bool) {
 	taken := make([]bool, s.count())
 	for _, p := range used {
@@ -51,9 +53,9 @@ func (s *subnets) next(used []netip.Prefix) (netip.Prefix, bool) {
 		}
 	}
 	for i := range taken {
-		n := (s.at + i) % len(taken)
+		n := (s.start + i) % len(taken)
 		if !taken[n] {
-			s.at = (n + 1) % len(taken)
+			s.start = (n + 1) % len(taken)
 			return s.nth(n), true
 		}
 	}

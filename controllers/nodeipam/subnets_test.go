@@ -15,7 +15,7 @@ func TestSubnets(t *testing.T) {
 		cluster string
 		bits    int
 		used    []string
-		want    []string // one after another, each used from then on; "" where none is left
+		want    []string // the results one after another, each used from then on; "" if none is left
 	}{
 		{"10.0.0.0/22", 24, nil, []string{"10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24", ""}},
 		{"10.0.0.0/22", 24, []string{"10.0.0.0/23"}, []string{"10.0.2.0/24", "10.0.3.0/24", ""}},
@@ -45,10 +45,10 @@ func TestSubnets(t *testing.T) {
 	s := &subnets{cluster: prefix("10.0.0.0/22"), bits: 24}
 	first, _ := s.next(nil)
 	second, _ := s.next(nil)
-	require.NotEqual(t, first, second, "one that was just freed is not the next to be given")
+	require.NotEqual(t, first, second, "a subnet that was just freed is not the next one")
 }
 
-func TestParse_TellsOfFlagsThatDoNotFit(t *testing.T) {
+func TestParse_RejectsInvalidFlags(t *testing.T) {
 	v4, v6 := netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/56")
 	settings := func(edit func(*controller.NodeIPAMSettings), cidrs ...netip.Prefix) controller.NodeIPAMSettings {
 		s := controller.Settings{}.WithDefaults().NodeIPAM

@@ -1,13 +1,15 @@
-// Package nodelocal provisions volumes that are folders on a node, and the StorageClass by which claims ask
-// for them. It is what gives a StatefulSet its disks on a cluster that has no storage of its own.
+// Package nodelocal provisions volumes that are folders on a node, and creates the StorageClass for them. With it a
+// StatefulSet gets volumes on a cluster without other storage.
 //
-// It is an external provisioner in Kubernetes' sense, and knows nothing of the binder but the contract between
-// them: a claim whose annotation volume.kubernetes.io/storage-provisioner names it gets a volume that is
-// pre-bound to the claim, with pv.kubernetes.io/provisioned-by; a volume of its own that is Released and whose
-// reclaim policy is Delete is deleted. So it also runs beside a kube-controller-manager.
+// It is an external provisioner in Kubernetes' sense. It depends only on the contract between binder and provisioner,
+// so that it also works with a kube-controller-manager:
 //
-// The volume is a hostPath with type DirectoryOrCreate and the affinity to one node; the folder itself is the
-// created and removed by the node agent (reclaim.go). Its size is not enforced: the folder can fill its file system.
+//   - A claim whose annotation volume.kubernetes.io/storage-provisioner names it gets a volume that is pre-bound to the
+//     claim, with the annotation pv.kubernetes.io/provisioned-by.
+//   - It deletes each of its volumes that is Released and has the reclaim policy Delete.
+//
+// The volume is a hostPath of type DirectoryOrCreate with affinity to one node. The node agent creates and removes the
+// folder itself (reclaim.go). The size is not enforced: the folder can fill its file system.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#dynamic
 package nodelocal
 
@@ -33,10 +35,10 @@ import (
 )
 
 const (
-	// Provisioner is the name that classes give.
+	// Provisioner is the provisioner's name in StorageClasses.
 	Provisioner = "coxswain.dev/node-local"
-	// PathParameter is the parameter of a class for the folder of the node in which its volumes are.
-	// Without it they are in Settings.Storage.NodeLocalRoot.
+	// PathParameter is the class parameter for the folder on the node that contains the class's volumes. Its default is
+	// Settings.Storage.NodeLocalRoot.
 	PathParameter = "path"
 
 	volumeKey  = "volume:"
@@ -64,22 +66,22 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		nodes:   core.Nodes().Lister(), classes: classes.Lister(), recorder: env.Recorder(Provisioner),
 	}
 	p.Controller = controller.NewWithBackoff(env, "node-local", p.reconcile, minBackoff, maxBackoff)
-	ofClaim := func(c *corev1.PersistentVolumeClaim) {
+	claimChanged := func(c *corev1.PersistentVolumeClaim) {
 		if c.Annotations[volume.AnnStorageProvisioner] == Provisioner && c.Spec.VolumeName == "" {
 			p.EnqueueObject(c)
 		}
 	}
-	ofVolume := func(v *corev1.PersistentVolume) {
+	volumeChanged := func(v *corev1.PersistentVolume) {
 		if ours(v) && (v.Status.Phase == corev1.VolumeReleased || v.DeletionTimestamp != nil) {
 			p.Enqueue(volumeKey + v.Name)
 		}
 	}
 	controller.Watch(p.Controller, core.PersistentVolumeClaims().Informer(),
 		controller.Handler[*corev1.PersistentVolumeClaim]{
-			Add: ofClaim, Update: func(_, c *corev1.PersistentVolumeClaim) { ofClaim(c) },
+			Add: claimChanged, Update: func(_, c *corev1.PersistentVolumeClaim) { claimChanged(c) },
 		})
 	controller.Watch(p.Controller, core.PersistentVolumes().Informer(), controller.Handler[*corev1.PersistentVolume]{
-		Add: ofVolume, Update: func(_, v *corev1.PersistentVolume) { ofVolume(v) },
+		Add: volumeChanged, Update: func(_, v *corev1.PersistentVolume) { volumeChanged(v) },
 	})
 	controller.Watch(p.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
 		Update: func(old, n *corev1.Node) {
@@ -106,17 +108,20 @@ func (p *provisioner) reconcile(ctx context.Context, key string) error {
 	return p.provision(ctx, key)
 }
 
-// errRefused marks what no retry will change: the claim asks for something that there is not.
+// errRefused marks a permanent failure: the claim asks for a feature that folders do not have.
 var errRefused = errors.New("refused")
 
+// refuse returns an errRefused with a message.
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errRefused}, args...)...)
 }
 
+// provision creates a volume for a claim that names this provisioner. A claim that waits for its first consumer is
+// skipped until the scheduler has selected a node.
 func (p *provisioner) provision(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // the key has another format
 	}
 	c, err := p.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -133,7 +138,7 @@ func (p *provisioner) provision(ctx context.Context, key string) error {
 	delayed := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 	selected := c.Annotations[volume.AnnSelectedNode]
 	if delayed && selected == "" {
-		return nil // the scheduler chooses, and its write brings us back
+		return nil // the scheduler's write of the selected node enqueues the claim again
 	}
 	p.recorder.Eventf(c, corev1.EventTypeNormal, "Provisioning",
 		"External provisioner is provisioning volume for claim %q", key)
@@ -156,7 +161,7 @@ func (p *provisioner) provision(ctx context.Context, key string) error {
 	return err
 }
 
-// reschedule lets the scheduler choose again, for the node that it had chosen is gone.
+// reschedule removes the selected node, which no longer exists, so that the scheduler selects another one.
 func (p *provisioner) reschedule(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	c = c.DeepCopy()
 	delete(c.Annotations, volume.AnnSelectedNode)
@@ -179,7 +184,7 @@ func (p *provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClai
 	v := volumeFor(c, class, node, p.settings.NodeLocalRoot)
 	created, err := p.env.Client().CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return v, nil // its name is the claim's uid: it is ours, from before
+		return v, nil // an earlier attempt created it: its name contains the claim's uid
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create volume %s for claim %s: %w", v.Name, controller.KeyOf(c), err)
@@ -187,7 +192,7 @@ func (p *provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClai
 	return created, nil
 }
 
-// possible returns why a folder cannot satisfy the claim.
+// possible returns an errRefused if a folder cannot satisfy the claim.
 func possible(c *corev1.PersistentVolumeClaim) error {
 	for _, mode := range c.Spec.AccessModes {
 		if mode != corev1.ReadWriteOnce && mode != corev1.ReadWriteOncePod {
@@ -205,11 +210,11 @@ func possible(c *corev1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// errNoNode means that there is no node for the volume now.
+// errNoNode means that currently no node can have the volume.
 var errNoNode = errors.New("no node for the volume")
 
-// node is that which the scheduler has selected, or for a claim that does not wait for it the one with the
-// fewest of our volumes among those that are ready.
+// node returns the node that the scheduler has selected. For a claim that does not wait for the scheduler it returns
+// the usable node with the fewest volumes.
 func (p *provisioner) node(class *storagev1.StorageClass, selected string) (*corev1.Node, error) {
 	if selected != "" {
 		node, err := p.nodes.Get(selected)
@@ -226,16 +231,16 @@ func (p *provisioner) node(class *storagev1.StorageClass, selected string) (*cor
 	if err != nil {
 		return nil, err
 	}
-	have := map[string]int{}
+	count := map[string]int{}
 	for _, v := range volumes {
-		have[v.Labels[corev1.LabelHostname]]++
+		count[v.Labels[corev1.LabelHostname]]++
 	}
 	var best *corev1.Node
 	for _, n := range nodes {
 		if !usable(n, class.AllowedTopologies) {
 			continue
 		}
-		if best == nil || have[hostname(n)] < have[hostname(best)] || have[hostname(n)] == have[hostname(best)] &&
+		if best == nil || count[hostname(n)] < count[hostname(best)] || count[hostname(n)] == count[hostname(best)] &&
 			n.Name < best.Name {
 			best = n
 		}

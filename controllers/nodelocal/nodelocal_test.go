@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for volumes to Clocked.
 type cluster struct{ *controllertest.Clocked }
 
-// newFolders is a control plane with one Node, whose volumes are below root.
+// newFolders starts a control plane without Nodes. Its volumes are below root.
 func newFolders(t *testing.T) (c cluster, root string) {
 	t.Parallel()
 	root = filepath.Join(t.TempDir(), "volumes")
@@ -32,17 +32,17 @@ func newFolders(t *testing.T) (c cluster, root string) {
 		"node-local")}
 	c.Settings.Storage.NodeLocalRoot = root
 	c.Restart()
-	at, policy := storagev1.VolumeBindingImmediate, corev1.PersistentVolumeReclaimDelete
+	mode, policy := storagev1.VolumeBindingImmediate, corev1.PersistentVolumeReclaimDelete
 	_, err := c.Client.StorageV1().StorageClasses().Create(c.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "coxswain.dev/node-local", VolumeBindingMode: &at,
+		ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "coxswain.dev/node-local", VolumeBindingMode: &mode,
 		ReclaimPolicy: &policy,
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return c, root
 }
 
-// filled is a claim that is bound, with its volume, in whose folder there is something.
-func (c cluster) filled(name string) *corev1.PersistentVolume {
+// createFilled creates a claim, waits until it is bound, and returns its volume, whose folder contains files.
+func (c cluster) createFilled(name string) *corev1.PersistentVolume {
 	c.CreateClaim(name, "1Gi", nil)
 	var claim *corev1.PersistentVolumeClaim
 	c.Passing(time.Second, "bound", func() bool {
@@ -63,11 +63,11 @@ func (c cluster) awaitVolumeGone(name string) {
 	})
 }
 
-func TestNodeLocal_TheFolderGoesWithItsVolume(t *testing.T) {
+func TestNodeLocal_RemovesTheFolderWithItsVolume(t *testing.T) {
 	c, root := newFolders(t)
 	stop := c.StartNodes(node.Options{Count: 1, VolumeRoots: []string{root}})
 	c.AwaitReadyNodes(1)
-	first, second := c.filled("first"), c.filled("second")
+	first, second := c.createFilled("first"), c.createFilled("second")
 	outside := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "precious"), nil, 0o600))
 	require.NoError(t, os.Symlink(outside, filepath.Join(first.Spec.HostPath.Path, "link")))
@@ -79,13 +79,13 @@ func TestNodeLocal_TheFolderGoesWithItsVolume(t *testing.T) {
 	require.FileExists(t, filepath.Join(outside, "precious"), "links are not followed")
 	n, err := c.Client.CoreV1().Nodes().Get(c.Context(), "node-0", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.NotContains(t, n.Annotations, "node-local.coxswain.dev/"+first.Name, "nothing is left of the request")
+	require.NotContains(t, n.Annotations, "node-local.coxswain.dev/"+first.Name, "the request is removed")
 
-	// While the agent and, then, the controllers are away the volume waits.
+	// The volume stays while first the agent and then the controllers are stopped.
 	stop()
 	c.DropClaim("second")
 	key := "node-local.coxswain.dev/" + second.Name
-	c.Passing(time.Second, "the agent is asked", func() bool {
+	c.Passing(time.Second, "the request is made", func() bool {
 		n, err := c.Client.CoreV1().Nodes().Get(c.Context(), "node-0", metav1.GetOptions{})
 		require.NoError(t, err)
 		return n.Annotations[key] == second.Spec.HostPath.Path
@@ -94,7 +94,7 @@ func TestNodeLocal_TheFolderGoesWithItsVolume(t *testing.T) {
 	require.DirExists(t, second.Spec.HostPath.Path)
 	c.StopControllers()
 	c.StartNodes(node.Options{Count: 1, VolumeRoots: []string{root}})
-	c.Passing(time.Second, "the agent is back", func() bool {
+	c.Passing(time.Second, "the restarted agent has answered", func() bool {
 		n, err := c.Client.CoreV1().Nodes().Get(c.Context(), "node-0", metav1.GetOptions{})
 		require.NoError(t, err)
 		return n.Annotations[key] == "removed"
@@ -104,33 +104,33 @@ func TestNodeLocal_TheFolderGoesWithItsVolume(t *testing.T) {
 	c.awaitVolumeGone(second.Name)
 }
 
-func TestNodeLocal_TheFolderStaysWhereItShould(t *testing.T) {
+func TestNodeLocal_KeepsTheFolderWhereItMust(t *testing.T) {
 	c, root := newFolders(t)
 	volumes := c.Client.CoreV1().PersistentVolumes()
 	c.StartNodes(node.Options{Count: 1, VolumeRoots: []string{root}})
 	c.AwaitReadyNodes(1)
-	// Its owner has chosen to keep it.
-	kept := c.filled("kept")
-	_, err := volumes.Patch(c.Context(), kept.Name, "application/merge-patch+json",
+	// The folder of a volume with the reclaim policy Retain stays.
+	keep := c.createFilled("keep")
+	_, err := volumes.Patch(c.Context(), keep.Name, "application/merge-patch+json",
 		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	c.DropClaim("kept")
-	c.Passing(time.Second, "released", func() bool { return c.Volume(kept.Name).Status.Phase == corev1.VolumeReleased })
-	require.NoError(t, volumes.Delete(c.Context(), kept.Name, metav1.DeleteOptions{}))
-	c.awaitVolumeGone(kept.Name)
-	require.DirExists(t, kept.Spec.HostPath.Path)
+	c.DropClaim("keep")
+	c.Passing(time.Second, "released", func() bool { return c.Volume(keep.Name).Status.Phase == corev1.VolumeReleased })
+	require.NoError(t, volumes.Delete(c.Context(), keep.Name, metav1.DeleteOptions{}))
+	c.awaitVolumeGone(keep.Name)
+	require.DirExists(t, keep.Spec.HostPath.Path)
 
-	// A volume that is deleted before its claim goes with it.
-	early := c.filled("early")
+	// A volume that is deleted before its claim is removed with the claim.
+	early := c.createFilled("early")
 	require.NoError(t, volumes.Delete(c.Context(), early.Name, metav1.DeleteOptions{}))
-	last := c.filled("last") // made after it, and seen by the provisioner after it
+	last := c.createFilled("last") // created later: when it is bound, the provisioner has seen the deletion of early
 	require.DirExists(t, early.Spec.HostPath.Path)
 	c.DropClaim("early")
 	c.awaitVolumeGone(early.Name)
 	require.NoDirExists(t, early.Spec.HostPath.Path)
 
-	// An agent with another root refuses with a message; a Node that is gone delays nothing.
-	elsewhere := c.filled("elsewhere")
+	// The agent rejects a folder outside its root, with a message. A Node that was deleted delays no volume.
+	elsewhere := c.createFilled("elsewhere")
 	moved, err := volumes.Get(c.Context(), elsewhere.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	_, err = c.Client.CoreV1().Nodes().Patch(c.Context(), "node-0", "application/merge-patch+json",
@@ -145,7 +145,7 @@ func TestNodeLocal_TheFolderStaysWhereItShould(t *testing.T) {
 	})
 	require.FileExists(t, "/etc/passwd")
 	require.DirExists(t, last.Spec.HostPath.Path)
-	c.DropClaim("elsewhere") // after a failure the request is made again, with the right path
+	c.DropClaim("elsewhere") // the failed request is repeated, with the right path
 	c.awaitVolumeGone(moved.Name)
 	require.NoDirExists(t, moved.Spec.HostPath.Path)
 
@@ -155,17 +155,17 @@ func TestNodeLocal_TheFolderStaysWhereItShould(t *testing.T) {
 	require.DirExists(t, last.Spec.HostPath.Path)
 }
 
-func TestNodeLocal_TellsWhatAFolderCannotBe(t *testing.T) {
+func TestNodeLocal_ReportsUnsupportedClaims(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClocked(t, 1, "persistentvolume-binder", "node-local")}
 	c.Reaches("class", func() bool {
 		_, err := c.Client.StorageV1().StorageClasses().Get(c.Context(), "local", metav1.GetOptions{})
 		return err == nil
 	})
-	// Without waiting for a pod, a node is chosen; and its own folder, if the class says so.
-	at := storagev1.VolumeBindingImmediate
+	// With immediate binding the provisioner chooses the node. The class sets the folder.
+	mode := storagev1.VolumeBindingImmediate
 	_, err := c.Client.StorageV1().StorageClasses().Create(c.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "coxswain.dev/node-local", VolumeBindingMode: &at,
+		ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Provisioner: "coxswain.dev/node-local", VolumeBindingMode: &mode,
 		Parameters: map[string]string{"path": "/srv"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -182,12 +182,12 @@ func TestNodeLocal_TellsWhatAFolderCannotBe(t *testing.T) {
 	})
 	c.AwaitEvent("ProvisioningFailed", "access mode ReadWriteMany")
 
-	// A node that is gone: the scheduler may choose again.
+	// The selected node does not exist: the scheduler can select another one.
 	c.CreateClaim("lost", "1Gi", func(p *corev1.PersistentVolumeClaim) {
 		p.Spec.StorageClassName = new("local")
 		p.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "no-such-node"}
 	})
-	c.Reaches("free to be scheduled again", func() bool {
+	c.Reaches("the selected node is removed", func() bool {
 		return c.Claim("lost").Annotations["volume.kubernetes.io/selected-node"] == ""
 	})
 	c.AwaitEvent("ProvisioningFailed", `node "no-such-node" not found`)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// volumeFor is the volume of a claim on a node. Its name and folder bear the claim's uid, so that no claim is
-// ever given another's data.
+// volumeFor returns the volume of a claim on a node. Its name and folder contain the claim's uid, so that no claim ever
+// gets the data of another.
 func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node,
 	root string) *corev1.PersistentVolume {
 	name := "pvc-" + string(c.UID)
@@ -58,7 +58,8 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 	}
 }
 
-// hostname is the label by which volumes find their node again, also after it was registered anew.
+// hostname returns the value of the hostname label, by which a volume finds its node even after the node registered
+// again.
 func hostname(n *corev1.Node) string {
 	if h := n.Labels[corev1.LabelHostname]; h != "" {
 		return h
@@ -66,7 +67,7 @@ func hostname(n *corev1.Node) string {
 	return n.Name
 }
 
-// usable reports whether a volume that nobody waits for with a pod may be put on the node.
+// usable reports whether a volume may be created on the node if the scheduler has not selected one.
 func usable(n *corev1.Node, topologies []corev1.TopologySelectorTerm) bool {
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -77,6 +78,7 @@ func usable(n *corev1.Node, topologies []corev1.TopologySelectorTerm) bool {
 		}))
 }
 
+// within reports whether the node is in the topology.
 func within(n *corev1.Node, t corev1.TopologySelectorTerm) bool {
 	for _, e := range t.MatchLabelExpressions {
 		if value, ok := n.Labels[e.Key]; !ok || !slices.Contains(e.Values, value) {
@@ -86,14 +88,14 @@ func within(n *corev1.Node, t corev1.TopologySelectorTerm) bool {
 	return len(t.MatchLabelExpressions) > 0
 }
 
-// classKey asks for the class once, when the controller starts. If it is deleted it stays away until then, and
-// for good with an empty --node-local-storage-class.
+// classKey is the key that creates the class, once when the controller starts. A class that is deleted is not created
+// again before the next start. With an empty --node-local-storage-class it is never created.
 const classKey = "class:"
 
 const defaultAnnotation = "storageclass.kubernetes.io/is-default-class"
 
-// createClass makes the class that claims get when they name none, unless there is one of its name. Where
-// another class is the default, that stays so.
+// createClass creates the StorageClass, unless one with its name exists. The class becomes the default class unless
+// another class is.
 func (p *provisioner) createClass(ctx context.Context) error {
 	classes, err := p.classes.List(labels.Everything())
 	if err != nil {

@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// Pool is a list of ranges of addresses.
+// Pool is a list of address ranges that do not overlap.
 type Pool []Range
 
-// Range is from its first to its last address, both of one family.
+// Range includes its first and its last address, which are of one family.
 type Range struct{ First, Last netip.Addr }
 
-// ParsePool reads CIDRs ("192.0.2.0/28") and ranges ("192.0.2.10-192.0.2.20"). Every address of a CIDR is given
-// out, its first and its last too: what they lead to is one host, not a network.
+// ParsePool parses CIDRs ("192.0.2.0/28") and ranges ("192.0.2.10-192.0.2.20"). Every address of a CIDR can be
+// assigned, including the first and the last: each is the address of a single host, so none is a network or broadcast
+// address.
 func ParsePool(list []string) (Pool, error) {
 	var pool Pool
 	for _, text := range list {
@@ -37,27 +38,28 @@ func ParsePool(list []string) (Pool, error) {
 
 func parseRange(text string) (Range, error) {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
-		return Range{prefix.Masked().Addr(), last(prefix)}, nil
+		return Range{prefix.Masked().Addr(), lastAddress(prefix)}, nil
 	}
-	from, to, ok := strings.Cut(text, "-")
-	first, err1 := netip.ParseAddr(strings.TrimSpace(from))
-	end, err2 := netip.ParseAddr(strings.TrimSpace(to))
-	if !ok || err1 != nil || err2 != nil || first.Is6() != end.Is6() || end.Less(first) {
+	start, end, ok := strings.Cut(text, "-")
+	first, err1 := netip.ParseAddr(strings.TrimSpace(start))
+	last, err2 := netip.ParseAddr(strings.TrimSpace(end))
+	if !ok || err1 != nil || err2 != nil || first.Is6() != last.Is6() || last.Less(first) {
 		return Range{}, fmt.Errorf("%q is neither a CIDR nor a range FIRST-LAST of addresses", text)
 	}
-	return Range{first, end}, nil
+	return Range{first, last}, nil
 }
 
-func last(p netip.Prefix) netip.Addr {
+// lastAddress returns the last address of a prefix.
+func lastAddress(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < 8*len(bytes); bit++ {
 		bytes[bit/8] |= 0x80 >> (bit % 8)
 	}
-	a, _ := netip.AddrFromSlice(bytes) // of the length that it had
+	a, _ := netip.AddrFromSlice(bytes) // the length is valid: it came from an address
 	return a
 }
 
-// Contains reports whether an address is the pool's.
+// Contains reports whether an address is in the pool.
 func (p Pool) Contains(a netip.Addr) bool {
 	for _, r := range p {
 		if a.Is6() == r.First.Is6() && !a.Less(r.First) && !r.Last.Less(a) {
@@ -67,7 +69,7 @@ func (p Pool) Contains(a netip.Addr) bool {
 	return false
 }
 
-// First is the lowest address of a family that is not used; false where there is none.
+// First returns the first unused address of a family, in the order of the ranges; false if there is none.
 func (p Pool) First(v6 bool, used map[netip.Addr]bool) (netip.Addr, bool) {
 	for _, r := range p {
 		if r.First.Is6() != v6 {

@@ -34,7 +34,7 @@ func TestPool(t *testing.T) {
 	used = map[netip.Addr]bool{netip.MustParseAddr("255.255.255.254"): true,
 		netip.MustParseAddr("255.255.255.255"): true}
 	_, ok := whole.First(false, used)
-	require.False(t, ok, "it ends with the addresses that there are")
+	require.False(t, ok, "no address is left")
 
 	for _, bad := range [][]string{
 		{"192.0.2.0"}, {"192.0.2.9-192.0.2.1"}, {"192.0.2.1-2001:db8::1"}, {"pool"}, {"192.0.2.0/33"},

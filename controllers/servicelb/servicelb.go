@@ -1,10 +1,9 @@
-// Package servicelb gives Services of type LoadBalancer addresses from a pool.
+// Package servicelb assigns addresses from a pool to Services of type LoadBalancer.
 //
-// The pool (--service-lb-pool) takes the place of a cloud: its addresses reach the nodes by a route or a neighbour
-// that the operator provides. The addresses in use are read from the Services' own status, so that a
-// restart neither forgets nor gives out anything twice. A Service keeps its address as long as it has the type and the
-// address is in the pool; a finalizer keeps a deleted one until its address is taken back.
-// Services with a loadBalancerClass are left alone, unless the class is Class.
+// The pool (--service-lb-pool) takes the place of a cloud provider. The operator must route its addresses to the nodes.
+// The Services' own status records the addresses in use, so that no address is lost or assigned twice after a restart.
+// A Service keeps its address as long as it has the type and the address is in the pool. A finalizer keeps a deleted
+// Service until its address is released. Services with a loadBalancerClass other than Class are ignored.
 // https://kubernetes.io/docs/concepts/services-networking/service/#loadbalancer
 package servicelb
 
@@ -31,7 +30,7 @@ import (
 )
 
 const (
-	// Class is the loadBalancerClass by which a Service can ask for the pool by name.
+	// Class is the loadBalancerClass that selects the pool explicitly.
 	Class = "coxswain.dev/pool"
 
 	finalizer = "service.kubernetes.io/load-balancer-cleanup"
@@ -43,14 +42,14 @@ type balancer struct {
 	pool     Pool
 	services corelisters.ServiceLister
 	recorder record.EventRecorder
-	// given are addresses that the cache may not show yet with the Services that have them. One worker
-	// reads and writes it.
-	given map[netip.Addr]types.UID
-	// wanting are the keys of Services for which there was no address.
-	wanting map[string]bool
+	// assigned maps addresses to the uids of their Services, because the cache may not show the assignment yet. Only
+	// the one worker accesses assigned and pending.
+	assigned map[netip.Addr]types.UID
+	// pending has the keys of the Services that found no free address.
+	pending map[string]bool
 }
 
-// New returns the controller. Its keys are those of Services. Without a pool it does nothing.
+// New returns the controller. Its keys are Services. Without a pool it does nothing.
 func New(env *controller.Env) (*controller.Controller, error) {
 	pool, err := ParsePool(env.Settings.Service.LoadBalancerPool)
 	if err != nil {
@@ -59,7 +58,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	services := env.Informers.Core().V1().Services()
 	b := &balancer{
 		env: env, pool: pool, services: services.Lister(), recorder: env.Recorder("service-controller"),
-		given: map[netip.Addr]types.UID{}, wanting: map[string]bool{},
+		assigned: map[netip.Addr]types.UID{}, pending: map[string]bool{},
 	}
 	b.Controller = controller.New(env, "service", b.reconcile)
 	if len(pool) == 0 {
@@ -67,12 +66,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	}
 	controller.Watch(b.Controller, services.Informer(), controller.Handler[*corev1.Service]{
 		Add: func(s *corev1.Service) {
-			if wanted(s) || marked(s) {
+			if eligible(s) || marked(s) {
 				b.EnqueueObject(s)
 			}
 		},
 		Update: func(old, s *corev1.Service) {
-			if wanted(old) || wanted(s) || marked(s) {
+			if eligible(old) || eligible(s) || marked(s) {
 				b.EnqueueObject(s)
 			}
 		},
@@ -81,51 +80,53 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return b.Controller, nil
 }
 
-// wanted reports whether the Service is to have an address from us.
-func wanted(s *corev1.Service) bool {
-	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil && ours(s)
+// eligible reports whether the Service gets an address from the pool.
+func eligible(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil && hasOurClass(s)
 }
 
-func ours(s *corev1.Service) bool {
+// hasOurClass reports whether the Service has no loadBalancerClass, or Class.
+func hasOurClass(s *corev1.Service) bool {
 	return s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == Class
 }
 
+// marked reports whether the Service has the finalizer, and so may have an address.
 func marked(s *corev1.Service) bool { return slices.Contains(s.Finalizers, finalizer) }
 
 func (b *balancer) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // the key has another format
 	}
 	s, err := b.services.Services(namespace).Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		delete(b.wanting, key)
-		b.wakeWanting()
+		delete(b.pending, key)
+		b.enqueuePending()
 		return nil
 	case err != nil:
 		return err
-	case wanted(s):
+	case eligible(s):
 		return b.ensure(ctx, key, s)
-	case marked(s) && (ours(s) || s.Spec.Type != corev1.ServiceTypeLoadBalancer):
+	case marked(s) && (hasOurClass(s) || s.Spec.Type != corev1.ServiceTypeLoadBalancer):
 		return b.cleanUp(ctx, key, s)
 	}
 	return nil
 }
 
-// ensure gives the Service an address of each of its families.
+// ensure assigns an address of each of its families to the Service and writes them to its status.
 func (b *balancer) ensure(ctx context.Context, key string, s *corev1.Service) error {
 	addresses, err := b.choose(s)
 	if err != nil {
-		b.wanting[key] = true
+		b.pending[key] = true
 		b.recorder.Eventf(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
 			"Error syncing load balancer: failed to ensure load balancer: %v", err)
 		if errors.Is(err, errNone) {
-			return nil // one that becomes free wakes it
+			return nil // an address that becomes free enqueues it again
 		}
 		return err
 	}
-	delete(b.wanting, key)
+	delete(b.pending, key)
 	status := corev1.LoadBalancerStatus{}
 	for _, a := range addresses {
 		status.Ingress = append(status.Ingress,
@@ -136,9 +137,9 @@ func (b *balancer) ensure(ctx context.Context, key string, s *corev1.Service) er
 	}
 	b.recorder.Event(s, corev1.EventTypeNormal, "EnsuringLoadBalancer", "Ensuring load balancer")
 	for _, a := range addresses {
-		b.given[a] = s.UID
+		b.assigned[a] = s.UID
 	}
-	// The finalizer is there before anything is to be taken back.
+	// The same request adds the finalizer: without it the address could not be released.
 	if err := b.patch(ctx, s, finalizersWith(s), status); err != nil {
 		return err
 	}
@@ -146,21 +147,21 @@ func (b *balancer) ensure(ctx context.Context, key string, s *corev1.Service) er
 	return nil
 }
 
-// cleanUp takes the address back.
+// cleanUp removes the finalizer and the addresses from the Service, and releases the addresses.
 func (b *balancer) cleanUp(ctx context.Context, key string, s *corev1.Service) error {
-	delete(b.wanting, key)
+	delete(b.pending, key)
 	b.recorder.Event(s, corev1.EventTypeNormal, "DeletingLoadBalancer", "Deleting load balancer")
 	finalizers := slices.DeleteFunc(slices.Clone(s.Finalizers), func(f string) bool { return f == finalizer })
 	if err := b.patch(ctx, s, finalizers, corev1.LoadBalancerStatus{}); err != nil {
 		return err
 	}
 	b.recorder.Event(s, corev1.EventTypeNormal, "DeletedLoadBalancer", "Deleted load balancer")
-	for a, owner := range b.given {
+	for a, owner := range b.assigned {
 		if owner == s.UID {
-			delete(b.given, a)
+			delete(b.assigned, a)
 		}
 	}
-	b.wakeWanting()
+	b.enqueuePending()
 	return nil
 }
 
@@ -171,8 +172,8 @@ func finalizersWith(s *corev1.Service) []string {
 	return append(slices.Clone(s.Finalizers), finalizer)
 }
 
-// patch writes finalizers and addresses in one request, to the status: a controller of load balancers has no
-// other right.
+// patch writes finalizers and addresses in one request to the status, because the role of the controller allows no
+// other write.
 func (b *balancer) patch(ctx context.Context, s *corev1.Service, finalizers []string,
 	status corev1.LoadBalancerStatus) error {
 	if finalizers == nil {
@@ -196,16 +197,17 @@ func (b *balancer) patch(ctx context.Context, s *corev1.Service, finalizers []st
 	return nil
 }
 
-func (b *balancer) wakeWanting() {
-	for key := range b.wanting {
+// enqueuePending enqueues the Services that wait for a free address.
+func (b *balancer) enqueuePending() {
+	for key := range b.pending {
 		b.Enqueue(key)
 	}
 }
 
 var errNone = errors.New("no address is free in the pool")
 
-// choose finds an address for each family: the one that the Service has, if it may keep it; the one that it asks
-// for; or the first that is free.
+// choose returns an address for each family: the current one, if the Service may keep it; else the one that the spec
+// requests; else the first free one.
 func (b *balancer) choose(s *corev1.Service) ([]netip.Addr, error) {
 	used, err := b.used(s)
 	if err != nil {
@@ -243,19 +245,19 @@ func (b *balancer) choose(s *corev1.Service) ([]netip.Addr, error) {
 	return chosen, nil
 }
 
-// keep is the address that the Service has already.
+// keep returns the current address of the Service, if it is still valid.
 func (b *balancer) keep(s *corev1.Service, v6 bool, used map[netip.Addr]bool) (netip.Addr, bool) {
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		a, err := netip.ParseAddr(in.IP)
-		asked := s.Spec.LoadBalancerIP == "" || s.Spec.LoadBalancerIP == in.IP
-		if err == nil && a.Is6() == v6 && b.pool.Contains(a) && !used[a] && asked {
+		requested := s.Spec.LoadBalancerIP == "" || s.Spec.LoadBalancerIP == in.IP
+		if err == nil && a.Is6() == v6 && b.pool.Contains(a) && !used[a] && requested {
 			return a, true
 		}
 	}
 	return netip.Addr{}, false
 }
 
-// used are the addresses that others have. Should two have one, the older of them keeps it.
+// used returns the addresses of other Services. If two Services have the same address, the older one keeps it.
 func (b *balancer) used(s *corev1.Service) (map[netip.Addr]bool, error) {
 	all, err := b.services.List(labels.Everything())
 	if err != nil {
@@ -273,10 +275,10 @@ func (b *balancer) used(s *corev1.Service) (map[netip.Addr]bool, error) {
 			}
 		}
 	}
-	for a, owner := range b.given {
+	for a, owner := range b.assigned {
 		switch {
 		case !alive[owner]:
-			delete(b.given, a)
+			delete(b.assigned, a)
 		case owner != s.UID:
 			used[a] = true
 		}

@@ -17,9 +17,10 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for Services to Clocked.
 type cluster struct{ *controllertest.Clocked }
 
+// balanced creates a Service of type LoadBalancer.
 func (c cluster) balanced(name string, edit func(*corev1.Service)) {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -57,7 +58,7 @@ func (c cluster) editService(name string, change func(*corev1.Service)) {
 	controllertest.Edit(c.Cluster, c.Client.CoreV1().Services("default"), name, change)
 }
 
-func TestServiceLB_AddressesComeFromThePoolAndGoBack(t *testing.T) {
+func TestServiceLB_AssignsAndReleasesAddressesOfThePool(t *testing.T) {
 	t.Parallel()
 	settings := controllers.Settings{}
 	settings.Service.LoadBalancerPool = []string{"192.0.2.10-192.0.2.11", "2001:db8::/127"}
@@ -76,19 +77,19 @@ func TestServiceLB_AddressesComeFromThePoolAndGoBack(t *testing.T) {
 	require.Empty(t, addressesOf(c.service("other")))
 	require.NotContains(t, c.service("other").Finalizers, "service.kubernetes.io/load-balancer-cleanup")
 
-	// Others know nothing of what these gave out but what the Services say.
+	// After a restart, the controllers know only the addresses in the status of the Services.
 	c.Restart()
-	// A Service that is deleted frees its address for the one that waits.
+	// A Service that is deleted releases its address for the pending one.
 	require.NoError(t, c.Client.CoreV1().Services("default").Delete(c.Context(), "a", metav1.DeleteOptions{}))
 	c.awaitAddress("waits", "192.0.2.10")
 	c.Reaches("a is gone", func() bool {
 		_, err := c.Client.CoreV1().Services("default").Get(c.Context(), "a", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	// So does one that ceases to be of the type.
+	// So does a Service whose type changes.
 	c.editService("b", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
-	c.awaitAddress("b", "") // the server drops it with the type, before the controller has seen that
-	c.Reaches("b is given free", func() bool {
+	c.awaitAddress("b", "") // the server clears it when the type changes, before the controller sees the change
+	c.Reaches("b loses its finalizer", func() bool {
 		return !slices.Contains(c.service("b").Finalizers, "service.kubernetes.io/load-balancer-cleanup")
 	})
 	c.balanced("asks", func(s *corev1.Service) { s.Spec.LoadBalancerIP = "192.0.2.10" })
@@ -97,7 +98,7 @@ func TestServiceLB_AddressesComeFromThePoolAndGoBack(t *testing.T) {
 	c.awaitAddress("asks", "192.0.2.11")
 }
 
-func TestServiceLB_NoAddressIsGivenTwice(t *testing.T) {
+func TestServiceLB_AssignsNoAddressTwice(t *testing.T) {
 	t.Parallel()
 	settings := controllers.Settings{}
 	settings.Service.LoadBalancerPool = []string{"192.0.2.0/27"}
@@ -108,13 +109,13 @@ func TestServiceLB_NoAddressIsGivenTwice(t *testing.T) {
 			c.Restart()
 		}
 	}
-	c.Reaches("all have one", func() bool {
+	c.Reaches("all have an address", func() bool {
 		list, err := c.Client.CoreV1().Services("default").List(c.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		seen := map[string]bool{}
 		for i := range list.Items {
 			if a := addressesOf(&list.Items[i]); a != "" {
-				require.False(t, seen[a], "%s is given twice", a)
+				require.False(t, seen[a], "%s is assigned twice", a)
 				seen[a] = true
 			}
 		}
