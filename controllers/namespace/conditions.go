@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tell writes what delays the namespace into its conditions, if that changed.
-func (n *namespaces) tell(ctx context.Context, ns *corev1.Namespace, rest remaining) error {
+// updateConditions writes the conditions of the namespace, if they changed.
+func (n *namespaces) updateConditions(ctx context.Context, ns *corev1.Namespace, rest remaining) error {
 	updated := ns.DeepCopy()
 	changed := false
 	for _, c := range conditions(rest) {
@@ -26,7 +26,8 @@ func (n *namespaces) tell(ctx context.Context, ns *corev1.Namespace, rest remain
 	return err
 }
 
-// conditions are all five of a namespace that is being deleted. Status True is bad news.
+// conditions returns the five conditions of a namespace that is being deleted. Status True means that something delays
+// the deletion.
 func conditions(rest remaining) []corev1.NamespaceCondition {
 	objects, finalizers := rest.describeObjects(), rest.describeFinalizers()
 	return []corev1.NamespaceCondition{
@@ -57,6 +58,8 @@ func condition(t corev1.NamespaceConditionType, bad bool, badReason, badMessage,
 	return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: goodReason, Message: goodMessage}
 }
 
+// set adds or replaces a condition, and reports whether it changed. It keeps the transition time if the status is the
+// same.
 func set(conditions *[]corev1.NamespaceCondition, c corev1.NamespaceCondition) (changed bool) {
 	i := slices.IndexFunc(*conditions, func(o corev1.NamespaceCondition) bool { return o.Type == c.Type })
 	if i < 0 {

@@ -19,19 +19,18 @@ import (
 // resource is a namespaced resource whose objects can be listed and deleted.
 type resource struct {
 	schema.GroupVersionResource
-	// collection is true if all its objects can be deleted in one request.
+	// collection reports whether all its objects can be deleted in one request.
 	collection bool
 }
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// remaining is what a pass over a namespace has found and left.
+// remaining is the result of one pass over a namespace.
 type remaining struct {
-	// objects and finalizers count, per resource and per finalizer, what is still there.
+	// objects counts the remaining objects of each resource, finalizers those with each finalizer.
 	objects    map[schema.GroupVersionResource]int
 	finalizers map[string]int
-	// discovery, versions and content are what went wrong while finding out which resources
-	// there are, reading their group versions, and deleting.
+	// discovery, versions and content are the errors of discovery, of parsing group versions, and of deleting.
 	discovery, versions, content []error
 }
 
@@ -39,9 +38,8 @@ func (r *remaining) err() error {
 	return errors.Join(slices.Concat(r.discovery, r.versions, r.content)...)
 }
 
-// deleteContent deletes all that is in the namespace and reports what is left. Pods go
-// first, and all else only when the last of them has ended: until then they may need the
-// policies, secrets and accounts they were started with (KEP-5080).
+// deleteContent deletes all objects of the namespace and returns the remaining ones. Pods are deleted first, other
+// objects only after the last pod has ended: until then pods may need their policies, secrets and accounts (KEP-5080).
 func (n *namespaces) deleteContent(ctx context.Context, ns *corev1.Namespace) remaining {
 	rest := remaining{objects: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
 	resources := n.discover(&rest)
@@ -72,8 +70,8 @@ func podsFirst(a, b resource) int {
 	return 0
 }
 
-// discover asks which namespaced resources there are. Groups that cannot be discovered are reported and
-// keep the namespace; the objects of all others are deleted all the same.
+// discover returns the namespaced resources that can be listed and deleted. Groups that cannot be discovered are
+// reported and keep the namespace, but the objects of all other groups are deleted.
 func (n *namespaces) discover(rest *remaining) []resource {
 	lists, err := discovery.ServerPreferredNamespacedResources(n.client().Discovery())
 	var failed *discovery.ErrGroupDiscoveryFailed
@@ -99,7 +97,7 @@ func (n *namespaces) discover(rest *remaining) []resource {
 	return found
 }
 
-// deleteAll deletes the namespace's objects of one resource, and counts those that stay.
+// deleteAll deletes the namespace's objects of one resource and counts the remaining ones.
 func (n *namespaces) deleteAll(ctx context.Context, namespace string, res resource, rest *remaining) error {
 	client := n.metadata().Resource(res.GroupVersionResource).Namespace(namespace)
 	list, err := client.List(ctx, metav1.ListOptions{})
@@ -126,8 +124,8 @@ func (n *namespaces) deleteAll(ctx context.Context, namespace string, res resour
 	return nil
 }
 
-// deleteListed deletes in one request where the resource has one, else one by one.
-// Dependents are left to the garbage collector, or to their own turn in this pass.
+// deleteListed deletes the objects with one request, if the resource supports that, else one by one. Their dependents
+// are deleted by the garbage collector or by this pass.
 func deleteListed(ctx context.Context, client metadata.ResourceInterface, res resource,
 	objects []metav1.PartialObjectMetadata) error {
 	options := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}

@@ -1,10 +1,9 @@
 // Package namespace empties a namespace that is being deleted, and then removes its finalizer.
 //
-// A namespace is deleted in two steps. The delete request marks it Terminating, after which
-// the API server admits nothing new into it; the finalizer "kubernetes" in its spec keeps it.
-// This controller then deletes every object of every namespaced resource that discovery
-// names (content.go), reports in conditions what remains and why (conditions.go), and takes
-// the finalizer away when nothing does.
+// A namespace is deleted in two steps. The delete request marks it Terminating: the API server then rejects new objects
+// in it, and the finalizer "kubernetes" in its spec keeps it. This controller deletes every object of every namespaced
+// resource that discovery lists (content.go), reports remaining objects in conditions (conditions.go), and removes the
+// finalizer when no object remains.
 package namespace
 
 import (
@@ -25,9 +24,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// While something remains, the namespace is reconciled again after a delay that doubles from
-// firstLook: what takes long to end is asked about seldom. The end of the last pod, for which
-// most deletions wait, is seen by a watch.
+// While objects remain, the namespace is reconciled again after a delay that doubles from firstLook to maxLook. The
+// deletion of the last pod, which most deletions wait for, enqueues the namespace at once.
 const (
 	firstLook = 20 * time.Millisecond
 	maxLook   = 15 * time.Second
@@ -42,7 +40,7 @@ type namespaces struct {
 	clock    clock.PassiveClock
 }
 
-// New returns the controller.
+// New returns the controller. Its keys are namespaces.
 func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	n := &namespaces{
@@ -58,7 +56,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(n.Controller, core.Namespaces().Informer(), controller.Handler[*corev1.Namespace]{
 		Add: enqueue,
 		Update: func(old, ns *corev1.Namespace) {
-			// Our own status writes are no news.
+			// Status writes of this controller do not enqueue the namespace.
 			if old.DeletionTimestamp == nil || len(old.Spec.Finalizers) != len(ns.Spec.Finalizers) {
 				enqueue(ns)
 			}
@@ -68,14 +66,14 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return n.Controller, nil
 }
 
-// podDeleted goes on with a namespace that has waited for its last pod to end.
+// podDeleted enqueues a terminating namespace after its last pod was deleted.
 func (n *namespaces) podDeleted(pod *corev1.Pod) {
 	ns, err := n.lister.Get(pod.Namespace)
 	if err != nil || ns.DeletionTimestamp == nil {
 		return
 	}
-	left, err := n.pods.IndexKeys(cache.NamespaceIndex, pod.Namespace)
-	if err == nil && len(left) == 0 {
+	remaining, err := n.pods.IndexKeys(cache.NamespaceIndex, pod.Namespace)
+	if err == nil && len(remaining) == 0 {
 		n.Forget(ns.Name)
 		n.Enqueue(ns.Name)
 	}
@@ -92,7 +90,7 @@ func (n *namespaces) reconcile(ctx context.Context, key string) error {
 	if cached.DeletionTimestamp == nil || !slices.Contains(cached.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return nil
 	}
-	// Read past the cache: what is about to happen cannot be undone.
+	// Read the namespace from the API server, not from the cache: the deletion cannot be undone.
 	ns, err := n.client().CoreV1().Namespaces().Get(ctx, key, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -112,7 +110,7 @@ func (n *namespaces) reconcile(ctx context.Context, key string) error {
 	if failure == nil && len(rest.objects) == 0 {
 		return n.finalize(ctx, ns)
 	}
-	if err := n.tell(ctx, ns, rest); err != nil {
+	if err := n.updateConditions(ctx, ns, rest); err != nil {
 		return err
 	}
 	if failure != nil {
@@ -121,6 +119,7 @@ func (n *namespaces) reconcile(ctx context.Context, key string) error {
 	return controller.ErrRequeue
 }
 
+// markTerminating sets the phase Terminating and returns the updated namespace.
 func (n *namespaces) markTerminating(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	if ns.Status.Phase == corev1.NamespaceTerminating {
 		return ns, nil
@@ -129,7 +128,7 @@ func (n *namespaces) markTerminating(ctx context.Context, ns *corev1.Namespace) 
 	return n.client().CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{})
 }
 
-// finalize lets the namespace go; other finalizers may still hold it.
+// finalize removes the finalizer of this controller. Other finalizers may still keep the namespace.
 func (n *namespaces) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	ns = ns.DeepCopy()
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool {

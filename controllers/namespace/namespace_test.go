@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestNamespace_GoesWithAllItsContent(t *testing.T) {
+func TestNamespace_IsDeletedWithAllItsContent(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, controllertest.Always)
 	c.CreateNamespace("full")
@@ -53,18 +53,18 @@ func TestNamespace_GoesWithAllItsContent(t *testing.T) {
 	}
 	require.Equal(t, 50, made)
 	require.Equal(t, 50, ended)
-	require.Less(t, lastPod, firstMap, "pods end before what they may use")
+	require.Less(t, lastPod, firstMap, "pods are deleted before objects that they may use")
 	require.NotNil(t, c.Map("default", "bystander"))
 }
 
-func TestNamespace_TellsWhatHoldsIt(t *testing.T) {
+func TestNamespace_ReportsRemainingObjectsAndFinalizers(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil)
-	c.CreateNamespace("held")
+	c.CreateNamespace("blocked")
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stuck", Finalizers: []string{"example.com/hold"}}}
-	_, err := c.Client.CoreV1().ConfigMaps("held").Create(c.Context(), cm, metav1.CreateOptions{})
+	_, err := c.Client.CoreV1().ConfigMaps("blocked").Create(c.Context(), cm, metav1.CreateOptions{})
 	require.NoError(t, err)
-	c.DeleteNamespace("held")
+	c.DeleteNamespace("blocked")
 	var messages map[corev1.NamespaceConditionType]string
 	defer func() {
 		if t.Failed() {
@@ -81,9 +81,9 @@ func TestNamespace_TellsWhatHoldsIt(t *testing.T) {
 		corev1.NamespaceFinalizersRemaining: "True: Some finalizers are remaining: example.com/hold in 1 " +
 			"resource instances",
 	}
-	// At first there may be more: what other controllers were about to put into it.
+	// At first there may be more objects, which other controllers were creating.
 	c.Eventually("conditions", func() bool {
-		ns, err := c.Client.CoreV1().Namespaces().Get(c.Context(), "held", metav1.GetOptions{})
+		ns, err := c.Client.CoreV1().Namespaces().Get(c.Context(), "blocked", metav1.GetOptions{})
 		require.NoError(t, err)
 		messages = map[corev1.NamespaceConditionType]string{}
 		for _, condition := range ns.Status.Conditions {
@@ -92,14 +92,14 @@ func TestNamespace_TellsWhatHoldsIt(t *testing.T) {
 		return maps.Equal(messages, want)
 	})
 
-	cm = c.Map("held", "stuck")
+	cm = c.Map("blocked", "stuck")
 	cm.Finalizers = nil
-	_, err = c.Client.CoreV1().ConfigMaps("held").Update(c.Context(), cm, metav1.UpdateOptions{})
+	_, err = c.Client.CoreV1().ConfigMaps("blocked").Update(c.Context(), cm, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	c.AwaitNamespaceGone("held")
+	c.AwaitNamespaceGone("blocked")
 }
 
-func TestNamespace_TriesAgainWhatCouldNotBeDeleted(t *testing.T) {
+func TestNamespace_RetriesFailedDeletions(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil)
 	c.CreateNamespace("flaky")
@@ -109,15 +109,15 @@ func TestNamespace_TriesAgainWhatCouldNotBeDeleted(t *testing.T) {
 	c.AwaitNamespaceGone("flaky")
 }
 
-// A group whose server is away may have objects in the namespace: it stays, and reports why, until the server is back.
-// Everything else is deleted meanwhile.
-func TestNamespace_WaitsForGroupsThatAreAway(t *testing.T) {
+// A group whose server is unavailable may have objects in the namespace. The namespace stays, with a condition, until
+// the server is back. Objects of other groups are deleted meanwhile.
+func TestNamespace_WaitsForUnavailableGroups(t *testing.T) {
 	t.Parallel()
 	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
 		testenv.WithoutScheduler())
 	extensions, config := controllertest.StartExtensions(t, direct)
-	away := schema.GroupVersion{Group: "wardle.example.com", Version: "v1alpha1"}
-	extensions.Take(away)
+	group := schema.GroupVersion{Group: "wardle.example.com", Version: "v1alpha1"}
+	extensions.Take(group)
 	c := controllertest.ClockedAt(t, direct, "namespace")
 	c.Config, c.Impersonate = config, true
 	c.Restart()
@@ -126,7 +126,7 @@ func TestNamespace_WaitsForGroupsThatAreAway(t *testing.T) {
 	c.DeleteNamespace("waits")
 	const want = "True: DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete " +
 		"list of server APIs: wardle.example.com/v1alpha1: stale GroupVersion discovery: wardle.example.com/v1alpha1"
-	c.Reaches("it says why", func() bool {
+	c.Reaches("the condition reports the group", func() bool {
 		ns, err := c.Client.CoreV1().Namespaces().Get(c.Context(), "waits", metav1.GetOptions{})
 		require.NoError(t, err)
 		return slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
@@ -135,8 +135,8 @@ func TestNamespace_WaitsForGroupsThatAreAway(t *testing.T) {
 		})
 	})
 	require.Nil(t, c.Map("waits", "cm"))
-	extensions.Give(away)
-	c.Passing(time.Second, "it goes", func() bool {
+	extensions.Give(group)
+	c.Passing(time.Second, "the namespace is deleted", func() bool {
 		_, err := c.Client.CoreV1().Namespaces().Get(c.Context(), "waits", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

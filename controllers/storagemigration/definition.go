@@ -14,11 +14,11 @@ import (
 // definitions is the resource of CustomResourceDefinitions.
 var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
-// definition returns the CustomResourceDefinition of a resource; nil for a built-in one.
-func (m *migrator) definition(ctx context.Context, of metav1.GroupResource) (
+// definition returns the CustomResourceDefinition of a resource, or nil if the resource is built in.
+func (m *migrator) definition(ctx context.Context, gr metav1.GroupResource) (
 	*apiextensionsv1.CustomResourceDefinition, error) {
 	doc, err := m.env.Client().Discovery().RESTClient().Get().
-		AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", of.Resource+"."+of.Group).DoRaw(ctx)
+		AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", gr.Resource+"."+gr.Group).DoRaw(ctx)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -29,20 +29,20 @@ func (m *migrator) definition(ctx context.Context, of metav1.GroupResource) (
 	return crd, err
 }
 
-// begin says at the resource's definition that its objects are being migrated, and at which generation.
-func (m *migrator) begin(ctx context.Context, of metav1.GroupResource, migration string) error {
-	crd, err := m.definition(ctx, of)
+// begin sets the condition StorageMigrating of the resource's definition to True, with the definition's generation.
+func (m *migrator) begin(ctx context.Context, gr metav1.GroupResource, migration string) error {
+	crd, err := m.definition(ctx, gr)
 	if crd == nil || err != nil {
 		return err
 	}
-	return m.tellDefinition(ctx, crd, apiextensionsv1.ConditionTrue, "MigrationRunning",
+	return m.applyDefinitionStatus(ctx, crd, apiextensionsv1.ConditionTrue, "MigrationRunning",
 		fmt.Sprintf("Migration %s is running", migration), nil)
 }
 
-// end says at the resource's definition that its objects have been migrated. They are all in the storage version unless
-// the definition has changed meanwhile.
-func (m *migrator) end(ctx context.Context, of metav1.GroupResource) error {
-	crd, err := m.definition(ctx, of)
+// end sets the condition StorageMigrating of the resource's definition to False. If the definition has not changed
+// since begin, all objects are in the storage version, and end reduces the stored versions to it.
+func (m *migrator) end(ctx context.Context, gr metav1.GroupResource) error {
+	crd, err := m.definition(ctx, gr)
 	if crd == nil || err != nil {
 		return err
 	}
@@ -56,10 +56,10 @@ func (m *migrator) end(ctx context.Context, of metav1.GroupResource) error {
 			}
 		}
 	}
-	return m.tellDefinition(ctx, crd, apiextensionsv1.ConditionFalse, "MigrationSucceeded", message, stored)
+	return m.applyDefinitionStatus(ctx, crd, apiextensionsv1.ConditionFalse, "MigrationSucceeded", message, stored)
 }
 
-// migratedAt is the generation that the definition had when its migration began.
+// migratedAt returns the generation that the definition had when its migration began.
 func migratedAt(crd *apiextensionsv1.CustomResourceDefinition) int64 {
 	for _, c := range crd.Status.Conditions {
 		if c.Type == apiextensionsv1.StorageMigrating {
@@ -69,22 +69,22 @@ func migratedAt(crd *apiextensionsv1.CustomResourceDefinition) int64 {
 	return 0
 }
 
-// tellDefinition applies the condition StorageMigrating and, unless there are none, the stored versions. A definition
-// that has changed since it was read is a conflict.
-func (m *migrator) tellDefinition(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition,
+// applyDefinitionStatus applies the condition StorageMigrating and, unless stored is nil, the stored versions. It fails
+// with a conflict if the definition has changed since it was read.
+func (m *migrator) applyDefinitionStatus(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition,
 	status apiextensionsv1.ConditionStatus, reason, message string, stored []string) error {
 	applied := map[string]any{
 		"apiVersion": definitions.GroupVersion().String(), "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": crd.Name, "uid": crd.UID, "resourceVersion": crd.ResourceVersion},
 	}
-	told := map[string]any{"conditions": []any{map[string]any{
+	state := map[string]any{"conditions": []any{map[string]any{
 		"type": apiextensionsv1.StorageMigrating, "status": status, "reason": reason, "message": message,
 		"lastTransitionTime": metav1.NewTime(m.env.Clock.Now()), "observedGeneration": crd.Generation,
 	}}}
 	if stored != nil {
-		told["storedVersions"] = stored
+		state["storedVersions"] = stored
 	}
-	applied["status"] = told
+	applied["status"] = state
 	patch, err := json.Marshal(applied)
 	if err != nil {
 		return err

@@ -1,7 +1,7 @@
-// Package storagemigration carries out StorageVersionMigrations: it makes the API server write every object of
-// a resource as it is, so that what is stored in an older version is stored in the one that the server prefers now.
-// Ours stores each built-in kind in one version; the versions of a custom resource are in its definition, whose
-// status says how far the migration is and, at its end, that only one version is left. (KEP-4192)
+// Package storagemigration performs StorageVersionMigrations (KEP-4192): it sends an empty patch for every object of a
+// resource, so that the API server rewrites objects that are stored in an older version in the current storage version.
+// Our API server stores each built-in kind in a single version, so that only custom resources change. The status of
+// their definition records the progress and, at the end, that only one stored version is left.
 package storagemigration
 
 import (
@@ -24,18 +24,18 @@ import (
 
 const (
 	name = "storage-version-migrator-controller"
-	// page is how many objects are read at once.
+	// page is the number of objects in one list request.
 	page = 500
 )
 
-// The reasons of the conditions, in kube-controller-manager's words.
+// The reasons of the conditions, as in kube-controller-manager.
 const (
 	inProgress = "StorageVersionMigrationInProgress"
 	succeeded  = "StorageVersionMigrationSucceeded"
 	failed     = "StorageVersionMigrationFailed"
 )
 
-// errNotServed is of a resource that nobody serves: its migration fails, and is not tried again.
+// errNotServed means that no API server serves the resource. Its migration fails and is not retried.
 var errNotServed = errors.New("resource does not exist in the cluster")
 
 type migrator struct {
@@ -55,6 +55,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c, nil
 }
 
+// is reports whether a condition of the migration is true.
 func is(o *storagemigrationv1.StorageVersionMigration, c storagemigrationv1.MigrationConditionType) bool {
 	return apimeta.IsStatusConditionTrue(o.Status.Conditions, string(c))
 }
@@ -68,15 +69,15 @@ func (m *migrator) reconcile(ctx context.Context, key string) error {
 		is(o, storagemigrationv1.MigrationFailed) {
 		return err
 	}
-	of, err := m.find(o.Spec.Resource)
+	gvr, err := m.find(o.Spec.Resource)
 	if errors.Is(err, errNotServed) {
-		return m.tell(ctx, o, storagemigrationv1.MigrationFailed, failed, err.Error())
+		return m.setCondition(ctx, o, storagemigrationv1.MigrationFailed, failed, err.Error())
 	}
 	if err != nil {
 		return err
 	}
 	if !is(o, storagemigrationv1.MigrationRunning) {
-		list, err := m.env.Metadata().Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
+		list, err := m.env.Metadata().Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -85,43 +86,45 @@ func (m *migrator) reconcile(ctx context.Context, key string) error {
 		}
 		o = o.DeepCopy()
 		o.Status.ResourceVersion = list.ResourceVersion
-		return m.tell(ctx, o, storagemigrationv1.MigrationRunning, inProgress, "") // the update brings it here again
+		// This update enqueues the key again.
+		return m.setCondition(ctx, o, storagemigrationv1.MigrationRunning, inProgress, "")
 	}
-	if err := m.migrate(ctx, of); err != nil {
+	if err := m.migrate(ctx, gvr); err != nil {
 		return err
 	}
 	if err := m.end(ctx, o.Spec.Resource); err != nil {
 		return err
 	}
-	return m.tell(ctx, o, storagemigrationv1.MigrationSucceeded, succeeded, "")
+	return m.setCondition(ctx, o, storagemigrationv1.MigrationSucceeded, succeeded, "")
 }
 
-// find is the resource in the version that its group prefers.
-func (m *migrator) find(wanted metav1.GroupResource) (schema.GroupVersionResource, error) {
+// find returns the resource in the preferred version of its group.
+func (m *migrator) find(resource metav1.GroupResource) (schema.GroupVersionResource, error) {
 	var none schema.GroupVersionResource
 	lists, err := m.env.Client().Discovery().ServerPreferredResources()
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil || gv.Group != wanted.Group {
+		if err != nil || gv.Group != resource.Group {
 			continue
 		}
 		for _, r := range list.APIResources {
-			if r.Name == wanted.Resource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch") {
+			if r.Name == resource.Resource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch") {
 				return gv.WithResource(r.Name), nil
 			}
 		}
 	}
-	if err != nil { // it may be among those that could not be read
+	if err != nil { // its group may be among the groups that could not be read
 		return none, err
 	}
-	return none, fmt.Errorf("%s.%s: %w", wanted.Resource, wanted.Group, errNotServed)
+	return none, fmt.Errorf("%s.%s: %w", resource.Resource, resource.Group, errNotServed)
 }
 
-// migrate has every object written as it is. An object that was changed or deleted meanwhile needs no migration.
-func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) error {
+// migrate makes the API server rewrite every object unchanged. An object that was changed or deleted meanwhile needs no
+// migration.
+func (m *migrator) migrate(ctx context.Context, gvr schema.GroupVersionResource) error {
 	options := metav1.ListOptions{Limit: page}
 	for {
-		list, err := m.env.Metadata().Resource(of).List(ctx, options)
+		list, err := m.env.Metadata().Resource(gvr).List(ctx, options)
 		if err != nil {
 			return err
 		}
@@ -132,10 +135,10 @@ func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) 
 			if err != nil {
 				return err
 			}
-			_, err = m.env.Metadata().Resource(of).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType,
+			_, err = m.env.Metadata().Resource(gvr).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType,
 				patch, metav1.PatchOptions{FieldManager: name})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return fmt.Errorf("migrate %s %s/%s: %w", of.Resource, o.Namespace, o.Name, err)
+				return fmt.Errorf("migrate %s %s/%s: %w", gvr.Resource, o.Namespace, o.Name, err)
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
@@ -144,8 +147,8 @@ func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) 
 	}
 }
 
-// tell sets a condition; one that ends the migration also resets Running.
-func (m *migrator) tell(ctx context.Context, o *storagemigrationv1.StorageVersionMigration,
+// setCondition sets a condition to True. A condition that ends the migration also sets Running to False.
+func (m *migrator) setCondition(ctx context.Context, o *storagemigrationv1.StorageVersionMigration,
 	condition storagemigrationv1.MigrationConditionType, reason, message string) error {
 	o = o.DeepCopy()
 	now := metav1.NewTime(m.env.Clock.Now())

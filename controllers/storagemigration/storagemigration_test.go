@@ -14,11 +14,11 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestStorageVersionMigration_WritesNothingAnewAndEnds(t *testing.T) {
+func TestStorageVersionMigration_LeavesBuiltInObjectsAsTheyAre(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewSigning(t, "storage-version-migrator-controller")
 	maps := c.Client.CoreV1().ConfigMaps("default")
-	before, err := maps.Create(c.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}},
+	before, err := maps.Create(c.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "same"}},
 		metav1.CreateOptions{})
 	require.NoError(t, err)
 	migrations := c.Client.StoragemigrationV1().StorageVersionMigrations()
@@ -39,7 +39,7 @@ func TestStorageVersionMigration_WritesNothingAnewAndEnds(t *testing.T) {
 	}
 	ends("configmaps", "Succeeded")
 	ends("nothings", "Failed")
-	after, err := maps.Get(c.Context(), "kept", metav1.GetOptions{})
+	after, err := maps.Get(c.Context(), "same", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, before.ResourceVersion, after.ResourceVersion)
 }
