@@ -11,7 +11,7 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 )
 
-// apps is the Source that needs no translation.
+// apps is the Source for ReplicaSets.
 type apps struct {
 	client func() kubernetes.Interface
 	lister appslisters.ReplicaSetLister

@@ -12,8 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// choose returns the n of the pods that will be missed least. related are all pods whose
-// spread over nodes counts, those of pods included.
+// choose returns the n pods to delete first. related are all pods that count for the spread over nodes; they include
+// pods.
 func choose(pods, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	if n >= len(pods) {
 		return pods
@@ -34,14 +34,14 @@ func choose(pods, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	return chosen
 }
 
-// rank is all that decides how soon a pod goes.
+// rank has the properties of a pod that determine how early it is deleted.
 type rank struct {
 	pod        *corev1.Pod
 	assigned   bool
 	phase      int
 	ready      bool
 	cost       int32
-	doubled    int
+	doubled    int // related pods on the same node
 	readySince age
 	restarts   containerRestarts
 	created    age
@@ -59,20 +59,19 @@ func rankOf(pod *corev1.Pod, onNode int, now time.Time) rank {
 	return r
 }
 
-// compare orders what goes first before what goes later:
+// compare returns a negative number if r's pod is deleted before o's:
 //
 //  1. not assigned to a node before assigned,
 //  2. pending before unknown before running,
 //  3. not ready before ready,
 //  4. low deletion cost before high,
-//  5. on a node with many of its kind before on a node with few,
+//  5. on a node with many related pods before on a node with few,
 //  6. ready for a short time before ready for long,
 //  7. restarted often before restarted seldom,
 //  8. young before old.
 //
-// Pods whose ages are of one order of magnitude are as good as each other: there the uid
-// decides, so that a scale-down does not always hit the newest and, with it, one zone or
-// node (KEP-2185).
+// Ages of the same order of magnitude count as equal. Then the uid decides, so that a scale-down does not always delete
+// the newest pods, which may all be in one zone or on one node (KEP-2185).
 func (r rank) compare(o rank) int {
 	return cmp.Or(
 		falseFirst(r.assigned, o.assigned),
@@ -96,33 +95,34 @@ func falseFirst(a, b bool) int {
 	return 1
 }
 
-// age is a moment in the past and the order of magnitude of the time since.
+// age is a time in the past and the order of magnitude of the duration since then.
 type age struct {
-	at        time.Time
-	magnitude int
+	start     time.Time
+	magnitude int // of the nanoseconds, as a power of ten; -1 if none have passed
 }
 
-func ageOf(at, now time.Time) age {
-	a := age{at: at, magnitude: -1}
-	if d := now.Sub(at); d > 0 {
+func ageOf(start, now time.Time) age {
+	a := age{start: start, magnitude: -1}
+	if d := now.Sub(start); d > 0 {
 		a.magnitude = int(math.Log10(float64(d)))
 	}
 	return a
 }
 
-// youngFirst puts the shorter age first; one that is not known counts as shortest.
+// youngFirst orders the shorter age first. An unknown age counts as the shortest.
 func (r rank) youngFirst(a age, o rank, b age) int {
 	switch {
-	case a.at.Equal(b.at):
+	case a.start.Equal(b.start):
 		return 0
-	case a.at.IsZero():
+	case a.start.IsZero():
 		return -1
-	case b.at.IsZero():
+	case b.start.IsZero():
 		return 1
 	}
 	return cmp.Or(cmp.Compare(a.magnitude, b.magnitude), cmp.Compare(r.pod.UID, o.pod.UID))
 }
 
+// phaseOrder orders pending pods before unknown ones, and these before all others.
 func phaseOrder(p corev1.PodPhase) int {
 	switch p {
 	case corev1.PodPending:
@@ -133,8 +133,8 @@ func phaseOrder(p corev1.PodPhase) int {
 	return 2
 }
 
-// deletionCost reads the annotation by which users protect pods; what is not an int32
-// without a sign or leading zeros that it does not need counts as nothing.
+// deletionCost returns the value of the annotation controller.kubernetes.io/pod-deletion-cost. A value that is not an
+// int32 in canonical form, without plus sign or leading zeros, counts as 0.
 func deletionCost(pod *corev1.Pod) int32 {
 	text, ok := pod.Annotations[corev1.PodDeletionCost]
 	if !ok {
@@ -147,8 +147,8 @@ func deletionCost(pod *corev1.Pod) int32 {
 	return int32(cost)
 }
 
-// containerRestarts counts the most restarts of one container; those of ordinary containers
-// count before those of sidecars.
+// containerRestarts has the largest number of restarts of one regular container and of one sidecar. Regular containers
+// are compared first.
 type containerRestarts struct{ regular, sidecar int32 }
 
 func (c containerRestarts) compare(o containerRestarts) int {

@@ -14,7 +14,7 @@ import (
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pod is on a node, running and ready for ten hours; each test case spoils something.
+// pod returns a pod that has been running and ready on its own node for ten hours. Each test case changes something.
 func pod(name string, edit func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name),
@@ -30,7 +30,7 @@ func pod(name string, edit func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// TestChoose has the pods in the order in which they must go.
+// TestChoose lists the pods in the order in which they must be deleted.
 func TestChoose(t *testing.T) {
 	restarts := func(n int32) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: n}} }
@@ -61,7 +61,7 @@ func TestChoose(t *testing.T) {
 		}),
 		pod("precious", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "100"} }),
 	}
-	// Of equal age and all else: the uid decides.
+	// Equal in all properties and in the magnitude of the age: the uid decides.
 	ordered[13].CreationTimestamp = ordered[12].CreationTimestamp
 	ordered[13].CreationTimestamp.Time = ordered[13].CreationTimestamp.Add(-time.Hour)
 	shuffled := append([]*corev1.Pod{}, ordered...)

@@ -1,10 +1,9 @@
-// Package replicaset keeps as many pods running as a ReplicaSet asks for. ReplicationControllers
-// ask for the same in other words, which replicationcontroller translates.
+// Package replicaset runs the number of pods that a ReplicaSet specifies. The package replicationcontroller uses it for
+// ReplicationControllers.
 //
-// In comes a ReplicaSet and the pods that it controls; out go pods created and deleted, pods
-// adopted and released, the status, and the events SuccessfulCreate, SuccessfulDelete,
-// FailedCreate and FailedDelete. Which pods go first when there are too many is in
-// ranking.go, and the status in status.go.
+// Its input is a ReplicaSet and the pods that it controls. It creates, deletes, adopts and releases pods, and writes
+// the status and the events SuccessfulCreate, SuccessfulDelete, FailedCreate and FailedDelete. ranking.go decides which
+// pods are deleted first, status.go has the status.
 package replicaset
 
 import (
@@ -28,20 +27,20 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Source is a kind of object that asks for replicas, as ReplicaSets. What it returns from the
-// cache must not be changed.
+// Source provides objects of one kind, converted to ReplicaSets. The caller must not change objects from Get and List,
+// which are in the cache.
 type Source interface {
-	// Kind is what the pods' owner references and the events name.
+	// Kind returns the kind in the pods' owner references and in events.
 	Kind() schema.GroupVersionKind
 	Get(namespace, name string) (*appsv1.ReplicaSet, error)
 	List(namespace string) ([]*appsv1.ReplicaSet, error)
-	// Live reads past the cache.
+	// Live reads the object from the API server.
 	Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error)
 	UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error
 }
 
 const (
-	// burst bounds how many pods one reconciliation creates or deletes.
+	// burst limits the number of pods that one reconciliation creates or deletes.
 	burst = 500
 )
 
@@ -56,7 +55,7 @@ type replicaSets struct {
 	dependents *controller.Dependents
 }
 
-// New returns the controller.
+// New returns the controller. Its keys are ReplicaSets.
 func New(env *controller.Env) (*controller.Controller, error) {
 	sets := env.Informers.Apps().V1().ReplicaSets()
 	c, handler, err := NewFor(env, "replicaset", "replicaset-controller", apps{env.Client, sets.Lister()})
@@ -67,8 +66,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c, nil
 }
 
-// NewFor returns a controller for the objects of a source, and the handler of their changes.
-// component is what its events name.
+// NewFor returns a controller for the objects of a source, and the handler for changes of these objects, which the
+// caller must register. component is the source of the controller's events.
 func NewFor(env *controller.Env, name, component string,
 	source Source) (*controller.Controller, controller.Handler[*appsv1.ReplicaSet], error) {
 	pods := env.Informers.Core().V1().Pods().Informer()
@@ -95,7 +94,7 @@ func NewFor(env *controller.Env, name, component string,
 }
 
 func (r *replicaSets) setUpdated(old, rs *appsv1.ReplicaSet) {
-	if old.UID != rs.UID { // deleted and created anew between two events
+	if old.UID != rs.UID { // deleted and created again between two events
 		r.setDeleted(old)
 	}
 	r.EnqueueObject(rs)
@@ -107,7 +106,7 @@ func (r *replicaSets) setDeleted(rs *appsv1.ReplicaSet) {
 }
 
 func (r *replicaSets) podAdded(pod *corev1.Pod) {
-	if pod.DeletionTimestamp != nil { // seen first after a restart
+	if pod.DeletionTimestamp != nil { // the first event of the pod, after a restart
 		r.dependents.Gone(pod)
 		return
 	}
@@ -119,7 +118,8 @@ func (r *replicaSets) podAdded(pod *corev1.Pod) {
 
 func (r *replicaSets) podUpdated(old, pod *corev1.Pod) {
 	if pod.DeletionTimestamp != nil {
-		// A graceful deletion shows first as an update, and counts from then on.
+		// A graceful deletion appears first as an update that sets deletionTimestamp. From then on the pod counts as
+		// deleted.
 		r.dependents.Gone(pod)
 		if old.UID != pod.UID {
 			r.dependents.Gone(old)
@@ -145,40 +145,41 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {
-		// Another write must mend it; trying again would not.
+		// Only a change of the object can fix it, so that a retry is useless.
 		r.Log.Warn("cannot use an invalid selector", "key", key, "err", err)
 		return nil
 	}
-	// Asked before the cache is read: what arrives in between is then counted, not missed.
+	// The order matters: the expectations are read before the cache, so that the cache has every pod that has satisfied
+	// them.
 	settled := r.Expected.Satisfied(key)
 	leaving := r.Expected.Deletions(key)
 	all, err := controller.OwnedOrOrphaned[*corev1.Pod](r.pods, rs)
 	if err != nil {
 		return err
 	}
-	active, terminating := r.sort(rs, all)
+	active, terminating := r.split(rs, all)
 	active, err = controller.Claim(ctx, r.claimer(rs, selector), active)
 	if err != nil {
 		return err
 	}
 	var scaleErr error
-	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool {
+	remaining := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool {
 		return slices.Contains(leaving, pod.UID)
 	})
 	if settled && rs.DeletionTimestamp == nil {
-		stay, scaleErr = r.scale(ctx, key, rs, active, all)
+		remaining, scaleErr = r.scale(ctx, key, rs, active, all)
 	} else if !settled {
 		r.EnqueuePeriodic(key, controller.ExpectationsTTL+time.Second)
 	}
-	// Pods that are being deleted do not count, though the cache still shows them whole: a Deployment
-	// that took them for available would take too many others away.
-	terminating += int32(len(active) - len(stay))
-	active = stay
+	// Pods that were just deleted do not count, although the cache still shows them as active. If they counted as
+	// available, a Deployment would scale down too many others.
+	terminating += int32(len(active) - len(remaining))
+	active = remaining
 	return controller.FirstError(scaleErr, r.updateStatus(ctx, key, rs, active, terminating, settled, scaleErr))
 }
 
-// sort separates the pods that run, or may yet, from those of rs that are terminating.
-func (r *replicaSets) sort(rs *appsv1.ReplicaSet, pods []*corev1.Pod) (active []*corev1.Pod, terminating int32) {
+// split returns the active pods and the number of terminating pods of rs.
+func (r *replicaSets) split(rs *appsv1.ReplicaSet, pods []*corev1.Pod) (active []*corev1.Pod, terminating int32) {
 	for _, pod := range pods {
 		switch {
 		case controller.PodActive(pod):
@@ -204,8 +205,8 @@ func (r *replicaSets) claimer(rs *appsv1.ReplicaSet, selector labels.Selector) c
 	}
 }
 
-// scale creates or deletes at most burst pods, and returns those of the active ones that stay. Those that
-// failed are of all.
+// scale creates or deletes at most burst pods and returns the active pods that remain. It also deletes surplus failed
+// pods. all are all pods, including failed ones.
 func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active,
 	all []*corev1.Pod) ([]*corev1.Pod, error) {
 	missing := int(replicas(rs)) - len(active)
@@ -232,11 +233,10 @@ func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.Replica
 		}
 		return err
 	})
-	// Those that were never tried will not be seen either. An attempt that failed has
-	// already been taken back.
+	// Creations that were not attempted are no longer expected. A failed attempt has already reduced the expectation.
 	r.Expected.CreationFailed(key, n-tried)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil // the ReplicaSet goes too; there is nothing to try again
+		return nil // the ReplicaSet is deleted as well: a retry is useless
 	}
 	return err
 }
@@ -247,7 +247,7 @@ func (r *replicaSets) createPod(ctx context.Context, rs *appsv1.ReplicaSet) erro
 		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
 		return nil
 	}
-	// In a namespace that is being deleted there is nothing to report.
+	// Failures in a terminating namespace are expected, and not reported.
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		r.recorder.Eventf(rs, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 	}
@@ -272,7 +272,7 @@ func (r *replicaSets) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 // maxPrefix leaves room for the five characters that the server adds to a generated name.
 const maxPrefix = 63 - 5
 
-// podPrefix joins with a dash where a pod may be called so.
+// podPrefix returns the prefix of generated pod names. It ends with a dash, unless the name would become too long.
 func podPrefix(name string) string {
 	if prefix := name + "-"; len(prefix) <= maxPrefix {
 		return prefix
@@ -280,7 +280,7 @@ func podPrefix(name string) string {
 	return name
 }
 
-// delete returns the pods that stay.
+// delete deletes n of the active pods and returns the pods that remain.
 func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod,
 	n int) ([]*corev1.Pod, error) {
 	victims := choose(active, r.related(rs), n, r.clock.Now())
@@ -291,11 +291,11 @@ func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.Replica
 	r.Expected.ExpectDeletions(key, uids...)
 	errs := make([]error, len(victims))
 	controller.InParallel(len(victims), func(i int) { errs[i] = r.deletePod(ctx, key, rs, victims[i]) })
-	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool {
+	remaining := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool {
 		i := slices.Index(victims, pod)
 		return i >= 0 && errs[i] == nil
 	})
-	return stay, controller.FirstError(errs...)
+	return remaining, controller.FirstError(errs...)
 }
 
 func (r *replicaSets) deletePod(ctx context.Context, key string, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
@@ -306,7 +306,7 @@ func (r *replicaSets) deletePod(ctx context.Context, key string, rs *appsv1.Repl
 		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 		return nil
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		// It is gone, or another has its name: as good as deleted.
+		// The pod no longer exists, or another pod has its name: it counts as deleted.
 		r.Expected.DeletionObserved(key, pod.UID)
 		return nil
 	}
@@ -322,8 +322,8 @@ func replicas(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-// related returns the active pods of all ReplicaSets that have the same controller as rs:
-// the pods of one Deployment, whose spread over nodes is judged together.
+// related returns the active pods of all ReplicaSets with the same controller as rs: the pods of one Deployment, whose
+// spread over nodes counts together.
 func (r *replicaSets) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
 	siblings := []*appsv1.ReplicaSet{rs}
 	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {

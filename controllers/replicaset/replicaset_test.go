@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestReplicaSet_MakesNoPodTooManyAndEndsNoneTooMany(t *testing.T) {
+func TestReplicaSet_CreatesAndDeletesExactlyTheNeededPods(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, controllertest.Always, "replicaset")
 	c.Replicate("web", 40, nil)
@@ -27,12 +27,12 @@ func TestReplicaSet_MakesNoPodTooManyAndEndsNoneTooMany(t *testing.T) {
 		[]byte(`{"spec":{"replicas":15}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	c.AwaitReplicas("web", 15)
-	c.Eventually("the others are gone", func() bool { return len(c.Pods()) == 15 })
+	c.Eventually("the other pods are deleted", func() bool { return len(c.Pods()) == 15 })
 	require.Equal(t, 25, c.CountPods(watch.Deleted))
 	require.Equal(t, 40, c.CountPods(watch.Added))
 }
 
-func TestReplicaSet_ReplacesPodsThatEndOrAreTakenAway(t *testing.T) {
+func TestReplicaSet_ReplacesEndedAndReleasedPods(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, controllertest.Always, "replicaset")
 	rs := c.Replicate("web", 3, nil)
@@ -79,7 +79,7 @@ func TestReplicaSet_AdoptsPodsThatMatch(t *testing.T) {
 	}
 }
 
-func TestReplicaSet_TellsWhatKeepsItFromCreating(t *testing.T) {
+func TestReplicaSet_ReportsFailedCreations(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, controllertest.Always, "replicaset")
 	var full atomic.Bool
@@ -96,13 +96,13 @@ func TestReplicaSet_TellsWhatKeepsItFromCreating(t *testing.T) {
 	full.Store(false)
 	rs := c.AwaitReplicas("web", 100)
 	require.Equal(t, 100, c.CountPods(watch.Added))
-	c.Eventually("condition is gone", func() bool {
+	c.Eventually("the condition is removed", func() bool {
 		rs, _ = c.Client.AppsV1().ReplicaSets("default").Get(c.Context(), "web", metav1.GetOptions{})
 		return len(rs.Status.Conditions) == 0
 	})
 }
 
-func TestReplicaSet_WaitsUntilPodsHaveBeenReadyForLongEnough(t *testing.T) {
+func TestReplicaSet_CountsPodsAsAvailableAfterMinReadySeconds(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 0, "replicaset")
 	c.CreateNode("node", nil)

@@ -18,17 +18,17 @@ import (
 func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod,
 	terminating int32, settled bool, scaleErr error) error {
 	now := metav1.NewTime(r.clock.Now())
-	status, look := count(rs, active, terminating, now)
+	status, next := count(rs, active, terminating, now)
 	if !settled {
-		// There are pods that the cache does not show yet: a reader of this generation must not rely on the rest.
+		// The cache does not show all pods yet. With an old observedGeneration, clients do not rely on the counters.
 		status.ObservedGeneration = rs.Status.ObservedGeneration
 	}
 	setReplicaFailure(&status, int(replicas(rs))-len(active), scaleErr, now)
 	if r.source.Kind().Group == "" {
 		status.TerminatingReplicas = nil // ReplicationControllers have no such field
 	}
-	if !look.IsZero() {
-		r.EnqueueAt(key, look)
+	if !next.IsZero() {
+		r.EnqueueAt(key, next)
 	}
 	if equality.Semantic.DeepEqual(rs.Status, status) {
 		return nil
@@ -38,10 +38,10 @@ func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.R
 	return r.source.UpdateStatus(ctx, updated)
 }
 
-// count returns rs's status as its pods show it, and when the next one that is ready
-// becomes available (zero: none is waiting).
+// count returns the status of rs with the counts of its pods, and the time when the next ready pod becomes available;
+// the zero time if no ready pod is waiting.
 func count(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32,
-	now metav1.Time) (status appsv1.ReplicaSetStatus, look time.Time) {
+	now metav1.Time) (status appsv1.ReplicaSetStatus, next time.Time) {
 	status = *rs.Status.DeepCopy()
 	status.ObservedGeneration = rs.Generation
 	status.Replicas = int32(len(active))
@@ -56,23 +56,24 @@ func count(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32,
 			continue
 		}
 		status.ReadyReplicas++
-		available, from := controller.PodAvailable(pod, rs.Spec.MinReadySeconds, now.Time)
+		available, start := controller.PodAvailable(pod, rs.Spec.MinReadySeconds, now.Time)
 		if available {
 			status.AvailableReplicas++
-		} else if !from.IsZero() && (look.IsZero() || from.Before(look)) {
-			look = from
+		} else if !start.IsZero() && (next.IsZero() || start.Before(next)) {
+			next = start
 		}
 	}
-	return status, look
+	return status, next
 }
 
-// setReplicaFailure keeps the ReplicaFailure condition while pods cannot be made or deleted.
+// setReplicaFailure adds the condition ReplicaFailure while pods cannot be created or deleted, and removes it
+// afterwards.
 func setReplicaFailure(status *appsv1.ReplicaSetStatus, missing int, err error, now metav1.Time) {
-	is := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
-	failing := slices.ContainsFunc(status.Conditions, is)
+	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
+	failing := slices.ContainsFunc(status.Conditions, isFailure)
 	switch {
 	case err == nil && failing:
-		status.Conditions = slices.DeleteFunc(status.Conditions, is)
+		status.Conditions = slices.DeleteFunc(status.Conditions, isFailure)
 	case err != nil && !failing:
 		reason := "FailedCreate"
 		if missing < 0 {

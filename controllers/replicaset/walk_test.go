@@ -14,13 +14,13 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
-// replicator is what a ReplicaSet and a ReplicationController have in common.
+// replicator has the operations of a ReplicaSet or a ReplicationController that the tests use.
 type replicator struct {
 	controller string
 	make       func(c *controllertest.Cluster, n int32)
 	resize     func(c *controllertest.Cluster, n int32) error
-	// status is whether the last change was seen, and how many pods there are, ready and available.
-	status func(c *controllertest.Cluster) (seen bool, total, ready, available int32)
+	// status returns whether the controller has observed the last change, and the counts of pods.
+	status func(c *controllertest.Cluster) (observed bool, total, ready, available int32)
 }
 
 var replicators = map[string]replicator{
@@ -67,54 +67,54 @@ var replicators = map[string]replicator{
 
 func replicas(n int32) []byte { return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n) }
 
-// TestReplicas_KeepTheirBoundsOnARandomWalk scales between two sizes before the last scaling has ended: there
-// are never more pods than the larger, and never fewer ready ones than the smaller, for those that are not
-// ready go first.
+// TestReplicas_KeepTheirBoundsOnARandomWalk scales between two sizes before the previous scaling has completed. There
+// are never more pods than the larger size, and never fewer ready ones than the smaller, because pods that are not
+// ready are deleted first.
 func TestReplicas_KeepTheirBoundsOnARandomWalk(t *testing.T) {
-	const least, most = 4, 9
+	const minimum, maximum = 4, 9
 	for kind, r := range replicators {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w := controllertest.NewWalk(controllertest.NewClocked(t, 2, r.controller))
-			size := int32(least)
+			size := int32(minimum)
 			r.make(w.Cluster, size)
 			complete := func() bool {
-				seen, total, ready, available := r.status(w.Cluster)
-				return seen && total == size && ready == size && available == size
+				observed, total, ready, available := r.status(w.Cluster)
+				return observed && total == size && ready == size && available == size
 			}
 			w.Reaches("complete", complete)
 			w.Guard(func(pods []*corev1.Pod) string {
 				switch ready := controllertest.CountReady(pods); {
-				case len(pods) > most:
-					return fmt.Sprintf("%d pods are more than %d", len(pods), most)
-				case ready < least:
-					return fmt.Sprintf("%d ready pods are fewer than %d", ready, least)
+				case len(pods) > maximum:
+					return fmt.Sprintf("%d pods are more than %d", len(pods), maximum)
+				case ready < minimum:
+					return fmt.Sprintf("%d ready pods are fewer than %d", ready, minimum)
 				}
 				return ""
 			})
 			w.Walk(20, func(string) {
-				size = int32(least + w.Random.IntN(most-least+1))
+				size = int32(minimum + w.Random.IntN(maximum-minimum+1))
 				require.NoError(t, r.resize(w.Cluster, size))
 			}, complete)
-			w.Reaches("complete at last", complete)
+			w.Reaches("complete in the end", complete)
 			w.RequireKept()
 		})
 	}
 }
 
-// TestReplicas_EndAsTheyShouldAfterAStorm also has pods leave and join by their labels.
-func TestReplicas_EndAsTheyShouldAfterAStorm(t *testing.T) {
+// TestReplicas_ConvergeAfterAStorm also changes labels, so that pods are released and adopted.
+func TestReplicas_ConvergeAfterAStorm(t *testing.T) {
 	for kind, r := range replicators {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w := controllertest.NewWalk(controllertest.NewClocked(t, 2, r.controller))
 			r.make(w.Cluster, 5)
-			relabel := func(from, to string) {
-				pods := labelled(w.Cluster, from)
+			relabel := func(before, after string) {
+				pods := labelled(w.Cluster, before)
 				if len(pods) == 0 {
 					return
 				}
-				patch := fmt.Appendf(nil, `{"metadata":{"labels":{"app":%q}}}`, to)
+				patch := fmt.Appendf(nil, `{"metadata":{"labels":{"app":%q}}}`, after)
 				_, _ = w.Client.CoreV1().Pods("default").Patch(w.Context(), pods[w.Random.IntN(len(pods))].Name,
 					types.MergePatchType, patch, metav1.PatchOptions{})
 			}
@@ -124,17 +124,17 @@ func TestReplicas_EndAsTheyShouldAfterAStorm(t *testing.T) {
 				func() { relabel("aside", "web") },
 			)
 			require.NoError(t, r.resize(w.Cluster, 4))
-			w.Passing(100*time.Millisecond, "four pods of its own", func() bool {
-				seen, total, _, available := r.status(w.Cluster)
+			w.Passing(100*time.Millisecond, "it controls four available pods", func() bool {
+				observed, total, _, available := r.status(w.Cluster)
 				web := labelled(w.Cluster, "web")
-				return seen && total == 4 && available == 4 && len(web) == 4 &&
+				return observed && total == 4 && available == 4 && len(web) == 4 &&
 					!slices.ContainsFunc(web, func(p corev1.Pod) bool { return metav1.GetControllerOf(&p) == nil })
 			})
 			for _, p := range labelled(w.Cluster, "web") {
 				require.Equal(t, kind, metav1.GetControllerOf(&p).Kind, p.Name)
 			}
 			for _, p := range labelled(w.Cluster, "aside") {
-				w.Reaches(p.Name+" is let go", func() bool {
+				w.Reaches(p.Name+" is released", func() bool {
 					return !slices.ContainsFunc(labelled(w.Cluster, "aside"), func(q corev1.Pod) bool {
 						return q.Name == p.Name && metav1.GetControllerOf(&q) != nil
 					})
@@ -144,7 +144,7 @@ func TestReplicas_EndAsTheyShouldAfterAStorm(t *testing.T) {
 	}
 }
 
-// labelled are the pods with a value of the label app that are not being deleted.
+// labelled returns the pods with this value of the label app that are not being deleted.
 func labelled(c *controllertest.Cluster, app string) (pods []corev1.Pod) {
 	list, err := c.Client.CoreV1().Pods("default").List(c.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 	require.NoError(c, err)

@@ -1,5 +1,5 @@
-// Package replicationcontroller keeps as many pods running as a ReplicationController asks for:
-// it treats them as ReplicaSets, which they are in all but name.
+// Package replicationcontroller runs the number of pods that a ReplicationController specifies. It converts
+// ReplicationControllers to ReplicaSets, which behave the same, and uses the package replicaset.
 package replicationcontroller
 
 import (
@@ -33,7 +33,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c, nil
 }
 
-// source shows ReplicationControllers as ReplicaSets.
+// source provides ReplicationControllers as ReplicaSets.
 type source struct {
 	client func() kubernetes.Interface
 	lister listers.ReplicationControllerLister
@@ -73,8 +73,7 @@ func (s source) Live(ctx context.Context, namespace, name string) (*appsv1.Repli
 
 func (s source) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	rc := &corev1.ReplicationController{ObjectMeta: rs.ObjectMeta}
-	// A status is written to a whole object: of its spec only what a server may want to
-	// validate is needed.
+	// The status is written with an object whose spec has only the fields that a server may validate.
 	rc.Spec.Replicas, rc.Spec.MinReadySeconds, rc.Spec.Template = rs.Spec.Replicas, rs.Spec.MinReadySeconds,
 		&rs.Spec.Template
 	rc.Spec.Selector = rs.Spec.Selector.MatchLabels
@@ -93,8 +92,8 @@ func (s source) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	return err
 }
 
-// asReplicaSet shares what it can with rc, which must not be changed. The kind stays in it, by
-// which events name what they are about.
+// asReplicaSet converts rc. The result shares memory with rc, so the caller must not change it. It keeps the kind of
+// rc, so that events name the ReplicationController.
 func asReplicaSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{ObjectMeta: rc.ObjectMeta}
 	rs.SetGroupVersionKind(kind)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestReplicationController_KeepsItsPods(t *testing.T) {
+func TestReplicationController_RunsItsPods(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 2, "replicationcontroller", "disruption", "garbagecollector")
 	rcs := c.Client.CoreV1().ReplicationControllers("default")
@@ -37,7 +37,7 @@ func TestReplicationController_KeepsItsPods(t *testing.T) {
 	}
 	await(3)
 	pods := c.Pods()
-	require.Len(t, pods, 3, "the orphan is one of them")
+	require.Len(t, pods, 3, "the orphan is adopted")
 	for _, p := range pods {
 		require.True(t, metav1.IsControlledBy(&p, rc), p.Name)
 		require.Equal(t, "ReplicationController", metav1.GetControllerOf(&p).Kind)
@@ -49,7 +49,7 @@ func TestReplicationController_KeepsItsPods(t *testing.T) {
 		return len(events.Items) > 0
 	})
 
-	// A budget asks for the scale of a kind that it does not watch.
+	// A PodDisruptionBudget reads the scale of a kind that it does not watch.
 	budgets := c.Client.PolicyV1().PodDisruptionBudgets("default")
 	_, err = budgets.Create(c.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "old"},
 		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)),
@@ -69,5 +69,5 @@ func TestReplicationController_KeepsItsPods(t *testing.T) {
 	await(1)
 	require.NoError(t,
 		rcs.Delete(c.Context(), "old", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
-	c.Reaches("the pods go with it", func() bool { return len(c.Pods()) == 0 })
+	c.Reaches("its pods are deleted with it", func() bool { return len(c.Pods()) == 0 })
 }

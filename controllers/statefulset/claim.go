@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// createClaims makes the volume claims of a pod that are not there.
+// createClaims creates the missing volume claims of a pod.
 func (s *sync) createClaims(ctx context.Context, pod *corev1.Pod) error {
 	for i := range s.set.Spec.VolumeClaimTemplates {
 		claim := s.newClaim(&s.set.Spec.VolumeClaimTemplates[i], pod)
@@ -37,6 +37,7 @@ func (s *sync) createClaims(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
+// newClaim returns the claim of a pod for a template. It has the labels of the set's selector.
 func (s *sync) newClaim(template *corev1.PersistentVolumeClaim, pod *corev1.Pod) *corev1.PersistentVolumeClaim {
 	claim := template.DeepCopy()
 	claim.Name, claim.Namespace = claimName(template.Name, pod.Name), s.set.Namespace
@@ -51,9 +52,9 @@ func (s *sync) newClaim(template *corev1.PersistentVolumeClaim, pod *corev1.Pod)
 	return claim
 }
 
-// claimOwners are the owner references of a claim: what a retention policy of Delete means is
-// that the claim goes with the set, or with the pod that a smaller set no longer has. The
-// references of others are kept. condemned is that pod, or nil.
+// claimOwners returns the owner references of a claim. With the retention policy Delete, the set owns the claim
+// (WhenDeleted), or its pod does if a smaller set no longer has that pod (WhenScaled). condemned is that pod, or nil.
+// The references to other owners stay.
 func (s *sync) claimOwners(refs []metav1.OwnerReference, condemned *corev1.Pod) []metav1.OwnerReference {
 	policy := s.set.Spec.PersistentVolumeClaimRetentionPolicy
 	deletes := func(p appsv1.PersistentVolumeClaimRetentionPolicyType) bool {
@@ -73,9 +74,9 @@ func (s *sync) claimOwners(refs []metav1.OwnerReference, condemned *corev1.Pod) 
 	return refs
 }
 
-// syncClaimOwners lets the claims of all pods follow the retention policy.
+// syncClaimOwners sets the owner references of the claims of all pods by the retention policy.
 func (s *sync) syncClaimOwners(ctx context.Context) error {
-	for _, i := range s.places() {
+	for _, i := range s.indices() {
 		if err := s.syncOwners(ctx, s.replicas[i], nil); err != nil {
 			return err
 		}
@@ -88,6 +89,7 @@ func (s *sync) syncClaimOwners(ctx context.Context) error {
 	return nil
 }
 
+// syncOwners sets the owner references of the claims of one pod.
 func (s *sync) syncOwners(ctx context.Context, pod, condemned *corev1.Pod) error {
 	for _, template := range s.set.Spec.VolumeClaimTemplates {
 		claim, err := s.claims.PersistentVolumeClaims(s.set.Namespace).Get(claimName(template.Name, pod.Name))
@@ -107,7 +109,7 @@ func (s *sync) syncOwners(ctx context.Context, pod, condemned *corev1.Pod) error
 		claim.OwnerReferences = owners
 		if _, err := s.client().CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim,
 			metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("owners of claim %s: %w", claim.Name, err)
+			return fmt.Errorf("update owners of claim %s: %w", claim.Name, err)
 		}
 	}
 	return nil

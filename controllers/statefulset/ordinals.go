@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// ordinalOf reads the ordinal from the name of a pod of the set.
+// ordinalOf parses the ordinal in the name of a pod. It returns false if the name is not that of a pod of the set.
 func ordinalOf(set *appsv1.StatefulSet, pod string) (int, bool) {
 	text, ok := strings.CutPrefix(pod, set.Name+"-")
 	if !ok {
@@ -26,6 +26,7 @@ func ordinalOf(set *appsv1.StatefulSet, pod string) (int, bool) {
 	return n, err == nil && n >= 0 && strconv.Itoa(n) == text
 }
 
+// firstOrdinal returns the ordinal of the first replica.
 func firstOrdinal(set *appsv1.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
 		return 0
@@ -33,6 +34,7 @@ func firstOrdinal(set *appsv1.StatefulSet) int {
 	return int(set.Spec.Ordinals.Start)
 }
 
+// desired returns the number of replicas of the spec, 1 by default.
 func desired(set *appsv1.StatefulSet) int {
 	if set.Spec.Replicas == nil {
 		return 1
@@ -40,11 +42,11 @@ func desired(set *appsv1.StatefulSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-// burst bounds how many pods one sync makes. Their events bring the next sync.
+// burst limits the number of pods that one sync creates. Their events start the next sync.
 const burst = 500
 
-// sort puts the pods into their places.
-func (s *sync) sort() {
+// assignOrdinals fills replicas and condemned from the pods.
+func (s *sync) assignOrdinals() {
 	first := firstOrdinal(s.set)
 	s.replicas = map[int]*corev1.Pod{}
 	for _, pod := range s.pods {
@@ -62,21 +64,21 @@ func (s *sync) sort() {
 	})
 }
 
-// places are those of the pods that there are, in their order.
-func (s *sync) places() []int { return slices.Sorted(maps.Keys(s.replicas)) }
+// indices returns the indices of the existing replicas, in ascending order.
+func (s *sync) indices() []int { return slices.Sorted(maps.Keys(s.replicas)) }
 
-// ordered reports whether one pod waits for the one before it.
+// ordered reports whether each pod waits for its predecessor.
 func ordered(set *appsv1.StatefulSet) bool {
 	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 }
 
-// act does what is to be done now: first the pods that should be there, from the lowest ordinal, then
-// those that should not, from the highest, then the update. An ordered set stops at the first
-// pod that is not available, and goes on when it is.
+// act makes the pods match the spec: it creates missing pods from the lowest ordinal, deletes condemned ones from the
+// highest, and continues the rolling update. An ordered set stops at the first pod that is not available; the next sync
+// continues when the pod is available.
 func (s *sync) act(ctx context.Context) error {
-	// What it does is in proportion to the pods that there are, not to those that are asked for.
-	have := len(s.replicas)
-	for i := 0; i < desired(s.set) && len(s.replicas) < have+burst; i++ {
+	// The work depends on the number of existing pods, not on the desired number, which may be huge.
+	existing := len(s.replicas)
+	for i := 0; i < desired(s.set) && len(s.replicas) < existing+burst; i++ {
 		if wait, err := s.bringUp(ctx, i); err != nil || wait {
 			return err
 		}
@@ -92,7 +94,7 @@ func (s *sync) act(ctx context.Context) error {
 	return s.roll(ctx)
 }
 
-// bringUp sees to one replica and reports whether those after it have to wait.
+// bringUp creates, recreates or repairs one replica, and reports whether the following replicas must wait.
 func (s *sync) bringUp(ctx context.Context, i int) (wait bool, err error) {
 	pod := s.replicas[i]
 	switch {
@@ -101,13 +103,13 @@ func (s *sync) bringUp(ctx context.Context, i int) (wait bool, err error) {
 			return ordered(s.set), nil
 		}
 		err := s.create(ctx, i)
-		return ordered(s.set) || s.replicas[i] == nil, err // none is made in a namespace that goes
+		return ordered(s.set) || s.replicas[i] == nil, err // a terminating namespace gets no pod
 	case controller.PodEnded(pod) && pod.DeletionTimestamp == nil:
 		if s.mustWait(pod.Name) {
 			return ordered(s.set), nil
 		}
-		s.tellRecreating(pod)
-		// The next is made when this one is gone.
+		s.recordRecreation(pod)
+		// The next sync creates the replacement, after this pod is deleted.
 		return ordered(s.set), s.delete(ctx, pod)
 	case pod.DeletionTimestamp != nil || controller.PodEnded(pod):
 		return ordered(s.set), nil
@@ -117,14 +119,14 @@ func (s *sync) bringUp(ctx context.Context, i int) (wait bool, err error) {
 			return true, err
 		}
 	}
-	if err := s.mend(ctx, i); err != nil {
+	if err := s.repair(ctx, i); err != nil {
 		return true, err
 	}
 	return ordered(s.set) && !s.available(pod), nil
 }
 
-// mustWait reports whether a pod is not to be replaced yet, since it and others of its name failed shortly
-// before. The set is reconciled again when it may be.
+// mustWait reports whether the replacement of a pod is delayed because recent pods of its name failed. It enqueues the
+// set again for the end of the delay.
 func (s *sync) mustWait(name string) bool {
 	wait := s.Failures.Replace(s.key, name)
 	if wait > 0 {
@@ -133,7 +135,8 @@ func (s *sync) mustWait(name string) bool {
 	return wait > 0
 }
 
-func (s *sync) tellRecreating(pod *corev1.Pod) {
+// recordRecreation records the event that a failed or terminated pod is recreated.
+func (s *sync) recordRecreation(pod *corev1.Pod) {
 	if pod.Status.Phase == corev1.PodFailed {
 		s.recorder.Eventf(s.set, corev1.EventTypeWarning, "RecreatingFailedPod",
 			"StatefulSet %s/%s is recreating failed Pod %s", s.set.Namespace, s.set.Name, pod.Name)
@@ -143,8 +146,8 @@ func (s *sync) tellRecreating(pod *corev1.Pod) {
 		"StatefulSet %s/%s is recreating terminated Pod %s", s.set.Namespace, s.set.Name, pod.Name)
 }
 
-// condemn ends a pod beyond the size of the set and reports whether those below it have to wait.
-// In an ordered set one that is not available goes only when it is the lowest that is not.
+// condemn deletes a pod beyond the size of the set and reports whether the pods below it must wait. An ordered set
+// deletes a pod that is not available only if all condemned pods below it are available or terminating.
 func (s *sync) condemn(ctx context.Context, i int, pod *corev1.Pod) (wait bool, err error) {
 	if pod.DeletionTimestamp != nil {
 		return ordered(s.set), nil
@@ -159,25 +162,26 @@ func (s *sync) condemn(ctx context.Context, i int, pod *corev1.Pod) (wait bool, 
 	return ordered(s.set), s.delete(ctx, pod)
 }
 
-// healthy reports whether a pod runs, is ready, and is not about to end.
+// healthy reports whether a pod is running and ready, and is not being deleted.
 func healthy(pod *corev1.Pod) bool {
 	return pod != nil && pod.Status.Phase == corev1.PodRunning && controller.PodReady(pod) &&
 		pod.DeletionTimestamp == nil
 }
 
-// available reports whether a pod has been healthy for minReadySeconds; where it will be so by
-// itself it brings the set back then.
+// available reports whether a pod has been healthy for minReadySeconds. If it only needs time, available enqueues the
+// set for that time.
 func (s *sync) available(pod *corev1.Pod) bool {
 	if !healthy(pod) {
 		return false
 	}
-	ok, from := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
-	if !from.IsZero() {
-		s.EnqueueAt(s.key, from)
+	ok, start := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
+	if !start.IsZero() {
+		s.EnqueueAt(s.key, start)
 	}
 	return ok
 }
 
+// create creates the pod of the i-th replica, after its claims.
 func (s *sync) create(ctx context.Context, i int) error {
 	pod, revision, err := s.newPod(i)
 	if err != nil {
@@ -203,6 +207,7 @@ func (s *sync) create(ctx context.Context, i int) error {
 	return err
 }
 
+// delete deletes this pod, by its uid. A pod that no longer exists is no error.
 func (s *sync) delete(ctx context.Context, pod *corev1.Pod) error {
 	s.Expected.ExpectDeletions(s.key, pod.UID)
 	err := s.client().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,

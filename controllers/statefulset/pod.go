@@ -13,8 +13,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/history"
 )
 
-// revisionFor is the revision that a new pod of an ordinal gets. While a rolling update is
-// under way, what lies below the partition stays at the current one.
+// revisionFor returns the revision for a new pod with this ordinal. During a rolling update, pods below the partition
+// keep the current revision.
 func (s *sync) revisionFor(ordinal int) *appsv1.ControllerRevision {
 	if s.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType &&
 		ordinal < firstOrdinal(s.set)+partition(s.set) {
@@ -23,12 +23,12 @@ func (s *sync) revisionFor(ordinal int) *appsv1.ControllerRevision {
 	return s.update
 }
 
-// podName is the name of the pod of the i-th replica.
+// podName returns the name of the pod of the i-th replica.
 func podName(set *appsv1.StatefulSet, i int) string {
 	return set.Name + "-" + strconv.Itoa(firstOrdinal(set)+i)
 }
 
-// newPod is the pod of the i-th replica.
+// newPod returns the pod of the i-th replica and the name of its revision.
 func (s *sync) newPod(i int) (pod *corev1.Pod, revision string, err error) {
 	ordinal := firstOrdinal(s.set) + i
 	r := s.revisionFor(ordinal)
@@ -57,7 +57,7 @@ func (s *sync) newPod(i int) (pod *corev1.Pod, revision string, err error) {
 	return pod, r.Name, nil
 }
 
-// setIdentity labels a pod with its name and ordinal and reports whether that was missing.
+// setIdentity labels a pod with its name and ordinal, and reports whether a label changed.
 func setIdentity(pod *corev1.Pod, name string, ordinal int) (changed bool) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
@@ -72,8 +72,8 @@ func setIdentity(pod *corev1.Pod, name string, ordinal int) (changed bool) {
 	return changed
 }
 
-// mend gives a pod, adopted or tampered with, the labels of its identity.
-func (s *sync) mend(ctx context.Context, i int) error {
+// repair sets the identity labels of a replica, which an adopted or modified pod may lack.
+func (s *sync) repair(ctx context.Context, i int) error {
 	pod := s.replicas[i].DeepCopy()
 	if !setIdentity(pod, pod.Name, firstOrdinal(s.set)+i) {
 		return nil
@@ -91,7 +91,7 @@ func (s *sync) mend(ctx context.Context, i int) error {
 	return nil
 }
 
-// mount puts a claim in the place of the volume of a name.
+// mount replaces the pod's volume of this name by a volume with the claim.
 func mount(pod *corev1.Pod, volume, claim string) {
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
@@ -99,4 +99,5 @@ func mount(pod *corev1.Pod, volume, claim string) {
 	}})
 }
 
+// claimName returns the name of a pod's claim.
 func claimName(template, pod string) string { return template + "-" + pod }

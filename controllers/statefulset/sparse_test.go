@@ -23,9 +23,9 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// enormous is a sync of a set that asks for as many pods as it can, from the highest first ordinal, and has those of
-// some places; they are all available.
-func enormous(t testing.TB, revision string, places ...int) *sync {
+// enormous returns a sync of a set with the largest possible number of replicas and first ordinal. Only the pods with
+// these indices exist; they are all available.
+func enormous(t testing.TB, revision string, indices ...int) *sync {
 	all := intstr.FromString("100%")
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
 	set.Spec.Replicas, set.Spec.Ordinals = new(int32(math.MaxInt32)), &appsv1.StatefulSetOrdinals{Start: math.MaxInt32}
@@ -45,8 +45,8 @@ func enormous(t testing.TB, revision string, places ...int) *sync {
 		},
 		key: "default/web", set: set, current: update, update: update,
 	}
-	t.Cleanup(func() { s.Run(ended()) })
-	for _, i := range places {
+	t.Cleanup(func() { s.Run(canceled()) })
+	for _, i := range indices {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: "web-" + strconv.Itoa(math.MaxInt32+i), Namespace: "default",
 			Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
@@ -58,13 +58,14 @@ func enormous(t testing.TB, revision string, places ...int) *sync {
 	return s
 }
 
-// ended is a context in which a controller only ends: its queue is closed.
-func ended() context.Context {
+// canceled returns a canceled context, with which a controller only closes its queue.
+func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
+// deleted returns the names of the pods that the sync has deleted.
 func deleted(s *sync) (names []string) {
 	for _, a := range s.client().(*fake.Clientset).Actions() {
 		if d, ok := a.(k8stesting.DeleteAction); ok {
@@ -74,13 +75,13 @@ func deleted(s *sync) (names []string) {
 	return names
 }
 
-// No test of this package runs beside it: what is allocated is its own.
-func TestLook_TakesMemoryForThePodsThatThereAre(t *testing.T) {
+// This test is not parallel, so that it measures only its own allocations.
+func TestSync_UsesMemoryForExistingPodsOnly(t *testing.T) {
 	s := enormous(t, "new", 1000, 0, -7)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	s.sort()
-	require.Equal(t, []int{0, 1000}, s.places())
+	s.assignOrdinals()
+	require.Equal(t, []int{0, 1000}, s.indices())
 	require.Len(t, s.condemned, 1)
 	require.NoError(t, s.roll(context.Background()))
 	runtime.ReadMemStats(&after)
@@ -88,24 +89,24 @@ func TestLook_TakesMemoryForThePodsThatThereAre(t *testing.T) {
 	require.Empty(t, deleted(s))
 }
 
-func TestRoll_CountsThePodsThatAreMissing(t *testing.T) {
+func TestRoll_CountsMissingPodsAsUnavailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		unavailable, partition int32
-		places                 []int
-		want                   []int // of the deleted
+		indices                []int // of the existing pods
+		want                   []int // the indices of the deleted pods
 	}{
-		"all are away but two":       {math.MaxInt32, 0, []int{0, 1000}, []int{1000, 0}},
-		"one more than may be":       {math.MaxInt32 - 1, 0, []int{0, 1000}, []int{1000}},
-		"none may be":                {1, 0, []int{0, 1000}, nil},
-		"the highest is there":       {1, 0, []int{math.MaxInt32 - 2, math.MaxInt32 - 1}, []int{math.MaxInt32 - 1}},
-		"only above the partition":   {math.MaxInt32, 1000, []int{0, 1000}, []int{1000}},
-		"the partition is above all": {math.MaxInt32, math.MaxInt32, []int{0, 1000}, nil},
+		"all but two are missing":            {math.MaxInt32, 0, []int{0, 1000}, []int{1000, 0}},
+		"all but one may be missing":         {math.MaxInt32 - 1, 0, []int{0, 1000}, []int{1000}},
+		"all but two are missing, limit one": {1, 0, []int{0, 1000}, nil},
+		"the highest two exist":              {1, 0, []int{math.MaxInt32 - 2, math.MaxInt32 - 1}, []int{math.MaxInt32 - 1}},
+		"only above the partition":           {math.MaxInt32, 1000, []int{0, 1000}, []int{1000}},
+		"the partition is above all":         {math.MaxInt32, math.MaxInt32, []int{0, 1000}, nil},
 	} {
-		s := enormous(t, "old", c.places...)
-		most := intstr.FromInt32(c.unavailable)
-		s.set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &most,
+		s := enormous(t, "old", c.indices...)
+		limit := intstr.FromInt32(c.unavailable)
+		s.set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &limit,
 			Partition: &c.partition}
-		s.sort()
+		s.assignOrdinals()
 		require.NoError(t, s.roll(t.Context()))
 		var want []string
 		for _, i := range c.want {
@@ -115,26 +116,26 @@ func TestRoll_CountsThePodsThatAreMissing(t *testing.T) {
 	}
 }
 
-func TestAct_DelaysWhatReplacesAPodThatFailed(t *testing.T) {
+func TestAct_DelaysTheReplacementOfAFailedPod(t *testing.T) {
 	s := enormous(t, "new")
 	s.set.Spec.Replicas, s.set.Spec.Ordinals = new(int32(2)), nil
-	s.sort()
+	s.assignOrdinals()
 	name := podName(s.set, 1)
 	s.Failures.Failed(s.key, name)
-	require.Zero(t, s.Failures.Replace(s.key, name), "the first replacement is made at once")
+	require.Zero(t, s.Failures.Replace(s.key, name), "the first replacement has no delay")
 	s.Failures.Failed(s.key, name)
 	require.NoError(t, s.act(t.Context()))
-	require.Len(t, s.replicas, 1, "the second must wait")
+	require.Len(t, s.replicas, 1, "the second is delayed")
 	require.NotNil(t, s.replicas[0])
 }
 
-func TestAct_MakesABurstOfPodsAtATime(t *testing.T) {
+func TestAct_CreatesABurstOfPodsAtATime(t *testing.T) {
 	s := enormous(t, "new", 3, 5_000_000)
 	for _, pod := range s.pods {
 		setIdentity(pod, pod.Name, map[string]int{s.pods[0].Name: math.MaxInt32 + 3,
 			s.pods[1].Name: math.MaxInt32 + 5_000_000}[pod.Name])
 	}
-	s.sort()
+	s.assignOrdinals()
 	require.NoError(t, s.act(t.Context()))
 	require.Len(t, s.replicas, 2+burst)
 	require.NotNil(t, s.replicas[burst], "the third was there")

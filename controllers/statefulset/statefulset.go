@@ -1,13 +1,13 @@
-// Package statefulset keeps pods that have names: web-0, web-1, …, each with its own volumes, made
-// and ended in their order.
+// Package statefulset runs pods with stable names: web-0, web-1, …, each with its own volumes. They are created and
+// deleted in the order of their ordinals.
 //
-// In comes a StatefulSet, its pods, volume claims and revisions; out go pods and claims, the
-// status and events. The files:
+// Its input is a StatefulSet with its pods, volume claims and revisions. It writes pods, claims, the status and events.
+// The files:
 //
-//	statefulset.go  what the controller listens to, and one sync of a set
-//	ordinals.go     which pods there should be; making and deleting them in order
+//	statefulset.go  the informers of the controller, and one sync of a set
+//	ordinals.go     the desired pods; creating and deleting them in order
 //	update.go       moving pods to the next template
-//	pod.go          a pod of an ordinal: name, labels, host name, volumes
+//	pod.go          the pod for an ordinal: name, labels, host name, volumes
 //	claim.go        volume claims and their owners
 //	status.go       the status, and when a rolling update is complete
 package statefulset
@@ -33,7 +33,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/history"
 )
 
-// Kind is what the pods' owner references name.
+// Kind is the kind in the pods' owner references.
 var Kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
 type statefulSets struct {
@@ -47,12 +47,12 @@ type statefulSets struct {
 	history  *history.History
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	// Pods have fixed names, so that none is ever made twice; but on a cache that does not show
-	// our deletions yet, one pod too many could be ended.
+	// dependents counts our deletions, since a cache that does not show them yet could lead to one deletion too many.
+	// Creations need no such care: the fixed names prevent duplicate pods.
 	dependents *controller.Dependents
 }
 
-// New returns the controller.
+// New returns the controller. Its keys are StatefulSets.
 func New(env *controller.Env) (*controller.Controller, error) {
 	apps, core := env.Informers.Apps().V1(), env.Informers.Core().V1()
 	if err := controller.IndexByController(core.Pods().Informer()); err != nil {
@@ -71,9 +71,9 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	c.Controller = controller.New(env, "statefulset", c.reconcile)
 	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.Expected,
 		Adopters: c.adopters}
-	wake := func(s *appsv1.StatefulSet) { c.EnqueueObject(s) }
+	enqueue := func(s *appsv1.StatefulSet) { c.EnqueueObject(s) }
 	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.StatefulSet]{
-		Add: wake, Update: func(_, s *appsv1.StatefulSet) { wake(s) }, Delete: wake,
+		Add: enqueue, Update: func(_, s *appsv1.StatefulSet) { enqueue(s) }, Delete: enqueue,
 	})
 	controller.Watch(c.Controller, c.pods, controller.Handler[*corev1.Pod]{
 		Add: func(pod *corev1.Pod) {
@@ -100,7 +100,7 @@ func (c *statefulSets) podUpdated(old, pod *corev1.Pod) {
 	c.dependents.Changed(pod)
 }
 
-// noteFailure delays the replacement of a pod that failed soon: the next one will probably fail too.
+// noteFailure delays the replacement of a pod that failed soon after its start: the next one will probably fail too.
 func (c *statefulSets) noteFailure(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != Kind.Kind {
@@ -111,7 +111,7 @@ func (c *statefulSets) noteFailure(pod *corev1.Pod) {
 	}
 }
 
-// adopters enqueues the sets for which an orphan has the name of a pod.
+// adopters enqueues the sets that have a pod with the name of the orphan.
 func (c *statefulSets) adopters(orphan metav1.Object) {
 	all, err := c.lister.StatefulSets(orphan.GetNamespace()).List(labels.Everything())
 	if err != nil {
@@ -124,20 +124,20 @@ func (c *statefulSets) adopters(orphan metav1.Object) {
 	}
 }
 
-// sync is one reconciliation of a set. The set in it is a copy, whose status becomes the one that will be written.
+// sync is one reconciliation of a set. set is a copy, whose status is updated and written at the end.
 type sync struct {
 	*statefulSets
 	key  string
 	set  *appsv1.StatefulSet
 	pods []*corev1.Pod
 	now  time.Time
-	// current is the revision that a rolling update leaves, update the one that it goes to. They
-	// are the same when none is under way.
+	// current is the old revision of a rolling update, update the new one. They are equal when no update is in
+	// progress.
 	current, update *appsv1.ControllerRevision
 	revisions       []*appsv1.ControllerRevision
 
-	replicas  map[int]*corev1.Pod // those that there are, by how far their ordinal is from the first
-	condemned []*corev1.Pod       // of other ordinals, highest first
+	replicas  map[int]*corev1.Pod // existing pods, by ordinal minus the first ordinal
+	condemned []*corev1.Pod       // pods of other ordinals, highest first
 }
 
 func (c *statefulSets) reconcile(ctx context.Context, key string) error {
@@ -157,7 +157,7 @@ func (c *statefulSets) reconcile(ctx context.Context, key string) error {
 	if err := s.syncRevisions(ctx, selector); err != nil {
 		return err
 	}
-	s.sort()
+	s.assignOrdinals()
 	var actErr error
 	if s.set.DeletionTimestamp == nil {
 		actErr = s.act(ctx)
@@ -169,13 +169,14 @@ func (s *sync) live(ctx context.Context) (metav1.Object, error) {
 	return s.client().AppsV1().StatefulSets(s.set.Namespace).Get(ctx, s.set.Name, metav1.GetOptions{})
 }
 
-// claimPods are the set's pods, orphans of its names included.
+// claimPods returns the set's pods. It adopts matching orphans with names of the set's pods, and releases pods that no
+// longer match.
 func (s *sync) claimPods(ctx context.Context, selector labels.Selector) ([]*corev1.Pod, error) {
 	all, err := controller.OwnedOrOrphaned[*corev1.Pod](s.statefulSets.pods, s.set)
 	if err != nil {
 		return nil, err
 	}
-	mine := slices.DeleteFunc(all, func(pod *corev1.Pod) bool { _, ok := ordinalOf(s.set, pod.Name); return !ok })
+	named := slices.DeleteFunc(all, func(pod *corev1.Pod) bool { _, ok := ordinalOf(s.set, pod.Name); return !ok })
 	return controller.Claim(ctx, controller.Claimer{
 		Owner: s.set, Kind: Kind, Selector: selector, Live: s.live,
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
@@ -183,9 +184,11 @@ func (s *sync) claimPods(ctx context.Context, selector labels.Selector) ([]*core
 				patch, metav1.PatchOptions{})
 			return err
 		},
-	}, mine)
+	}, named)
 }
 
+// syncRevisions sets update to the revision of the current template, which it creates if necessary, and current to the
+// revision that the status names.
 func (s *sync) syncRevisions(ctx context.Context, selector labels.Selector) (err error) {
 	collisions := int32(0)
 	if s.set.Status.CollisionCount != nil {
@@ -209,7 +212,7 @@ func (s *sync) syncRevisions(ctx context.Context, selector labels.Selector) (err
 	return nil
 }
 
-// truncateHistory keeps revisionHistoryLimit of the revisions that no pod has.
+// truncateHistory deletes unused revisions beyond revisionHistoryLimit.
 func (s *sync) truncateHistory(ctx context.Context) error {
 	if s.set.Spec.RevisionHistoryLimit == nil {
 		return nil

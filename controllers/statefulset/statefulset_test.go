@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for StatefulSets to Clocked.
 type cluster struct{ *controllertest.Clocked }
 
 func (c cluster) statefulSet(name string) *appsv1.StatefulSet {
@@ -31,7 +31,7 @@ func (c cluster) editSet(name string, change func(*appsv1.StatefulSet)) {
 	controllertest.Edit(c.Cluster, c.Client.AppsV1().StatefulSets("default"), name, change)
 }
 
-// images are the set's pods, by name, with their images; a pod that is going has a "-".
+// images returns the set's pods as name=image, sorted by name; terminating pods are marked with "-".
 func (c cluster) images() []string {
 	found := []string{}
 	for _, p := range c.Pods() {
@@ -53,7 +53,7 @@ func (c cluster) awaitImages(want ...string) {
 			c.Logf("pods: %v, want %v", got, want)
 		}
 	}()
-	c.Reaches("pods are as wanted", func() bool { got = c.images(); return slices.Equal(got, want) })
+	c.Reaches("the pods have these images", func() bool { got = c.images(); return slices.Equal(got, want) })
 }
 
 func (c cluster) awaitSet(name string, n int32) *appsv1.StatefulSet {
@@ -83,7 +83,7 @@ func setImage(image string) func(*appsv1.StatefulSet) {
 
 func parallel(s *appsv1.StatefulSet) { s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement }
 
-func TestStatefulSet_MakesItsPodsInOrder(t *testing.T) {
+func TestStatefulSet_CreatesItsPodsInOrder(t *testing.T) {
 	t.Parallel()
 	c := newSets(t)
 	c.CreateStatefulSet("web", 3, func(s *appsv1.StatefulSet) {
@@ -95,9 +95,9 @@ func TestStatefulSet_MakesItsPodsInOrder(t *testing.T) {
 	}
 	c.awaitImages("web-5=one")
 	for n := int32(1); n < 3; n++ {
-		require.Len(t, c.Pods(), int(n), "the next waits until this one is ready")
+		require.Len(t, c.Pods(), int(n), "the next pod waits until this one is ready")
 		c.Passing(time.Second, "one more is ready", ready(n))
-		c.Reaches("the next is made", func() bool { return len(c.Pods()) == int(n)+1 })
+		c.Reaches("the next pod is created", func() bool { return len(c.Pods()) == int(n)+1 })
 	}
 	c.awaitImages("web-5=one", "web-6=one", "web-7=one")
 	c.Passing(time.Second, "all are ready", ready(3))
@@ -135,14 +135,14 @@ func TestStatefulSet_ReplacesAPodUnderItsName(t *testing.T) {
 	c.awaitSet("web", 2)
 	old := c.Pods()[0]
 	require.NoError(t, c.Client.CoreV1().Pods("default").Delete(c.Context(), old.Name, metav1.DeleteOptions{}))
-	c.Reaches("another of its name", func() bool {
+	c.Reaches("a new pod has its name", func() bool {
 		p, err := c.Client.CoreV1().Pods("default").Get(c.Context(), old.Name, metav1.GetOptions{})
 		return err == nil && p.UID != old.UID
 	})
 	c.awaitSet("web", 2)
 }
 
-func TestStatefulSet_RollsFromTheTopAndStopsAtABrokenPod(t *testing.T) {
+func TestStatefulSet_UpdatesFromTheTopAndStopsAtABrokenPod(t *testing.T) {
 	t.Parallel()
 	c := newSets(t)
 	c.CreateStatefulSet("web", 3, nil)
@@ -159,8 +159,8 @@ func TestStatefulSet_RollsFromTheTopAndStopsAtABrokenPod(t *testing.T) {
 	s := c.statefulSet("web")
 	require.Equal(t, first, s.Status.CurrentRevision)
 	require.NotEqual(t, first, s.Status.UpdateRevision)
-	// Back to the first template: its revision is used again. An ordered set waits for the broken
-	// pod, which must be deleted by hand, as the documentation says.
+	// After a rollback to the first template, its revision is used again. An ordered set waits for the broken pod,
+	// which must be deleted manually, as documented.
 	c.editSet("web", func(s *appsv1.StatefulSet) { setImage("one")(s); s.Spec.Template.Annotations = nil })
 	c.Reaches("the target is the first revision", func() bool {
 		return c.statefulSet("web").Status.UpdateRevision == first
@@ -186,7 +186,7 @@ func TestStatefulSet_Partition(t *testing.T) {
 	c.awaitSet("web", 3)
 	c.editSet("web", setImage("two"))
 	c.awaitImages("web-0=one", "web-1=one", "web-2=two")
-	// A pod below the partition comes back as it was, one above as it is to be.
+	// A pod below the partition is recreated with the old revision, one above with the new revision.
 	require.NoError(t, c.Client.CoreV1().Pods("default").Delete(c.Context(), "web-0", metav1.DeleteOptions{}))
 	c.editSet("web", func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(4)) })
 	c.awaitImages("web-0=one", "web-1=one", "web-2=two", "web-3=two")
@@ -213,7 +213,7 @@ func TestStatefulSet_MaxUnavailable(t *testing.T) {
 		s := c.statefulSet("web").Status
 		return s.ReadyReplicas == 3 && s.UpdatedReplicas == 2
 	})
-	c.Passing(10*time.Minute, "the update goes on", func() bool {
+	c.Passing(10*time.Minute, "the update continues", func() bool {
 		return c.statefulSet("web").Status.UpdatedReplicas == 5
 	})
 }
@@ -224,9 +224,9 @@ func TestStatefulSet_OnDelete(t *testing.T) {
 	c.CreateStatefulSet("web", 2, func(s *appsv1.StatefulSet) {
 		s.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
 	})
-	c.Reaches("two", func() bool { return c.statefulSet("web").Status.ReadyReplicas == 2 })
+	c.Reaches("two pods are ready", func() bool { return c.statefulSet("web").Status.ReadyReplicas == 2 })
 	c.editSet("web", setImage("two"))
-	c.Reaches("seen", func() bool { s := c.statefulSet("web"); return s.Status.ObservedGeneration == s.Generation })
+	c.Reaches("the update is observed", func() bool { s := c.statefulSet("web"); return s.Status.ObservedGeneration == s.Generation })
 	require.NoError(t, c.Client.CoreV1().Pods("default").Delete(c.Context(), "web-0", metav1.DeleteOptions{}))
 	c.awaitImages("web-0=two", "web-1=one")
 }
@@ -266,7 +266,7 @@ func TestStatefulSet_VolumeClaims(t *testing.T) {
 		}
 		return names
 	}
-	c.Reaches("claims", func() bool { return slices.Equal(claims(), []string{"data-web-0", "data-web-1"}) })
+	c.Reaches("the claims exist", func() bool { return slices.Equal(claims(), []string{"data-web-0", "data-web-1"}) })
 	c.Reaches("pods", func() bool { return len(c.Pods()) == 2 })
 	for _, p := range c.Pods() {
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "data" })
@@ -274,20 +274,20 @@ func TestStatefulSet_VolumeClaims(t *testing.T) {
 	}
 	c.editSet("web", func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(1)) })
 	c.awaitImages("web-0=one")
-	require.Len(t, claims(), 2, "kept when the set is made smaller")
+	require.Len(t, claims(), 2, "claims stay when the set is scaled down")
 	c.editSet("web", func(s *appsv1.StatefulSet) {
 		s.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 		s.Spec.Replicas = new(int32(2))
 	})
 	c.awaitImages("web-0=one", "web-1=one")
 	c.editSet("web", func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(1)) })
-	c.Reaches("the claim goes with its pod", func() bool { return slices.Equal(claims(), []string{"data-web-0"}) })
+	c.Reaches("the claim is deleted with its pod", func() bool { return slices.Equal(claims(), []string{"data-web-0"}) })
 	require.NoError(t, c.Client.AppsV1().StatefulSets("default").Delete(c.Context(), "web",
 		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
-	c.Reaches("all go with the set", func() bool { return len(claims()) == 0 && len(c.Pods()) == 0 })
+	c.Reaches("the set's deletion deletes all", func() bool { return len(claims()) == 0 && len(c.Pods()) == 0 })
 }
 
-func TestStatefulSet_KeepsItsHistoryWithinLimits(t *testing.T) {
+func TestStatefulSet_LimitsItsHistory(t *testing.T) {
 	t.Parallel()
 	c := newSets(t)
 	c.CreateStatefulSet("web", 1, func(s *appsv1.StatefulSet) { s.Spec.RevisionHistoryLimit = new(int32(1)) })
@@ -297,7 +297,7 @@ func TestStatefulSet_KeepsItsHistoryWithinLimits(t *testing.T) {
 		c.awaitImages("web-0=" + image)
 		c.awaitSet("web", 1)
 	}
-	c.Reaches("the current one and one more", func() bool {
+	c.Reaches("the current revision and one more", func() bool {
 		list, err := c.Client.AppsV1().ControllerRevisions("default").List(c.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == 2

@@ -22,6 +22,7 @@ func (s *sync) updateStatus(ctx context.Context, cached *appsv1.StatefulSet) err
 	return s.Wrote(s.informer, updated, err)
 }
 
+// count sets the counters of the status.
 func (s *sync) count() {
 	status := &s.set.Status
 	status.ObservedGeneration = s.set.Generation
@@ -29,7 +30,7 @@ func (s *sync) count() {
 		0, 0, 0, 0
 	for _, pod := range s.pods {
 		status.Replicas++
-		// Also those that are being deleted, as long as they are ready.
+		// Terminating pods count as well, as long as they are ready.
 		if pod.Status.Phase == corev1.PodRunning && controller.PodReady(pod) {
 			status.ReadyReplicas++
 			if ok, _ := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now); ok {
@@ -48,7 +49,7 @@ func (s *sync) count() {
 	}
 }
 
-// completeUpdate makes the update revision the current one when every pod has it and is ready.
+// completeUpdate makes the update revision the current one if every pod has it and is ready.
 func (s *sync) completeUpdate() {
 	status := &s.set.Status
 	if s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||

@@ -18,7 +18,7 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
-// maxUnavailable is how many pods an update may have away at once, 1 at least.
+// maxUnavailable returns how many pods may be unavailable during an update, at least 1.
 func maxUnavailable(set *appsv1.StatefulSet) int {
 	r := set.Spec.UpdateStrategy.RollingUpdate
 	if r == nil || r.MaxUnavailable == nil {
@@ -31,11 +31,12 @@ func maxUnavailable(set *appsv1.StatefulSet) int {
 	return max(1, n)
 }
 
-// roll ends pods of other revisions, from the highest ordinal down to the partition, so that they are
-// made anew of the update revision.
+// roll deletes pods of old revisions, from the highest ordinal down to the partition. The next sync recreates them with
+// the update revision.
 //
-// With one away at a time it goes strictly downwards: a pod of the new revision that does not
-// become available stops it, while one of an old revision, which may be broken, is replaced all the same.
+// With maxUnavailable 1 the ordinals are updated strictly one after another. A pod of the new revision that does not
+// become available stops the update. A pod of an old revision is replaced even if it is unavailable, since the old
+// revision may be broken.
 func (s *sync) roll(ctx context.Context) error {
 	if s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return nil
@@ -43,9 +44,9 @@ func (s *sync) roll(ctx context.Context) error {
 	lowest := partition(s.set) // counted from the first ordinal
 	budget := maxUnavailable(s.set)
 	above := desired(s.set)
-	for _, i := range slices.Backward(s.places()) {
+	for _, i := range slices.Backward(s.indices()) {
 		if budget -= above - 1 - max(i, lowest-1); budget <= 0 || i < lowest {
-			return nil // so many are missing between the two
+			return nil // the missing pods in between use up the budget, or the partition is reached
 		}
 		above = i
 		pod := s.replicas[i]

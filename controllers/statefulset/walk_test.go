@@ -30,19 +30,19 @@ func TestStatefulSet_KeepsItsBoundsOnARandomWalk(t *testing.T) {
 		switch ready := controllertest.CountReady(pods); {
 		case len(pods) > n:
 			return fmt.Sprintf("%d pods have %d ordinals", len(pods), n)
-		case ready < n-1: // one at a time
+		case ready < n-1: // one may be unavailable
 			return fmt.Sprintf("%d ready pods are fewer than %d", ready, n-1)
 		}
 		return ""
 	})
 	w.Walk(12, func(name string) { c.editSet("db", setImage(name)) }, complete)
 	c.editSet("db", setImage("last"))
-	w.Reaches("complete at last", complete)
+	w.Reaches("complete in the end", complete)
 	w.RequireKept()
 	require.Equal(t, []string{"db-0=last", "db-1=last", "db-2=last", "db-3=last"}, c.images())
 }
 
-func TestStatefulSet_EndsAsItShouldAfterAStorm(t *testing.T) {
+func TestStatefulSet_ConvergesAfterAStorm(t *testing.T) {
 	t.Parallel()
 	c := newSets(t)
 	w := controllertest.NewWalk(c.Clocked)
@@ -65,7 +65,7 @@ func TestStatefulSet_EndsAsItShouldAfterAStorm(t *testing.T) {
 			&appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))}
 	})
 	c.editSet("db", setImage("last"))
-	w.Passing(100*time.Millisecond, "three of the last", func() bool {
+	w.Passing(100*time.Millisecond, "three pods of the last image", func() bool {
 		return slices.Equal(c.images(), []string{"db-0=last", "db-1=last", "db-2=last"})
 	})
 	c.awaitSet("db", 3)
