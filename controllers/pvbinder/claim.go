@@ -19,8 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// bound reports whether the claim has been bound once. From then on it is never given another volume: its
-// data is in that one.
+// bound reports whether the claim has been bound. A bound claim never gets another volume, since its data is on the
+// first.
 func bound(c *corev1.PersistentVolumeClaim) bool {
 	return metav1.HasAnnotation(c.ObjectMeta, volume.AnnBindCompleted)
 }
@@ -28,7 +28,7 @@ func bound(c *corev1.PersistentVolumeClaim) bool {
 func (b *binder) reconcileClaim(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // the key has another format
 	}
 	c, err := b.claims.PersistentVolumeClaims(namespace).Get(name)
 	switch {
@@ -44,7 +44,7 @@ func (b *binder) reconcileClaim(ctx context.Context, key string) error {
 	return b.unboundClaim(ctx, c)
 }
 
-// unboundClaim looks for a volume, and for the way to one where there is none.
+// unboundClaim binds the claim to a matching volume. If there is none, it triggers provisioning or records the reason.
 func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	delayed, err := b.delayed(c)
 	if err != nil {
@@ -53,7 +53,8 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	volumes := slices.DeleteFunc(slices.Clone(b.all()), func(v *corev1.PersistentVolume) bool {
 		return !volume.CheckAccessModes(c, v)
 	})
-	// Among volumes of one size, that which offers least beside what is asked for.
+	// Of several volumes of the same size, FindMatchingVolume returns the first: prefer the one with the fewest access
+	// modes.
 	slices.SortFunc(volumes, func(x, y *corev1.PersistentVolume) int {
 		return cmp.Or(cmp.Compare(len(x.Spec.AccessModes), len(y.Spec.AccessModes)), cmp.Compare(x.Name, y.Name))
 	})
@@ -70,7 +71,7 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	class := volume.GetPersistentVolumeClaimClass(c)
 	switch {
 	case delayed:
-		b.tellOfDelay(c)
+		b.recordDelay(c)
 	case class != "":
 		if err := b.askProvisioner(ctx, c, class); err != nil {
 			return err
@@ -82,7 +83,7 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	return b.setClaimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
-// delayed reports whether the claim waits until the scheduler has chosen a node for its first pod.
+// delayed reports whether the claim waits until the scheduler has selected a node for its first pod.
 func (b *binder) delayed(c *corev1.PersistentVolumeClaim) (bool, error) {
 	if volume.IsDelayBindingProvisioning(c) {
 		return false, nil
@@ -90,7 +91,7 @@ func (b *binder) delayed(c *corev1.PersistentVolumeClaim) (bool, error) {
 	return volume.IsDelayBindingMode(c, b.classes)
 }
 
-// preBoundClaim binds a claim to the volume that its user has named, or records why it cannot be bound.
+// preBoundClaim binds a claim to the volume that it names, or records why that is not possible.
 func (b *binder) preBoundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	v, err := b.volumes.Get(c.Spec.VolumeName)
 	if apierrors.IsNotFound(err) {
@@ -101,16 +102,16 @@ func (b *binder) preBoundClaim(ctx context.Context, c *corev1.PersistentVolumeCl
 	}
 	switch {
 	case v.Spec.ClaimRef == nil:
-		if why := unsatisfied(v, c); why != "" {
+		if reason := unsatisfied(v, c); reason != "" {
 			b.recorder.Eventf(c, corev1.EventTypeWarning, "VolumeMismatch", "Cannot bind to requested volume %q: %s",
-				v.Name, why)
+				v.Name, reason)
 			return b.setClaimPhase(ctx, c, corev1.ClaimPending, nil)
 		}
 		return b.bind(ctx, v, c)
 	case volume.IsVolumeBoundToClaim(v, c):
 		return b.bind(ctx, v, c)
 	case metav1.HasAnnotation(c.ObjectMeta, volume.AnnBoundByController):
-		// We named the volume only after it was bound to the claim; so somebody has meddled with it.
+		// This controller names a volume only after the volume was bound to the claim. Another client has changed it.
 		return fmt.Errorf("invalid binding of claim %q to volume %q: volume already claimed by %q",
 			controller.KeyOf(c), v.Name, v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name)
 	}
@@ -119,7 +120,7 @@ func (b *binder) preBoundClaim(ctx context.Context, c *corev1.PersistentVolumeCl
 	return b.setClaimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
-// unsatisfied returns why a volume does not satisfy the claim, or "" if it does.
+// unsatisfied returns the reason why a volume does not satisfy the claim, or "" if it does.
 func unsatisfied(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) string {
 	requested := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	capacity := v.Spec.Capacity[corev1.ResourceStorage]
@@ -140,7 +141,7 @@ func unsatisfied(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) st
 	return ""
 }
 
-// boundClaim checks that the claim still has its volume.
+// boundClaim completes the binding of a claim, or sets the phase Lost if the claim no longer has its volume.
 func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	lost := func(reason, message string) error {
 		return b.setClaimPhase(ctx, c, corev1.ClaimLost, &event{corev1.EventTypeWarning, reason, message})
@@ -150,7 +151,7 @@ func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim
 	}
 	v, err := b.volumes.Get(c.Spec.VolumeName)
 	if apierrors.IsNotFound(err) {
-		// The cache may be behind a volume that was just made, and what follows cannot be taken back lightly.
+		// The cache may not have a new volume yet. Read it from the API server before the claim becomes Lost.
 		v, err = b.env.Client().CoreV1().PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
 	}
 	switch {
@@ -165,7 +166,7 @@ func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim
 	return lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-// assignDefaultClass gives a claim that was made while there was no default class the one that there is now.
+// assignDefaultClass sets the default class in a claim that was created when there was no default class.
 func (b *binder) assignDefaultClass(ctx context.Context, c *corev1.PersistentVolumeClaim) (changed bool, err error) {
 	if volume.PersistentVolumeClaimHasClass(c) {
 		return false, nil
@@ -187,7 +188,7 @@ func (b *binder) assignDefaultClass(ctx context.Context, c *corev1.PersistentVol
 	return true, nil
 }
 
-// defaultClass is the newest of those that are marked so.
+// defaultClass returns the newest class that is marked as the default, or nil.
 func defaultClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var newest *storagev1.StorageClass
 	for _, class := range classes {
@@ -203,9 +204,9 @@ func defaultClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	return newest
 }
 
-// tellOfDelay records what the claim waits for.
-func (b *binder) tellOfDelay(c *corev1.PersistentVolumeClaim) {
-	pods, _ := controller.PodsUsingPVC(b.pods, c.Namespace, c.Name) // an index has no errors once it is there
+// recordDelay records the event that the claim waits for its first consumer, or for the scheduling of its pods.
+func (b *binder) recordDelay(c *corev1.PersistentVolumeClaim) {
+	pods, _ := controller.PodsUsingPVC(b.pods, c.Namespace, c.Name) // an existing index returns no errors
 	var waiting []string
 	for _, pod := range pods {
 		if pod.Spec.NodeName == "" && !controller.PodEnded(pod) {
@@ -226,12 +227,12 @@ func (b *binder) tellOfDelay(c *corev1.PersistentVolumeClaim) {
 		noun+strings.Join(waiting, ","))
 }
 
-// askProvisioner annotates the claim with the name of its class's provisioner, which watches for that.
+// askProvisioner annotates the claim with its class's provisioner, which watches for this annotation.
 func (b *binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeClaim, name string) error {
 	class, err := b.classes.Get(name)
 	if err != nil {
 		b.recorder.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", err.Error())
-		return nil // the class will wake us
+		return nil // a new class enqueues the claim again
 	}
 	if class.Provisioner == volume.NotSupportedProvisioner {
 		b.recorder.Eventf(c, corev1.EventTypeWarning, "ProvisioningFailed", "no volume plugin matched name: %s",
@@ -246,7 +247,7 @@ func (b *binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeC
 			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("name the provisioner of claim %s: %w", controller.KeyOf(c), err)
 		}
-		return nil // the event of this write brings us back
+		return nil // the event of this write enqueues the claim again
 	}
 	b.recorder.Eventf(c, corev1.EventTypeNormal, "ExternalProvisioning",
 		"Waiting for a volume to be created either by the external provisioner '%s' or manually by the system "+

@@ -1,13 +1,13 @@
 // Package pvbinder binds PersistentVolumeClaims to PersistentVolumes, and keeps the phases of both.
 //
-// A binding is two references, spec.claimRef of the volume and spec.volumeName of the claim, written in
-// this order; each sync derives everything from them, so that a crash between the two is mended by the
-// next. Annotations note whether we made a reference: what a user wrote is never undone, only
-// what this controller (or the scheduler, which acts like it) wrote. The files:
+// A binding consists of two references, written in this order: spec.claimRef of the volume and spec.volumeName of the
+// claim. Each sync derives its work from them, so that the next sync completes a binding after a crash in between.
+// Annotations record whether this controller wrote a reference. It removes only references that it or the scheduler,
+// which writes the same annotations, has written. It never removes a reference of a user. The files:
 //
 //	pvbinder.go   the informers, and the keys that a change enqueues
 //	claim.go      a claim: find a volume, bind, ask for provisioning, or record why not
-//	volume.go     a volume: Available, Bound, Released; and what then becomes of it
+//	volume.go     a volume: Available, Bound, Released, and reclaiming
 //	writes.go     the four writes of a binding
 //
 // Volumes are created and deleted by provisioners, such as package nodelocal.
@@ -30,8 +30,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Keys of claims are "namespace/name"; those of volumes have this before the name, in which no
-// namespace can have a colon.
+// volumeKey is the prefix of the keys of volumes. It cannot be part of a claim's key, "namespace/name", because a
+// namespace contains no colon.
 const volumeKey = "volume:"
 
 type binder struct {
@@ -60,10 +60,11 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		controller.Handler[*corev1.PersistentVolumeClaim]{
 			Add: b.claimChanged, Update: func(_, c *corev1.PersistentVolumeClaim) {
 				b.claimChanged(c)
-			}, Delete: b.claimGone,
+			}, Delete: b.claimDeleted,
 		})
 	controller.Watch(b.Controller, core.PersistentVolumes().Informer(), controller.Handler[*corev1.PersistentVolume]{
-		Add: b.volumeChanged, Update: func(_, v *corev1.PersistentVolume) { b.volumeChanged(v) }, Delete: b.volumeGone,
+		Add: b.volumeChanged, Update: func(_, v *corev1.PersistentVolume) { b.volumeChanged(v) },
+		Delete: b.volumeDeleted,
 	})
 	controller.Watch(b.Controller, classes.Informer(), controller.Handler[*storagev1.StorageClass]{
 		Add: b.classChanged, Update: func(_, c *storagev1.StorageClass) { b.classChanged(c) },
@@ -79,12 +80,12 @@ func (b *binder) claimChanged(c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-func (b *binder) claimGone(c *corev1.PersistentVolumeClaim) {
+func (b *binder) claimDeleted(c *corev1.PersistentVolumeClaim) {
 	if c.Spec.VolumeName != "" {
 		b.Enqueue(volumeKey + c.Spec.VolumeName)
 		return
 	}
-	// One that was being bound: its volume knows it.
+	// The claim may have been half bound: then only its volume refers to it.
 	for _, v := range b.all() {
 		if ref := v.Spec.ClaimRef; ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name {
 			b.Enqueue(volumeKey + v.Name)
@@ -92,45 +93,46 @@ func (b *binder) claimGone(c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// volumeChanged enqueues the claims to which the volume can make a difference. A free one may be what claims of its
-// class have been waiting for.
+// volumeChanged enqueues the volume and the claims that may use it: the claim that the volume names, or, for a free
+// volume, the claims that name it and the unbound claims of its class.
 func (b *binder) volumeChanged(v *corev1.PersistentVolume) {
 	b.Enqueue(volumeKey + v.Name)
 	if ref := v.Spec.ClaimRef; ref != nil {
 		b.Enqueue(cache.ObjectName{Namespace: ref.Namespace, Name: ref.Name}.String())
 		return
 	}
-	b.wake(func(c *corev1.PersistentVolumeClaim) bool {
+	b.enqueueClaims(func(c *corev1.PersistentVolumeClaim) bool {
 		return c.Spec.VolumeName == v.Name ||
 			!bound(c) && v.Status.Phase == corev1.VolumeAvailable &&
 				volume.GetPersistentVolumeClaimClass(c) == volume.GetPersistentVolumeClass(v)
 	})
 }
 
-func (b *binder) volumeGone(v *corev1.PersistentVolume) {
+func (b *binder) volumeDeleted(v *corev1.PersistentVolume) {
 	if ref := v.Spec.ClaimRef; ref != nil {
 		b.Enqueue(cache.ObjectName{Namespace: ref.Namespace, Name: ref.Name}.String())
 	}
 }
 
 func (b *binder) classChanged(class *storagev1.StorageClass) {
-	b.wake(func(c *corev1.PersistentVolumeClaim) bool {
+	b.enqueueClaims(func(c *corev1.PersistentVolumeClaim) bool {
 		return !bound(c) &&
 			(!volume.PersistentVolumeClaimHasClass(c) || volume.GetPersistentVolumeClaimClass(c) == class.Name)
 	})
 }
 
-func (b *binder) wake(which func(*corev1.PersistentVolumeClaim) bool) {
-	claims, _ := b.claims.List(labels.Everything()) // a lister has no errors
+// enqueueClaims enqueues the selected claims.
+func (b *binder) enqueueClaims(selected func(*corev1.PersistentVolumeClaim) bool) {
+	claims, _ := b.claims.List(labels.Everything()) // a lister returns no errors
 	for _, c := range claims {
-		if which(c) {
+		if selected(c) {
 			b.EnqueueObject(c)
 		}
 	}
 }
 
 func (b *binder) all() []*corev1.PersistentVolume {
-	volumes, _ := b.volumes.List(labels.Everything()) // a lister has no errors
+	volumes, _ := b.volumes.List(labels.Everything()) // a lister returns no errors
 	return volumes
 }
 

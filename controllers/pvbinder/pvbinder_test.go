@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for volumes to Clocked.
 type cluster struct{ *controllertest.Clocked }
 
 func (c cluster) awaitVolume(name string, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
@@ -34,7 +34,7 @@ func newVolumes(t *testing.T) cluster {
 	return cluster{controllertest.NewClocked(t, 0, "persistentvolume-binder", "pvc-protection", "pv-protection")}
 }
 
-func TestVolumes_AClaimGetsTheSmallestVolumeThatIsAllItAsksFor(t *testing.T) {
+func TestVolumes_AClaimGetsTheSmallestMatchingVolume(t *testing.T) {
 	c := newVolumes(t)
 	block, labels := corev1.PersistentVolumeBlock, map[string]string{"tier": "fast"}
 	c.CreateVolume("tiny", "1Gi", nil)
@@ -70,7 +70,7 @@ func TestVolumes_AClaimGetsTheSmallestVolumeThatIsAllItAsksFor(t *testing.T) {
 	c.CreateClaim("d", "5Gi", func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = new("") })
 	c.AwaitClaim("d", corev1.ClaimBound, "other-class")
 
-	// One that nothing fits waits, and gets what is made for it later.
+	// A claim without a matching volume waits until one is created.
 	c.CreateClaim("e", "500Gi", func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = new("") })
 	c.AwaitEvent("FailedBinding", "no persistent volumes available for this claim and no storage class is set")
 	require.Equal(t, corev1.ClaimPending, c.Claim("e").Status.Phase)
@@ -78,9 +78,9 @@ func TestVolumes_AClaimGetsTheSmallestVolumeThatIsAllItAsksFor(t *testing.T) {
 	c.AwaitClaim("e", corev1.ClaimBound, "huge")
 }
 
-func TestVolumes_WhatUsersHaveBoundIsKept(t *testing.T) {
+func TestVolumes_KeepsBindingsOfUsers(t *testing.T) {
 	c := newVolumes(t)
-	// By the volume: it waits for its claim, and no other gets it.
+	// A volume that names a claim waits for it: no other claim gets the volume.
 	c.CreateVolume("reserved", "5Gi", func(v *corev1.PersistentVolume) {
 		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "mine"}
 	})
@@ -93,7 +93,7 @@ func TestVolumes_WhatUsersHaveBoundIsKept(t *testing.T) {
 	require.NotContains(t, v.Annotations, "pv.kubernetes.io/bound-by-controller")
 	require.Equal(t, "", c.Claim("other").Spec.VolumeName)
 
-	// By the claim, before the volume is there.
+	// A claim may name a volume that does not exist yet.
 	c.CreateClaim("early", "1Gi", func(p *corev1.PersistentVolumeClaim) {
 		p.Spec.VolumeName, p.Spec.StorageClassName = "late", new("late")
 	})
@@ -101,7 +101,7 @@ func TestVolumes_WhatUsersHaveBoundIsKept(t *testing.T) {
 	c.AwaitClaim("early", corev1.ClaimBound, "late")
 	require.NotContains(t, c.Claim("early").Annotations, "pv.kubernetes.io/bound-by-controller")
 
-	// One that somebody else has, or that is too small, is not taken.
+	// A claim does not get a volume that is bound to another claim or is too small.
 	c.CreateClaim("thief", "1Gi", func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeName = "late" })
 	c.AwaitEvent("FailedBinding", `volume "late" already bound to a different claim.`)
 	c.CreateVolume("small", "1Gi", func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "small" })
@@ -112,7 +112,7 @@ func TestVolumes_WhatUsersHaveBoundIsKept(t *testing.T) {
 	require.Equal(t, corev1.ClaimPending, c.Claim("greedy").Status.Phase)
 }
 
-func TestVolumes_WhatBecomesOfAVolumeWhoseClaimIsGone(t *testing.T) {
+func TestVolumes_ReclaimsReleasedVolumesByTheirPolicy(t *testing.T) {
 	c := newVolumes(t)
 	reclaim := func(p corev1.PersistentVolumeReclaimPolicy) func(*corev1.PersistentVolume) {
 		return func(v *corev1.PersistentVolume) {
@@ -132,11 +132,11 @@ func TestVolumes_WhatBecomesOfAVolumeWhoseClaimIsGone(t *testing.T) {
 	c.AwaitEvent("VolumeFailedDelete", "no deletable volume plugin matched")
 	c.AwaitEvent("VolumeFailedRecycle", "No recycler plugin found for the volume!")
 
-	// A claim of the same name is another: it does not get the data.
+	// A new claim of the same name does not get the data of the old one.
 	c.CreateClaim("retain", "1Gi", func(claim *corev1.PersistentVolumeClaim) { claim.Spec.StorageClassName = new("retain") })
 	c.AwaitEvent("ProvisioningFailed", `"retain" not found`)
-	c.Reaches("it stays released", func() bool { return c.Volume("retain").Status.Phase == corev1.VolumeReleased })
-	// Until its administrator frees it.
+	c.Reaches("the volume stays released", func() bool { return c.Volume("retain").Status.Phase == corev1.VolumeReleased })
+	// It does so only after the administrator has removed the reference.
 	c.EditVolume("retain", func(v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil })
 	c.AwaitClaim("retain", corev1.ClaimBound, "retain")
 }
@@ -147,8 +147,8 @@ func TestVolumes_AClaimThatLosesItsVolumeIsLost(t *testing.T) {
 	c.CreateClaim("data", "1Gi", nil)
 	c.AwaitClaim("data", corev1.ClaimBound, "disk")
 	require.NoError(t, c.Client.CoreV1().PersistentVolumes().Delete(c.Context(), "disk", metav1.DeleteOptions{}))
-	// Its protection holds it as long as it is bound; removing that loses data.
-	c.Reaches("the volume is gone", func() bool {
+	// A finalizer protects the volume while it is bound. Removing the finalizer loses data.
+	c.Reaches("the volume is deleted", func() bool {
 		v, err := c.Client.CoreV1().PersistentVolumes().Get(c.Context(), "disk", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true
@@ -164,7 +164,7 @@ func TestVolumes_AClaimThatLosesItsVolumeIsLost(t *testing.T) {
 	c.AwaitClaim("data", corev1.ClaimBound, "disk")
 }
 
-func TestVolumes_ClaimsWaitForTheirFirstConsumerAndGetTheDefaultClass(t *testing.T) {
+func TestVolumes_ClaimsGetTheDefaultClassAndWaitForTheirFirstConsumer(t *testing.T) {
 	c := newVolumes(t)
 	c.CreateVolume("disk", "1Gi", nil)
 	c.awaitVolume("disk", corev1.VolumeAvailable)
@@ -177,13 +177,13 @@ func TestVolumes_ClaimsWaitForTheirFirstConsumerAndGetTheDefaultClass(t *testing
 		Provisioner: "example.com/disks", VolumeBindingMode: &waits,
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	c.Reaches("it has the class that came later", func() bool {
+	c.Reaches("the claim gets the new default class", func() bool {
 		class := c.Claim("data").Spec.StorageClassName
 		return class != nil && *class == "disks"
 	})
 	c.AwaitEvent("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
 
-	// The scheduler chooses a node where there is no volume: the provisioner is called.
+	// The scheduler selects a node without a volume: the provisioner is asked.
 	c.EditVolume("disk", func(v *corev1.PersistentVolume) {
 		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "elsewhere", Name: "else"}
 	})
@@ -192,14 +192,15 @@ func TestVolumes_ClaimsWaitForTheirFirstConsumerAndGetTheDefaultClass(t *testing
 		func(claim *corev1.PersistentVolumeClaim) {
 			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, "volume.kubernetes.io/selected-node", "node-0")
 		})
-	c.Reaches("the provisioner is named", func() bool {
+	c.Reaches("the claim names the provisioner", func() bool {
 		return c.Claim("data").Annotations["volume.kubernetes.io/storage-provisioner"] == "example.com/disks"
 	})
 	c.AwaitEvent("ExternalProvisioning",
 		"Waiting for a volume to be created either by the external provisioner 'example.com/disks'")
 }
 
-// awaitVolumesSeen waits until the binder has seen all volumes as they are now: it has seen one that was made after.
+// awaitVolumesSeen waits until the binder has seen the current state of all volumes: it creates another volume and
+// waits until the binder has seen that one.
 func (c cluster) awaitVolumesSeen() {
 	c.CreateVolume("last", "1Gi", func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "last" })
 	c.awaitVolume("last", corev1.VolumeAvailable)

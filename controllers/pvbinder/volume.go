@@ -20,7 +20,7 @@ func (b *binder) reconcileVolume(ctx context.Context, name string) error {
 		return err
 	}
 	ref := v.Spec.ClaimRef
-	if ref == nil || ref.UID == "" { // free, or reserved for a claim that is yet to come
+	if ref == nil || ref.UID == "" { // free, or reserved for a claim that does not exist yet
 		return b.setVolumePhase(ctx, v, corev1.VolumeAvailable, nil)
 	}
 	c, err := b.claimOf(ctx, ref)
@@ -41,19 +41,19 @@ func (b *binder) reconcileVolume(ctx context.Context, name string) error {
 				v.Name, c.Name)
 			return nil
 		}
-		b.EnqueueObject(c) // half bound: the claim does the rest
+		b.EnqueueObject(c) // half bound: the sync of the claim completes the binding
 		return nil
 	}
 	// The claim has another volume.
 	if metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) &&
 		v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
-		return b.release(ctx, v) // it was made for this claim, and nobody else wants it
+		return b.release(ctx, v) // it was provisioned for this claim only
 	}
 	return b.unbind(ctx, v)
 }
 
-// claimOf is the claim that a volume is bound to, or nil where it is gone. A volume that is released may
-// be deleted with its data, so that a cache which lags is not believed.
+// claimOf returns the claim that a volume is bound to, or nil if the claim no longer exists. A released volume may be
+// deleted with its data, so the API server must confirm that the claim does not exist.
 func (b *binder) claimOf(ctx context.Context, ref *corev1.ObjectReference) (*corev1.PersistentVolumeClaim, error) {
 	c, err := b.claims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name)
 	if err == nil && c.UID == ref.UID {
@@ -66,15 +66,15 @@ func (b *binder) claimOf(ctx context.Context, ref *corev1.ObjectReference) (*cor
 	return c, err
 }
 
-// release marks a volume whose claim is gone, and handles it by its reclaim policy.
+// release sets the phase Released on a volume whose claim no longer exists, and then applies the reclaim policy.
 func (b *binder) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	if phase := v.Status.Phase; phase != corev1.VolumeReleased && phase != corev1.VolumeFailed {
-		return b.setVolumePhase(ctx, v, corev1.VolumeReleased, nil) // the event of this write brings us back
+		return b.setVolumePhase(ctx, v, corev1.VolumeReleased, nil) // the event of this write enqueues the volume again
 	}
 	switch v.Spec.PersistentVolumeReclaimPolicy {
 	case corev1.PersistentVolumeReclaimDelete:
 		if v.Annotations[volume.AnnDynamicallyProvisioned] != "" {
-			return nil // its provisioner deletes it
+			return nil // its provisioner deletes the volume
 		}
 		return b.failVolume(ctx, v, "VolumeFailedDelete",
 			fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched",
@@ -82,15 +82,15 @@ func (b *binder) release(ctx context.Context, v *corev1.PersistentVolume) error 
 	case corev1.PersistentVolumeReclaimRecycle:
 		return b.failVolume(ctx, v, "VolumeFailedRecycle", "No recycler plugin found for the volume!")
 	}
-	return nil // Retain: its administrator decides
+	return nil // Retain: the administrator decides
 }
 
 func (b *binder) failVolume(ctx context.Context, v *corev1.PersistentVolume, reason, message string) error {
 	return b.setVolumePhase(ctx, v, corev1.VolumeFailed, &event{corev1.EventTypeWarning, reason, message})
 }
 
-// unbind takes back what we wrote. What its user wrote stays: the volume remains reserved for
-// a claim of that name.
+// unbind removes the reference to the claim if this controller wrote it. If a user wrote it, only the uid is removed:
+// the volume stays reserved for a claim of that name.
 func (b *binder) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
 	v = v.DeepCopy()
 	if metav1.HasAnnotation(v.ObjectMeta, volume.AnnBoundByController) {

@@ -14,11 +14,11 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// event is recorded once, with the change of phase that it explains.
+// event is the event of a change of phase, recorded once with the change.
 type event struct{ kind, reason, message string }
 
-// bind makes, or completes, the binding of a volume and a claim. Each step is left out where it has been done,
-// and the next sync reaches the same state wherever this one stops.
+// bind binds a volume and a claim, or completes their binding. It skips each step that is already done, so that after a
+// failure in any step the next sync reaches the same state.
 func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
 	core := b.env.Client().CoreV1()
 	next, changed, err := volume.GetBindVolumeToClaim(v, c)
@@ -48,8 +48,8 @@ func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1
 	return b.setClaimBound(ctx, claim, v)
 }
 
-// setClaimBound tells what the claim has got. Its capacity is told when it becomes bound, and then left to who
-// makes it larger.
+// setClaimBound writes the status of a bound claim. The capacity is set on the first binding only; later the resizer
+// owns it.
 func (b *binder) setClaimBound(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
 	status := c.Status.DeepCopy()
 	status.AccessModes = v.Spec.AccessModes
@@ -64,17 +64,17 @@ func (b *binder) setClaimBound(ctx context.Context, c *corev1.PersistentVolumeCl
 	return b.writeClaimStatus(ctx, c, status)
 }
 
-// setClaimPhase writes the phase of a claim that has no volume, unless it is that already.
+// setClaimPhase writes the phase of a claim without a volume, and records the event if the phase changed.
 func (b *binder) setClaimPhase(ctx context.Context, c *corev1.PersistentVolumeClaim,
-	phase corev1.PersistentVolumeClaimPhase, why *event) error {
+	phase corev1.PersistentVolumeClaimPhase, reason *event) error {
 	status := c.Status.DeepCopy()
 	status.Phase, status.AccessModes, status.Capacity = phase, nil, nil
 	changed := c.Status.Phase != phase
 	if err := b.writeClaimStatus(ctx, c, status); err != nil {
 		return err
 	}
-	if changed && why != nil {
-		b.recorder.Event(c, why.kind, why.reason, why.message)
+	if changed && reason != nil {
+		b.recorder.Event(c, reason.kind, reason.reason, reason.message)
 	}
 	return nil
 }
@@ -93,23 +93,23 @@ func (b *binder) writeClaimStatus(ctx context.Context, c *corev1.PersistentVolum
 	return nil
 }
 
-// setVolumePhase writes the phase of a volume, unless it is that already; why explains a failure.
+// setVolumePhase writes the phase of a volume, if it changes. reason is the event that explains a failure, or nil.
 func (b *binder) setVolumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase,
-	why *event) error {
+	reason *event) error {
 	if v.Status.Phase == phase {
 		return nil
 	}
 	next := v.DeepCopy()
 	next.Status.Phase, next.Status.Message = phase, ""
-	if why != nil {
-		next.Status.Message = why.message
+	if reason != nil {
+		next.Status.Message = reason.message
 	}
 	_, err := b.env.Client().CoreV1().PersistentVolumes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("set phase of volume %s to %s: %w", v.Name, phase, err)
 	}
-	if why != nil {
-		b.recorder.Event(v, why.kind, why.reason, why.message)
+	if reason != nil {
+		b.recorder.Event(v, reason.kind, reason.reason, reason.message)
 	}
 	return nil
 }

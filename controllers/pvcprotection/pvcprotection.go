@@ -1,6 +1,5 @@
-// Package pvcprotection keeps PersistentVolumeClaims that pods use from being deleted. The API
-// server gives every new claim a finalizer; this controller takes it away from a claim that is
-// to be deleted once no pod has it.
+// Package pvcprotection delays the deletion of PersistentVolumeClaims that pods use. The API server adds a finalizer to
+// every new claim. This controller removes it from a deleted claim when no pod uses the claim.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection
 package pvcprotection
 
@@ -54,7 +53,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 func (p *protection) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // the key has another format
 	}
 	claim, err := p.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -95,7 +94,7 @@ func (p *protection) update(ctx context.Context, claim *corev1.PersistentVolumeC
 	return nil
 }
 
-// used asks the cache first, and the API server before it says no.
+// used reports whether a pod uses the claim. If the cache has no such pod, it reads the pods from the API server.
 func (p *protection) used(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	cached, err := p.pods.Pods(claim.Namespace).List(labels.Everything())
 	if err != nil {
@@ -111,8 +110,8 @@ func (p *protection) used(ctx context.Context, claim *corev1.PersistentVolumeCla
 	return slices.ContainsFunc(live.Items, func(pod corev1.Pod) bool { return uses(&pod, claim) }), nil
 }
 
-// uses: a pod without a node has not begun, and its node will not let it while the claim
-// is being deleted.
+// uses reports whether a pod uses the claim. A pod without a node does not count: it has not started, and no node
+// starts it while the claim is being deleted.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false
@@ -121,7 +120,7 @@ func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return named && (!ephemeral || metav1.IsControlledBy(claim, pod))
 }
 
-// claimsOf are the names of a pod's claims, and whether each is made for the pod alone.
+// claimsOf returns the names of a pod's claims, and whether each is of an ephemeral volume, created for the pod.
 func claimsOf(pod *corev1.Pod) map[string]bool {
 	names := map[string]bool{}
 	for _, v := range pod.Spec.Volumes {

@@ -21,7 +21,7 @@ func claim(name string, deleted bool, finalizers ...string) *corev1.PersistentVo
 	return c
 }
 
-// podWith uses the claim "data", or has an ephemeral volume whose claim has that name.
+// podWith returns a pod that uses the claim "data", or that has an ephemeral volume with the claim "da-ta".
 func podWith(node string, ephemeral bool) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p-1"},
 		Spec: corev1.PodSpec{NodeName: node}}
@@ -42,7 +42,7 @@ func protected(t *testing.T, e *fakeenv.Env, name string) bool {
 	return len(c.Finalizers) > 0 && c.Finalizers[len(c.Finalizers)-1] == finalizer
 }
 
-func TestPVCProtection_HoldsAClaimWhileAPodHasIt(t *testing.T) {
+func TestPVCProtection_KeepsAClaimWhileAPodUsesIt(t *testing.T) {
 	t.Parallel()
 	theirs := claim("da-ta", true, finalizer)
 	theirs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(podWith("n", true),
@@ -55,8 +55,8 @@ func TestPVCProtection_HoldsAClaimWhileAPodHasIt(t *testing.T) {
 		"new":                             {claim("data", false), podWith("n", false), true},
 		"deleted, used":                   {claim("data", true, finalizer), podWith("n", false), true},
 		"deleted, the pod has no Node":    {claim("data", true, finalizer), podWith("", false), false},
-		"deleted, used by its name alone": {claim("da-ta", true, finalizer), podWith("n", true), false},
-		"deleted, made for the pod":       {theirs, podWith("n", true), true},
+		"deleted, same name as ephemeral": {claim("da-ta", true, finalizer), podWith("n", true), false},
+		"deleted, owned by the pod":       {theirs, podWith("n", true), true},
 		"deleted, another is used":        {claim("other", true, finalizer), podWith("n", false), false},
 	} {
 		e := fakeenv.New(t, c.claim, c.pod)
@@ -65,13 +65,13 @@ func TestPVCProtection_HoldsAClaimWhileAPodHasIt(t *testing.T) {
 	}
 }
 
-// TestPVCProtection_AsksTheServerForPods has a cache without the pod that uses the claim.
-func TestPVCProtection_AsksTheServerForPods(t *testing.T) {
+// TestPVCProtection_ReadsPodsFromTheServer has a cache without the pod that uses the claim.
+func TestPVCProtection_ReadsPodsFromTheServer(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t, claim("data", true, "example.com/other", finalizer))
 	lists := 0
 	e.Fake.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.GetNamespace() == "" { // the informer's
+		if action.GetNamespace() == "" { // a list of the informer
 			return false, nil, nil
 		}
 		lists++
@@ -82,7 +82,7 @@ func TestPVCProtection_AsksTheServerForPods(t *testing.T) {
 	require.True(t, protected(t, e, "data"))
 }
 
-func TestPVCProtection_ReleasesAClaimWhenItsPodIsGone(t *testing.T) {
+func TestPVCProtection_ReleasesAClaimAfterItsPodWasDeleted(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t, claim("data", true, finalizer), podWith("n", false))
 	e.Start(New)

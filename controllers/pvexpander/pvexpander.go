@@ -1,8 +1,8 @@
-// Package pvexpander makes volumes larger when their claims ask for more.
+// Package pvexpander expands volumes whose claims request more storage.
 //
-// What it can grow are the volumes that package nodelocal has made: a folder has no size of its own, so that the
-// volume's capacity and then the claim's are all there is to write. For every other volume it records that it waits
-// for an external resizer. Admission checks whether the class allows it when the claim is changed.
+// It expands volumes of package nodelocal: a folder has no size of its own, so that only the capacity of the volume and
+// then of the claim must be written. For other volumes it records an event that the claim waits for an external
+// resizer. Admission has already checked that the class allows the expansion.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 package pvexpander
 
@@ -42,7 +42,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	}
 	c := controller.New(env, "persistentvolume-expander", e.reconcile)
 	changed := func(claim *corev1.PersistentVolumeClaim) {
-		if wantsMore(claim) {
+		if needsExpansion(claim) {
 			c.EnqueueObject(claim)
 		}
 	}
@@ -64,7 +64,8 @@ func storage(l corev1.ResourceList) *resource.Quantity {
 	return &q
 }
 
-func wantsMore(c *corev1.PersistentVolumeClaim) bool {
+// needsExpansion reports whether a bound claim requests more than its capacity.
+func needsExpansion(c *corev1.PersistentVolumeClaim) bool {
 	return c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil &&
 		storage(c.Spec.Resources.Requests).Cmp(*storage(c.Status.Capacity)) > 0
 }
@@ -72,13 +73,13 @@ func wantsMore(c *corev1.PersistentVolumeClaim) bool {
 func (e *expander) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // the key has another format
 	}
 	c, err := e.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !wantsMore(c) {
+	if err != nil || !needsExpansion(c) {
 		return err
 	}
 	v, err := e.volumes.Get(c.Spec.VolumeName)
@@ -98,11 +99,11 @@ func (e *expander) reconcile(ctx context.Context, key string) error {
 }
 
 func (e *expander) grow(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
-	wanted := storage(c.Spec.Resources.Requests)
-	if storage(v.Spec.Capacity).Cmp(*wanted) < 0 {
+	requested := storage(c.Spec.Resources.Requests)
+	if storage(v.Spec.Capacity).Cmp(*requested) < 0 {
 		patch := mustMarshal(map[string]any{
 			"metadata": map[string]any{"uid": v.UID, "resourceVersion": v.ResourceVersion},
-			"spec":     map[string]any{"capacity": map[string]string{"storage": wanted.String()}},
+			"spec":     map[string]any{"capacity": map[string]string{"storage": requested.String()}},
 		})
 		if _, err := e.env.Client().CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{}); err != nil {
@@ -116,7 +117,9 @@ func (e *expander) grow(ctx context.Context, c *corev1.PersistentVolumeClaim, v 
 		})
 	patch := mustMarshal(map[string]any{
 		"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion},
-		"status":   map[string]any{"capacity": map[string]string{"storage": wanted.String()}, "conditions": conditions},
+		"status": map[string]any{
+			"capacity": map[string]string{"storage": requested.String()}, "conditions": conditions,
+		},
 	})
 	_, err := e.env.Client().CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType,
 		patch, metav1.PatchOptions{}, "status")
@@ -137,7 +140,7 @@ func (e *expander) failed(c *corev1.PersistentVolumeClaim, err error) error {
 func mustMarshal(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings and API types only
+		panic(err) // the callers pass only strings and API types
 	}
 	return text
 }

@@ -20,7 +20,7 @@ func sized(n string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(n)}
 }
 
-// pair is a claim of 1Gi that asks for 2Gi, and its volume.
+// pair returns a claim with 1Gi that requests 2Gi, and its volume.
 func pair() (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "c-1",
 		ResourceVersion: "7"}}
@@ -34,7 +34,7 @@ func pair() (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	return c, v
 }
 
-func sizes(t *testing.T, e *fakeenv.Env) (ofVolume, ofClaim string) {
+func sizes(t *testing.T, e *fakeenv.Env) (volumeSize, claimSize string) {
 	c, err := e.Client().CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
 	require.NoError(t, err)
 	v, err := e.Client().CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
@@ -42,13 +42,13 @@ func sizes(t *testing.T, e *fakeenv.Env) (ofVolume, ofClaim string) {
 	return storage(v.Spec.Capacity).String(), storage(c.Status.Capacity).String()
 }
 
-func TestPVExpander_GrowsTheVolumeAndThenTheClaim(t *testing.T) {
+func TestPVExpander_ExpandsTheVolumeAndThenTheClaim(t *testing.T) {
 	t.Parallel()
 	c, v := pair()
 	e := fakeenv.New(t, c, v)
 	e.Start(New)
-	ofVolume, ofClaim := sizes(t, e)
-	require.Equal(t, []string{"2Gi", "2Gi"}, []string{ofVolume, ofClaim})
+	volumeSize, claimSize := sizes(t, e)
+	require.Equal(t, []string{"2Gi", "2Gi"}, []string{volumeSize, claimSize})
 	require.Equal(t, []string{"Normal VolumeResizeSuccessful Resize volume succeeded"}, e.Events())
 	after, err := e.Client().CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestPVExpander_GrowsTheVolumeAndThenTheClaim(t *testing.T) {
 	require.Equal(t, "status", claims[0].GetSubresource())
 }
 
-func TestPVExpander_LeavesAlone(t *testing.T) {
+func TestPVExpander_IgnoresOtherClaims(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*corev1.PersistentVolumeClaim, *corev1.PersistentVolume)
@@ -93,8 +93,8 @@ func TestPVExpander_LeavesAlone(t *testing.T) {
 		c.change(claim, v)
 		e := fakeenv.New(t, claim, v)
 		e.Start(New)
-		ofVolume, ofClaim := sizes(t, e)
-		require.Equal(t, []string{"1Gi", "1Gi"}, []string{ofVolume, ofClaim}, name)
+		volumeSize, claimSize := sizes(t, e)
+		require.Equal(t, []string{"1Gi", "1Gi"}, []string{volumeSize, claimSize}, name)
 		events := strings.Join(e.Events(), "\n")
 		require.Contains(t, events, c.event, name)
 		require.Equal(t, c.event == "", events == "", name)

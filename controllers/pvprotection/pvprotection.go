@@ -1,6 +1,5 @@
-// Package pvprotection keeps PersistentVolumes that are bound to a claim from being deleted. The
-// API server gives every new volume a finalizer; this controller takes it away from a volume that
-// is to be deleted once it is not bound.
+// Package pvprotection delays the deletion of PersistentVolumes that are bound to a claim. The API server adds a
+// finalizer to every new volume. This controller removes it from a deleted volume when the volume is no longer bound.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection
 package pvprotection
 
@@ -29,7 +28,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		if err != nil {
 			return err
 		}
-		after, changed := settle(volume)
+		after, changed := withFinalizer(volume)
 		if !changed {
 			return nil
 		}
@@ -46,9 +45,9 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c, nil
 }
 
-// settle returns the volume with the finalizer that it should have, and whether it lacked it
-// or had it in vain.
-func settle(volume *corev1.PersistentVolume) (after *corev1.PersistentVolume, changed bool) {
+// withFinalizer returns the volume with or without the finalizer, as its state requires, and whether that is a change.
+// It does not modify volume.
+func withFinalizer(volume *corev1.PersistentVolume) (after *corev1.PersistentVolume, changed bool) {
 	protected := slices.Contains(volume.Finalizers, finalizer)
 	switch {
 	case volume.DeletionTimestamp == nil && !protected:

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 )
 
-func TestPVProtection_HoldsAVolumeWhileItIsBound(t *testing.T) {
+func TestPVProtection_KeepsAVolumeWhileItIsBound(t *testing.T) {
 	t.Parallel()
 	const other = "example.com/other"
 	for name, c := range map[string]struct {
