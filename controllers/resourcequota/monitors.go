@@ -19,22 +19,24 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// errNotServed is about a resource that the API server does not have now.
+// errNotServed means that the API server currently does not serve the resource.
 var errNotServed = errors.New("the API server has no such namespaced resource")
 
-// syncLimit is how long a count waits until the watch of a resource has begun.
+// syncLimit is how long a count waits for the watch of a resource to start.
 const syncLimit = 10 * time.Second
 
-// monitors watch, from metadata only, the resources that some quota counts by number: from the
-// first time that one does until the controller ends or the resource is no longer served.
+// monitors watches the metadata of the resources that a quota counts. The watch of a resource starts with the
+// first count and lasts until the controller ends or the resource is no longer served.
 type monitors struct {
 	env *controller.Env
-	// gone has the quotas of a namespace, "" for all, counted again.
-	gone func(namespace string, of schema.GroupResource)
-	wake chan *monitor
+	// deleted is called after objects of a resource were deleted in a namespace, "" for all namespaces. The quotas
+	// there must be counted again.
+	deleted func(namespace string, resource schema.GroupResource)
+	// start passes new monitors to run.
+	start chan *monitor
 
-	mu    sync.Mutex
-	known map[schema.GroupResource]*monitor
+	mu     sync.Mutex
+	active map[schema.GroupResource]*monitor
 }
 
 // monitor watches one resource.
@@ -45,11 +47,12 @@ type monitor struct {
 	ended  chan struct{} // closed when the resource is no longer served in this version
 }
 
-func newMonitors(env *controller.Env, gone func(string, schema.GroupResource)) *monitors {
-	return &monitors{env: env, gone: gone, wake: make(chan *monitor), known: map[schema.GroupResource]*monitor{}}
+func newMonitors(env *controller.Env, deleted func(string, schema.GroupResource)) *monitors {
+	return &monitors{env: env, deleted: deleted, start: make(chan *monitor),
+		active: map[schema.GroupResource]*monitor{}}
 }
 
-// run starts the monitors that are asked for, and ends when all have.
+// run runs the monitors from m.start. It returns after ctx is done and all monitors have ended.
 func (m *monitors) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -57,7 +60,7 @@ func (m *monitors) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case one := <-m.wake:
+		case one := <-m.start:
 			running.Go(func() {
 				ctx, stop := context.WithCancel(ctx)
 				defer stop()
@@ -65,8 +68,8 @@ func (m *monitors) run(ctx context.Context) {
 					select {
 					case <-ctx.Done():
 					case <-one.ended:
-					case <-one.synced.Done(): // an object may have come and gone while the watch began
-						m.gone(metav1.NamespaceAll, one.gvr.GroupResource())
+					case <-one.synced.Done(): // objects may have been deleted before the watch started
+						m.deleted(metav1.NamespaceAll, one.gvr.GroupResource())
 					}
 					select {
 					case <-ctx.Done():
@@ -80,21 +83,23 @@ func (m *monitors) run(ctx context.Context) {
 	}
 }
 
-// end forgets a monitor whose resource is no longer served in its version. Another version may be: the next count
-// finds out.
+// end removes a monitor whose resource is no longer served in its version. The next count starts a new monitor if
+// another version is served.
 func (m *monitors) end(one *monitor) {
-	of := one.gvr.GroupResource()
+	resource := one.gvr.GroupResource()
 	m.mu.Lock()
-	if m.known[of] != one {
+	if m.active[resource] != one {
 		m.mu.Unlock()
 		return
 	}
-	delete(m.known, of)
+	delete(m.active, resource)
 	close(one.ended)
 	m.mu.Unlock()
-	m.gone(metav1.NamespaceAll, of)
+	m.deleted(metav1.NamespaceAll, resource)
 }
 
+// monitor creates the monitor of a resource. It uses the shared informer of the resource, if there is one, else an
+// informer of its own.
 func (m *monitors) monitor(gvr schema.GroupVersionResource) *monitor {
 	one := &monitor{gvr: gvr, ended: make(chan struct{})}
 	follow := func(i *informer.Informer) cache.ResourceEventHandlerRegistration {
@@ -103,11 +108,11 @@ func (m *monitors) monitor(gvr schema.GroupVersionResource) *monitor {
 				obj = last.Obj
 			}
 			if o, ok := obj.(metav1.Object); ok {
-				m.gone(o.GetNamespace(), gvr.GroupResource())
+				m.deleted(o.GetNamespace(), gvr.GroupResource())
 			}
 		}})
 		if err != nil {
-			return nil // it has been stopped
+			return nil // the informer has been stopped
 		}
 		one.synced = registration.HasSyncedChecker()
 		return registration
@@ -128,7 +133,7 @@ func (m *monitors) monitor(gvr schema.GroupVersionResource) *monitor {
 			m.end(one)
 		}
 	})
-	_ = own.SetTransform(func(obj any) (any, error) { // fails only on an informer that runs already
+	_ = own.SetTransform(func(obj any) (any, error) { // fails only on an informer that is already running
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID,
 				ResourceVersion: o.ResourceVersion}
@@ -140,55 +145,56 @@ func (m *monitors) monitor(gvr schema.GroupVersionResource) *monitor {
 }
 
 // watches reports whether a resource is watched.
-func (m *monitors) watches(of schema.GroupResource) bool {
+func (m *monitors) watches(resource schema.GroupResource) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, ok := m.known[of]
+	_, ok := m.active[resource]
 	return ok
 }
 
-// follow has a resource watched, and returns a version of it that is served. From then on it sees what goes.
-func (m *monitors) follow(ctx context.Context, of schema.GroupResource) (schema.GroupVersionResource, error) {
-	one, err := m.watch(ctx, of)
+// follow waits until a resource is watched, and returns it with a served version. Later deletions are reported.
+func (m *monitors) follow(ctx context.Context, resource schema.GroupResource) (schema.GroupVersionResource, error) {
+	one, err := m.watch(ctx, resource)
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
-	late := clock.RealClock{}.NewTimer(syncLimit)
-	defer late.Stop()
+	timeout := clock.RealClock{}.NewTimer(syncLimit)
+	defer timeout.Stop()
 	select {
 	case <-one.synced.Done():
 		return one.gvr, nil
 	case <-one.ended:
 		return one.gvr, fmt.Errorf("%s: %w", one.gvr, controller.ErrRequeue)
-	case <-late.C():
+	case <-timeout.C():
 		return one.gvr, fmt.Errorf("the watch of %s has not begun after %s", one.gvr, syncLimit)
 	case <-ctx.Done():
 		return one.gvr, ctx.Err()
 	}
 }
 
-// watch returns the resource's monitor, which it starts if there is none.
-func (m *monitors) watch(ctx context.Context, of schema.GroupResource) (*monitor, error) {
+// watch returns the monitor of a resource, and starts one if there is none.
+func (m *monitors) watch(ctx context.Context, resource schema.GroupResource) (*monitor, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if one, ok := m.known[of]; ok {
+	if one, ok := m.active[resource]; ok {
 		return one, nil
 	}
-	gvr, err := m.discover(of)
+	gvr, err := m.discover(resource)
 	if err != nil {
 		return nil, err
 	}
 	one := m.monitor(gvr)
 	select {
-	case m.wake <- one:
+	case m.start <- one:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	m.known[of] = one
+	m.active[resource] = one
 	return one, nil
 }
 
-func (m *monitors) discover(of schema.GroupResource) (schema.GroupVersionResource, error) {
+// discover returns the resource with its preferred version, or errNotServed.
+func (m *monitors) discover(resource schema.GroupResource) (schema.GroupVersionResource, error) {
 	lists, err := m.env.Client().Discovery().ServerPreferredNamespacedResources()
 	partial := &discovery.ErrGroupDiscoveryFailed{}
 	if err != nil && !errors.As(err, &partial) {
@@ -196,17 +202,17 @@ func (m *monitors) discover(of schema.GroupResource) (schema.GroupVersionResourc
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil || gv.Group != of.Group {
+		if err != nil || gv.Group != resource.Group {
 			continue
 		}
 		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool {
-			return r.Name == of.Resource && slices.Contains(r.Verbs, "watch")
+			return r.Name == resource.Resource && slices.Contains(r.Verbs, "watch")
 		}) {
-			return gv.WithResource(of.Resource), nil
+			return gv.WithResource(resource.Resource), nil
 		}
 	}
-	for gv, err := range partial.Groups { // its server may be away, and its objects still be there
-		if gv.Group == of.Group {
+	for gv, err := range partial.Groups { // its server may be unavailable, while its objects still exist
+		if gv.Group == resource.Group {
 			return schema.GroupVersionResource{}, fmt.Errorf("discovery of %s: %w", gv, err)
 		}
 	}

@@ -1,12 +1,12 @@
-// Package resourcequota keeps the status of ResourceQuotas: the limits in force, and their use.
+// Package resourcequota maintains the status of ResourceQuotas: the enforced limits and the usage.
 //
-// The API server adds each created object, in the transaction that creates it. This controller
-// copies the limits of the spec, counts the objects that are older than the quota, and counts
-// again after deletions: it only ever corrects.
+// The API server adds the usage of each new object in the transaction that creates the object. This controller copies
+// the limits from the spec, counts the objects that are older than the quota, and counts again after deletions. It only
+// corrects the API server's numbers.
 //
-// A count must not undo what the API server adds meanwhile. So the objects are read at a
-// revision not older than the quota's own, which has every object that it was charged for, and
-// the status is written only if the quota is still at that revision.
+// A count must not undo concurrent additions by the API server. Therefore the objects are read at a revision not older
+// than the quota's own, which contains every object that was added to the quota, and the status is written only if the
+// quota is still at that revision.
 // https://kubernetes.io/docs/concepts/policy/resource-quotas/
 package resourcequota
 
@@ -33,9 +33,9 @@ import (
 )
 
 const (
-	// settle is how long after something has gone a quota is counted: much may go at once.
-	settle = 200 * time.Millisecond
-	// resync is how often a quota is counted although nothing seems to have gone.
+	// batchDelay is the delay of a count after a deletion, so that one count covers many deletions.
+	batchDelay = 200 * time.Millisecond
+	// resync is the period of counts without deletions.
 	resync = 5 * time.Minute
 )
 
@@ -56,7 +56,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(q.Controller, core.ResourceQuotas().Informer(), controller.Handler[*corev1.ResourceQuota]{
 		Add: func(obj *corev1.ResourceQuota) { q.EnqueueObject(obj) },
 		Update: func(old, obj *corev1.ResourceQuota) {
-			// The status changes with every object that is charged, and is right then.
+			// The API server changes the status with every new object; such changes need no count.
 			if !equality.Semantic.DeepEqual(old.Spec, obj.Spec) || q.chargesUnwatched(obj) {
 				q.EnqueueObject(obj)
 			}
@@ -68,12 +68,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return q.Controller, nil
 }
 
-// chargesUnwatched reports whether objects are charged for that nobody sees go: of a custom kind that has been defined
-// since the quota was counted. The next count watches them.
-func (q *quotas) chargesUnwatched(is *corev1.ResourceQuota) bool {
-	for name, n := range is.Status.Used {
-		of, ok := quota.Counted(name)
-		if ok && !n.IsZero() && of != pods && of != services && of != claims && !q.monitor.watches(of) {
+// chargesUnwatched reports whether the quota has usage of a resource that is not watched: a custom kind that was
+// defined after the last count. The next count watches the resource.
+func (q *quotas) chargesUnwatched(rq *corev1.ResourceQuota) bool {
+	for name, n := range rq.Status.Used {
+		gr, ok := quota.Counted(name)
+		if ok && !n.IsZero() && gr != pods && gr != services && gr != claims && !q.monitor.watches(gr) {
 			return true
 		}
 	}
@@ -86,36 +86,37 @@ var (
 	claims   = schema.GroupResource{Resource: "persistentvolumeclaims"}
 )
 
-// replenishes has quotas counted again when an object goes, or comes to use less.
-func replenishes[T metav1.Object](q *quotas, informer cache.SharedIndexInformer, of schema.GroupResource) {
+// replenishes makes a controller count quotas again when an object is deleted, or an update reduces its usage.
+func replenishes[T metav1.Object](q *quotas, informer cache.SharedIndexInformer, gr schema.GroupResource) {
 	controller.Watch(q.Controller, informer, controller.Handler[T]{
 		Update: func(old, obj T) {
 			if q.limited(obj.GetNamespace()) {
 				now := q.env.Clock.Now()
-				if len(quota.Growth(quota.Usage(of, old, now), quota.Usage(of, obj, now))) > 0 {
-					q.replenish(obj.GetNamespace(), of)
+				if len(quota.Growth(quota.Usage(gr, old, now), quota.Usage(gr, obj, now))) > 0 {
+					q.replenish(obj.GetNamespace(), gr)
 				}
 			}
 		},
-		Delete: func(obj T) { q.replenish(obj.GetNamespace(), of) },
+		Delete: func(obj T) { q.replenish(obj.GetNamespace(), gr) },
 	})
 }
 
+// limited reports whether the namespace has a quota.
 func (q *quotas) limited(namespace string) bool {
 	all, err := q.lister.ResourceQuotas(namespace).List(labels.Everything())
 	return err == nil && len(all) > 0
 }
 
-// replenish has those quotas of a namespace counted that limit a resource.
-func (q *quotas) replenish(namespace string, of schema.GroupResource) {
+// replenish enqueues the quotas of a namespace that limit a resource.
+func (q *quotas) replenish(namespace string, gr schema.GroupResource) {
 	all, err := q.lister.ResourceQuotas(namespace).List(labels.Everything())
 	if err != nil {
-		return // the lister has no errors to give
+		return // a lister returns no errors
 	}
 	for _, one := range all {
 		for name := range one.Spec.Hard {
-			if quota.Counts(of, name) {
-				q.EnqueueBatched(controller.KeyOf(one), settle)
+			if quota.Counts(gr, name) {
+				q.EnqueueBatched(controller.KeyOf(one), batchDelay)
 				break
 			}
 		}
@@ -125,9 +126,9 @@ func (q *quotas) replenish(namespace string, of schema.GroupResource) {
 func (q *quotas) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // the key has another format
 	}
-	is, err := q.lister.ResourceQuotas(namespace).Get(name)
+	rq, err := q.lister.ResourceQuotas(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -135,17 +136,17 @@ func (q *quotas) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	defer q.EnqueuePeriodic(key, resync)
-	used, err := q.count(ctx, is)
+	used, err := q.count(ctx, rq)
 	if err != nil {
 		return err
 	}
-	if quota.Equal(is.Status.Hard, is.Spec.Hard) && quota.Equal(is.Status.Used, used) {
+	if quota.Equal(rq.Status.Hard, rq.Spec.Hard) && quota.Equal(rq.Status.Used, used) {
 		return nil
 	}
-	enforced := quota.Equal(is.Status.Hard, is.Spec.Hard)
-	is = is.DeepCopy()
-	is.Status = corev1.ResourceQuotaStatus{Hard: is.Spec.Hard, Used: used}
-	if _, err := q.env.Client().CoreV1().ResourceQuotas(namespace).UpdateStatus(ctx, is,
+	enforced := quota.Equal(rq.Status.Hard, rq.Spec.Hard)
+	rq = rq.DeepCopy()
+	rq.Status = corev1.ResourceQuotaStatus{Hard: rq.Spec.Hard, Used: used}
+	if _, err := q.env.Client().CoreV1().ResourceQuotas(namespace).UpdateStatus(ctx, rq,
 		metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -153,37 +154,37 @@ func (q *quotas) reconcile(ctx context.Context, key string) error {
 		return fmt.Errorf("update status of quota %s: %w", key, err)
 	}
 	if !enforced {
-		// Until this write, nothing was charged for what came after the count.
+		// Before this write the API server enforced other limits, and did not add objects created after the count.
 		return controller.ErrRequeue
 	}
 	return nil
 }
 
-// count adds up what is used of each resource that the quota limits. Of a kind that is not served nothing is used, so
-// that its first object can be charged for when it is.
-func (q *quotas) count(ctx context.Context, is *corev1.ResourceQuota) (corev1.ResourceList, error) {
+// count returns the usage of each resource that the quota limits. A resource that is not served has usage 0, so that
+// the API server can add its first object once it is served.
+func (q *quotas) count(ctx context.Context, rq *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	resources := map[schema.GroupResource]corev1.ResourceList{}
-	for name := range is.Spec.Hard {
-		of, ok := quota.Counted(name)
+	for name := range rq.Spec.Hard {
+		gr, ok := quota.Counted(name)
 		if !ok {
 			continue
 		}
-		if resources[of] == nil {
-			resources[of] = corev1.ResourceList{}
+		if resources[gr] == nil {
+			resources[gr] = corev1.ResourceList{}
 		}
-		resources[of][name] = *resource.NewQuantity(0, resource.DecimalSI)
+		resources[gr][name] = *resource.NewQuantity(0, resource.DecimalSI)
 	}
 	now := q.env.Clock.Now()
-	for _, of := range slices.SortedFunc(maps.Keys(resources), compareResources) {
-		objects, err := q.list(ctx, of, is)
+	for _, gr := range slices.SortedFunc(maps.Keys(resources), compareResources) {
+		objects, err := q.list(ctx, gr, rq)
 		if err != nil && !errors.Is(err, errNotServed) {
-			return nil, fmt.Errorf("count %s in %s: %w", of, is.Namespace, err)
+			return nil, fmt.Errorf("count %s in %s: %w", gr, rq.Namespace, err)
 		}
-		sum := resources[of]
+		sum := resources[gr]
 		for _, obj := range objects {
-			if quota.InScope(&is.Spec, obj) {
-				sum = quota.Add(sum, quota.Mask(quota.Usage(of, obj, now), resources[of]))
+			if quota.InScope(&rq.Spec, obj) {
+				sum = quota.Add(sum, quota.Mask(quota.Usage(gr, obj, now), resources[gr]))
 			}
 		}
 		maps.Copy(used, sum)
@@ -198,46 +199,47 @@ func compareResources(a, b schema.GroupResource) int {
 	return 1
 }
 
-// list reads the objects of a resource, whole where their content counts.
-func (q *quotas) list(ctx context.Context, of schema.GroupResource, is *corev1.ResourceQuota) ([]metav1.Object, error) {
-	o := metav1.ListOptions{ResourceVersion: is.ResourceVersion,
+// list reads the objects of a resource at the quota's revision or later. It reads whole objects if the usage depends on
+// their content, else metadata.
+func (q *quotas) list(ctx context.Context, gr schema.GroupResource, rq *corev1.ResourceQuota) ([]metav1.Object, error) {
+	o := metav1.ListOptions{ResourceVersion: rq.ResourceVersion,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
 	core := q.env.Client().CoreV1()
-	switch of {
+	switch gr {
 	case pods:
-		l, err := core.Pods(is.Namespace).List(ctx, o)
+		l, err := core.Pods(rq.Namespace).List(ctx, o)
 		if err != nil {
 			return nil, err
 		}
 		return objects(l.Items, func(i *corev1.Pod) metav1.Object { return i }), nil
 	case services:
-		l, err := core.Services(is.Namespace).List(ctx, o)
+		l, err := core.Services(rq.Namespace).List(ctx, o)
 		if err != nil {
 			return nil, err
 		}
 		return objects(l.Items, func(i *corev1.Service) metav1.Object { return i }), nil
 	case claims:
-		l, err := core.PersistentVolumeClaims(is.Namespace).List(ctx, o)
+		l, err := core.PersistentVolumeClaims(rq.Namespace).List(ctx, o)
 		if err != nil {
 			return nil, err
 		}
 		return objects(l.Items, func(i *corev1.PersistentVolumeClaim) metav1.Object { return i }), nil
 	}
-	gvr, err := q.monitor.follow(ctx, of)
+	gvr, err := q.monitor.follow(ctx, gr)
 	if err != nil {
 		return nil, err
 	}
-	l, err := q.env.Metadata().Resource(gvr).Namespace(is.Namespace).List(ctx, o)
+	l, err := q.env.Metadata().Resource(gvr).Namespace(rq.Namespace).List(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	return objects(l.Items, func(i *metav1.PartialObjectMetadata) metav1.Object { return i }), nil
 }
 
-func objects[T any](items []T, as func(*T) metav1.Object) []metav1.Object {
+func objects[T any](items []T, convert func(*T) metav1.Object) []metav1.Object {
 	all := make([]metav1.Object, len(items))
 	for i := range items {
-		all[i] = as(&items[i])
+		all[i] = convert(&items[i])
 	}
 	return all
 }

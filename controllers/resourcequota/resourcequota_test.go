@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// A quota of objects whose server is away keeps its last count: they may still be there.
-func TestResourceQuota_KeepsTheCountOfAServerThatIsAway(t *testing.T) {
+// A quota keeps the last count of objects whose server is unavailable, because they may still exist.
+func TestResourceQuota_KeepsTheCountOfAnUnavailableServer(t *testing.T) {
 	t.Parallel()
 	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
 		testenv.WithoutScheduler())
@@ -41,10 +41,10 @@ func TestResourceQuota_KeepsTheCountOfAServerThatIsAway(t *testing.T) {
 			return ok && n.String() == want
 		}
 	}
-	c.Reaches("it is counted", used(jobs, "1"))
+	c.Reaches("the first object is counted", used(jobs, "1"))
 
 	extensions.Take(batchv1.SchemeGroupVersion)
-	c.Restart() // and knows nothing any more
+	c.Restart() // the new controller has no state
 	_, err = quotas.Patch(c.Context(), "q", types.MergePatchType, []byte(`{"spec":{"hard":{"count/configmaps":"5"}}}`),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -55,5 +55,5 @@ func TestResourceQuota_KeepsTheCountOfAServerThatIsAway(t *testing.T) {
 	require.True(t, used(jobs, "1")())
 	c.CreateJob("two", nil)
 	extensions.Give(batchv1.SchemeGroupVersion)
-	c.Passing(time.Second, "it is counted again", used(jobs, "2"))
+	c.Passing(time.Second, "the second object is counted", used(jobs, "2"))
 }

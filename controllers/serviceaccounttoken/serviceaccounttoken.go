@@ -1,7 +1,6 @@
-// Package serviceaccounttoken fills Secrets of type kubernetes.io/service-account-token with a
-// token of the account that their annotation names, the CA of the API server and the namespace,
-// and deletes them with their account. Such tokens never expire: tokens of the TokenRequest API are
-// better for everything that can ask for them.
+// Package serviceaccounttoken fills Secrets of type kubernetes.io/service-account-token with a token of the account in
+// their annotation, the CA of the API server and the namespace. It deletes them with their account. Such tokens never
+// expire: clients should use tokens of the TokenRequest API where possible.
 // https://kubernetes.io/docs/concepts/configuration/secret/#serviceaccount-token-secrets
 package serviceaccounttoken
 
@@ -33,10 +32,10 @@ type tokens struct {
 	rootCA   []byte
 }
 
-const ofAccount = "account" // index of secrets by their account
+const accountIndex = "account" // the index of secrets by their account
 
-// New returns the controller. Its keys are Secrets. Without Settings.ServiceAccountKey there is
-// nothing to sign with, and it does nothing.
+// New returns the controller. Its keys are Secrets. Without Settings.ServiceAccountKey it cannot sign
+// tokens, and does nothing.
 func New(env *controller.Env) (*controller.Controller, error) {
 	t := &tokens{client: env.Client, rootCA: env.RootCA}
 	t.Controller = controller.New(env, "serviceaccount-token-controller", t.reconcile)
@@ -47,13 +46,13 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	if t.signer, err = newSigner(env.Settings.ServiceAccountKey); err != nil {
 		return nil, err
 	}
-	// Of all Secrets only those that matter are kept in memory.
+	// Only Secrets of this type are kept in memory.
 	factory := informer.NewFactory(env.Client(), informer.Options{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
 	}})
 	secrets := factory.Core().V1().Secrets()
 	t.secrets, t.byOwner = secrets.Lister(), secrets.Informer().GetIndexer()
-	if err := t.byOwner.AddIndexers(cache.Indexers{ofAccount: accountOf}); err != nil {
+	if err := t.byOwner.AddIndexers(cache.Indexers{accountIndex: accountOf}); err != nil {
 		return nil, fmt.Errorf("index secrets: %w", err)
 	}
 	controller.Watch(t.Controller, secrets.Informer(), controller.Handler[*corev1.Secret]{
@@ -77,8 +76,9 @@ func accountOf(obj any) ([]string, error) {
 	return []string{s.Namespace + "/" + s.Annotations[corev1.ServiceAccountNameKey]}, nil
 }
 
+// enqueueTokens enqueues the secrets of an account.
 func (t *tokens) enqueueTokens(account *corev1.ServiceAccount) {
-	secrets, err := t.byOwner.ByIndex(ofAccount, account.Namespace+"/"+account.Name)
+	secrets, err := t.byOwner.ByIndex(accountIndex, account.Namespace+"/"+account.Name)
 	if err != nil {
 		return // the index exists
 	}
@@ -112,13 +112,13 @@ func (t *tokens) reconcile(ctx context.Context, key string) error {
 	return t.fill(ctx, secret, account)
 }
 
-// account is the one that a secret belongs to; nil if it is gone, or another bears its name. That it is
-// gone is asked of the server: what follows cannot be undone.
+// account returns the account of a secret. It returns nil if the account no longer exists or has another uid. The API
+// server must confirm that, because the deletion of the secret cannot be undone.
 func (t *tokens) account(ctx context.Context, secret *corev1.Secret) (*corev1.ServiceAccount, error) {
 	name, uid := secret.Annotations[corev1.ServiceAccountNameKey], secret.Annotations[corev1.ServiceAccountUIDKey]
-	is := func(a *corev1.ServiceAccount) bool { return uid == "" || uid == string(a.UID) }
+	matches := func(a *corev1.ServiceAccount) bool { return uid == "" || uid == string(a.UID) }
 	account, err := t.accounts.ServiceAccounts(secret.Namespace).Get(name)
-	if err == nil && is(account) {
+	if err == nil && matches(account) {
 		return account, nil
 	}
 	account, err = t.client().CoreV1().ServiceAccounts(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -127,7 +127,7 @@ func (t *tokens) account(ctx context.Context, secret *corev1.Secret) (*corev1.Se
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case !is(account):
+	case !matches(account):
 		return nil, nil
 	}
 	return account, nil
@@ -142,6 +142,7 @@ func (t *tokens) remove(ctx context.Context, secret *corev1.Secret) error {
 	return err
 }
 
+// lacks reports whether a field of the secret is missing or outdated.
 func (t *tokens) lacks(secret *corev1.Secret, account *corev1.ServiceAccount) bool {
 	return secret.Annotations[corev1.ServiceAccountUIDKey] != string(account.UID) ||
 		len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 ||
@@ -149,7 +150,7 @@ func (t *tokens) lacks(secret *corev1.Secret, account *corev1.ServiceAccount) bo
 		len(t.rootCA) > 0 && !bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], t.rootCA)
 }
 
-// fill adds what is missing to the secret as it is now. A token that it has stays.
+// fill reads the secret from the API server and adds the missing fields. It does not replace an existing token.
 func (t *tokens) fill(ctx context.Context, cached *corev1.Secret, account *corev1.ServiceAccount) error {
 	secrets := t.client().CoreV1().Secrets(cached.Namespace)
 	secret, err := secrets.Get(ctx, cached.Name, metav1.GetOptions{})

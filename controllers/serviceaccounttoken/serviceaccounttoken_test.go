@@ -13,17 +13,18 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestServiceAccountToken_FillsSecretsAndEndsWithTheAccount(t *testing.T) {
+func TestServiceAccountToken_FillsSecretsAndDeletesThemWithTheAccount(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewSigning(t, "serviceaccount-token-controller")
 	accounts, secrets := c.Client.CoreV1().ServiceAccounts("default"), c.Client.CoreV1().Secrets("default")
 	account, err := accounts.Create(c.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}},
 		metav1.CreateOptions{})
 	require.NoError(t, err)
-	create := func(name, of string, data map[string][]byte) {
+	create := func(name, owner string, data map[string][]byte) {
 		_, err := secrets.Create(c.Context(), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: of}},
-			Type:       corev1.SecretTypeServiceAccountToken, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Name: name,
+				Annotations: map[string]string{corev1.ServiceAccountNameKey: owner}},
+			Type: corev1.SecretTypeServiceAccountToken, Data: data,
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
@@ -39,9 +40,9 @@ func TestServiceAccountToken_FillsSecretsAndEndsWithTheAccount(t *testing.T) {
 		})
 		return secret
 	}
-	gone := func(name string) {
+	awaitGone := func(name string) {
 		t.Helper()
-		c.Reaches(name+" is gone", func() bool {
+		c.Reaches(name+" is deleted", func() bool {
 			_, err := secrets.Get(c.Context(), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
@@ -56,7 +57,7 @@ func TestServiceAccountToken_FillsSecretsAndEndsWithTheAccount(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "system:serviceaccount:default:robot", name)
 
-	// A token that is there is no other's to replace, and what has been taken away comes back.
+	// An existing token is not replaced, and a removed token is added again.
 	create("own", "robot", map[string][]byte{corev1.ServiceAccountTokenKey: []byte("mine"), "more": []byte("data")})
 	own := filled("own")
 	require.Equal(t, "mine", string(own.Data[corev1.ServiceAccountTokenKey]))
@@ -67,10 +68,10 @@ func TestServiceAccountToken_FillsSecretsAndEndsWithTheAccount(t *testing.T) {
 	require.NotEmpty(t, filled("robot-token").Data[corev1.ServiceAccountTokenKey])
 
 	create("orphan", "nobody", nil)
-	gone("orphan")
+	awaitGone("orphan")
 	require.NoError(t, accounts.Delete(c.Context(), "robot", metav1.DeleteOptions{}))
-	gone("robot-token")
-	gone("own")
+	awaitGone("robot-token")
+	awaitGone("own")
 	_, err = c.WhoIs(c.Bearing(token))
 	require.True(t, apierrors.IsUnauthorized(err), "%v", err)
 }

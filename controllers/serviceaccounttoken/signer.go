@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// signer signs tokens that name a secret, which must hold them to be valid.
+// signer signs tokens that name their secret. A token is valid only while the secret contains it.
 type signer struct{ jose.Signer }
 
-// issuer is the one that all such tokens name, whatever that of other tokens is.
+// issuer is the issuer of all tokens in secrets. It does not depend on the issuer of other tokens.
 const issuer = "kubernetes/serviceaccount"
 
-// claims are as old as Kubernetes, and flat.
+// claims are the legacy claims of Kubernetes, which are not nested.
 type claims struct {
 	jwt.Claims
 	Namespace  string `json:"kubernetes.io/serviceaccount/namespace"`
@@ -47,7 +47,7 @@ func newSigner(key []byte) (*signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the service accounts' key: %w", err)
 	}
-	// The API server finds the key by this name.
+	// The API server finds the key by this id.
 	id := sha256.Sum256(der)
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{
 		Key: private, KeyID: base64.RawURLEncoding.EncodeToString(id[:]), Algorithm: string(algorithm),

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestDeadline_OfWhatIsToleratedForVeryLongIsFarAway(t *testing.T) {
+func TestDeadline_LimitsTolerationSecondsToTheRangeOfDurations(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute,
 		TimeAdded: new(metav1.NewTime(now))}}}}
@@ -18,8 +18,8 @@ func TestDeadline_OfWhatIsToleratedForVeryLongIsFarAway(t *testing.T) {
 		math.MaxInt64: math.MaxInt64 / time.Second * time.Second} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "k",
 			Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}}}
-		at, goes := (&evictions{}).deadline(node, pod, now)
-		require.True(t, goes)
-		require.Equal(t, now.Add(want), at, seconds)
+		end, evict := (&evictions{}).deadline(node, pod, now)
+		require.True(t, evict)
+		require.Equal(t, now.Add(want), end, seconds)
 	}
 }

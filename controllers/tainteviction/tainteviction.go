@@ -1,10 +1,9 @@
-// Package tainteviction deletes pods from Nodes that have NoExecute taints: at once where a pod
-// does not tolerate a taint, and after tolerationSeconds where it does for a time.
+// Package tainteviction deletes pods from Nodes with NoExecute taints. A pod that does not tolerate a taint is deleted
+// at once, a pod that tolerates it for a limited time after tolerationSeconds.
 //
-// In come Nodes with their taints and the pods on them; out go deletions, the pods'
-// DisruptionTarget condition, and the event TaintManagerEviction. The deadline of a pod
-// follows from the taint and the pod alone, so that a restart forgets nothing; only a taint
-// without timeAdded counts from when it was first seen.
+// Its input are Nodes with their taints and the pods on them. It deletes pods, and writes their condition
+// DisruptionTarget and the event TaintManagerEviction. The deadline of a pod depends only on the taint and the pod, so
+// that a restart loses no deadline. The exception is a taint without timeAdded, which counts from its first sighting.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 package tainteviction
 
@@ -38,10 +37,9 @@ type evictions struct {
 	clock    clock.PassiveClock
 
 	mu sync.Mutex
-	// seen is when a taint without a timeAdded was seen first.
+	// seen records when each taint without timeAdded was first seen.
 	seen map[seenTaint]time.Time
-	// waiting are the pods with an announced deadline, for the event that announces
-	// when they need not after all.
+	// waiting has the keys of the pods with a scheduled eviction, for the event that reports its cancellation.
 	waiting map[string]bool
 }
 
@@ -91,7 +89,7 @@ func noExecute(node *corev1.Node) []corev1.Taint {
 	return taints
 }
 
-// nodeChanged notes when taints came and went, and enqueues every pod of the Node.
+// nodeChanged records the time of new taints, drops removed ones, and enqueues every pod of the Node.
 func (e *evictions) nodeChanged(node *corev1.Node, before, after []corev1.Taint) {
 	if len(before) == 0 && len(after) == 0 {
 		return
@@ -104,7 +102,7 @@ func (e *evictions) nodeChanged(node *corev1.Node, before, after []corev1.Taint)
 		}
 	}
 	for _, t := range after {
-		if _, known := e.seen[seenTaint{node.Name, t.Key, t.Value}]; !known && t.TimeAdded == nil {
+		if _, ok := e.seen[seenTaint{node.Name, t.Key, t.Value}]; !ok && t.TimeAdded == nil {
 			e.seen[seenTaint{node.Name, t.Key, t.Value}] = now
 		}
 	}
@@ -118,6 +116,7 @@ func (e *evictions) nodeChanged(node *corev1.Node, before, after []corev1.Taint)
 	}
 }
 
+// podChanged enqueues a pod on a Node with NoExecute taints.
 func (e *evictions) podChanged(pod *corev1.Pod) {
 	if pod.Spec.NodeName == "" {
 		return
@@ -131,61 +130,62 @@ func (e *evictions) podChanged(pod *corev1.Pod) {
 func (e *evictions) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // the key has another format
 	}
 	pod, err := e.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
-		e.spare(key)
+		e.cancel(key)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	if pod.Spec.NodeName == "" || !controller.PodActive(pod) {
-		e.spare(key)
+		e.cancel(key)
 		return nil
 	}
 	node, err := e.nodes.Get(pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
-		return nil // the pod garbage collector's
+		return nil // the pod garbage collector deletes the pod
 	}
 	if err != nil {
 		return err
 	}
 	now := e.now()
-	at, goes := e.deadline(node, pod, now)
+	deadline, evict := e.deadline(node, pod, now)
 	switch {
-	case !goes:
-		if e.spare(key) {
+	case !evict:
+		if e.cancel(key) {
 			e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s", key)
 		}
 		return nil
-	case at.After(now):
+	case deadline.After(now):
 		e.mu.Lock()
 		e.waiting[key] = true
 		e.mu.Unlock()
-		e.EnqueueAt(key, at)
+		e.EnqueueAt(key, deadline)
 		return nil
 	}
-	e.spare(key)
+	e.cancel(key)
 	return e.evict(ctx, pod, now)
 }
 
-// now is the wall time, by which deadlines go: most follow from the times of taints and pods.
+// now returns the wall time, without a monotonic reading. Deadlines are wall times, since the times of taints and pods
+// are.
 func (e *evictions) now() time.Time { return e.clock.Now().Round(0) }
 
-// spare reports whether an eviction of the pod had been announced.
-func (e *evictions) spare(key string) bool {
+// cancel cancels the scheduled eviction of a pod, and reports whether there was one.
+func (e *evictions) cancel(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.waiting[key]
+	scheduled := e.waiting[key]
 	delete(e.waiting, key)
-	return was
+	return scheduled
 }
 
-// deadline is when the pod must have left the Node, if it must. A toleration for a
-// time begins when both the taint and the pod are there; the shortest one counts.
-func (e *evictions) deadline(node *corev1.Node, pod *corev1.Pod, now time.Time) (at time.Time, goes bool) {
+// deadline returns the time of the pod's eviction; evict is false if it may stay. A toleration with
+// tolerationSeconds begins when both the taint is added and the pod is bound to the Node. The shortest one counts.
+func (e *evictions) deadline(node *corev1.Node, pod *corev1.Pod, now time.Time) (deadline time.Time, evict bool) {
 	bound := boundAt(pod)
 	for _, taint := range noExecute(node) {
 		since := e.since(node, taint, now)
@@ -203,30 +203,31 @@ func (e *evictions) deadline(node *corev1.Node, pod *corev1.Pod, now time.Time) 
 				continue
 			}
 			until := since.Add(controller.Seconds(max(*t.TolerationSeconds, 0)))
-			if !goes || until.Before(at) {
-				at, goes = until, true
+			if !evict || until.Before(deadline) {
+				deadline, evict = until, true
 			}
 		}
 		if !tolerated {
 			return now, true
 		}
 	}
-	return at, goes
+	return deadline, evict
 }
 
+// since returns when the taint was added to the Node, or first seen there.
 func (e *evictions) since(node *corev1.Node, taint corev1.Taint, now time.Time) time.Time {
 	if taint.TimeAdded != nil {
 		return taint.TimeAdded.Time
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if at, ok := e.seen[seenTaint{node.Name, taint.Key, taint.Value}]; ok {
-		return at
+	if first, ok := e.seen[seenTaint{node.Name, taint.Key, taint.Value}]; ok {
+		return first
 	}
 	return now
 }
 
-// boundAt is when the pod was bound to its Node, or its creation where that is unknown.
+// boundAt returns when the pod was bound to its Node, or its creation time if that is unknown.
 func boundAt(pod *corev1.Pod) time.Time {
 	if c := controller.PodCondition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue &&
 		!c.LastTransitionTime.IsZero() {
@@ -235,6 +236,7 @@ func boundAt(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
+// evict sets the condition DisruptionTarget on a pod and deletes it.
 func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now time.Time) error {
 	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s",
 		controller.KeyOf(pod))
@@ -255,7 +257,7 @@ func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now time.Time) e
 	}
 	err := pods.Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another has its name
+		return nil // the pod no longer exists, or another pod has its name
 	}
 	return err
 }

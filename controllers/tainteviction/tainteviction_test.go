@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestTaintEviction_ByToleration(t *testing.T) {
+func TestTaintEviction_DependsOnTolerations(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 0, "taint-eviction")
 	c.CreateReadyNode("n")
@@ -30,8 +30,8 @@ func TestTaintEviction_ByToleration(t *testing.T) {
 	_, err := c.Client.CoreV1().Nodes().Patch(c.Context(), "n", types.MergePatchType,
 		[]byte(`{"spec":{"taints":[{"key":"example.com/out","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	c.Reaches("the intolerant goes", c.Goes("intolerant"))
-	c.Passing(time.Second, "the patient goes", c.Goes("patient"))
+	c.Reaches("the intolerant pod is evicted", c.Goes("intolerant"))
+	c.Passing(time.Second, "the patient pod is evicted", c.Goes("patient"))
 	require.GreaterOrEqual(t, c.Since(begin), time.Minute)
 	_, err = c.Client.CoreV1().Nodes().Patch(c.Context(), "n", types.MergePatchType, []byte(`{"spec":{"taints":null}}`),
 		metav1.PatchOptions{})
