@@ -1,6 +1,5 @@
-// Package nodettl publishes for how long node agents may trust their cached Secrets and ConfigMaps, by an
-// annotation on each Node: the larger the cluster, the longer, so that the API server does not get too many
-// requests.
+// Package nodettl annotates each Node with the time that its agent may use cached Secrets and ConfigMaps. The
+// larger the cluster, the longer the time, so that the API server does not get too many requests.
 package nodettl
 
 import (
@@ -21,10 +20,10 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// steps are kube-controller-manager's. Clusters of a size between two steps keep the one that they come from.
+// steps are the steps of kube-controller-manager. They overlap: within an overlap, a cluster keeps its step.
 var steps = []struct {
-	least, most int // Nodes
-	seconds     int
+	minNodes, maxNodes int
+	seconds            int
 }{
 	{0, 100, 0},
 	{90, 500, 15},
@@ -40,7 +39,7 @@ type ttl struct {
 
 	mu    sync.Mutex
 	count int
-	step  int // of steps
+	step  int // index in steps
 }
 
 // New returns the controller. Its keys are Nodes.
@@ -56,15 +55,15 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return t.Controller, nil
 }
 
-// counted notes that Nodes came or went, and enqueues all when that reaches another step.
+// counted adds change to the number of Nodes, and enqueues all Nodes if another step is reached.
 func (t *ttl) counted(change int) {
 	t.mu.Lock()
 	t.count += change
 	before := t.step
-	for t.step > 0 && t.count < steps[t.step].least {
+	for t.step > 0 && t.count < steps[t.step].minNodes {
 		t.step--
 	}
-	for t.count > steps[t.step].most {
+	for t.count > steps[t.step].maxNodes {
 		t.step++
 	}
 	changed := t.step != before
@@ -72,12 +71,13 @@ func (t *ttl) counted(change int) {
 	if !changed {
 		return
 	}
-	nodes, _ := t.nodes.List(labels.Everything()) // a lister has no errors
+	nodes, _ := t.nodes.List(labels.Everything()) // a lister returns no errors
 	for _, n := range nodes {
 		t.EnqueueObject(n)
 	}
 }
 
+// seconds returns the value of the annotation.
 func (t *ttl) seconds() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,13 +89,13 @@ func (t *ttl) reconcile(ctx context.Context, name string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	wanted := strconv.Itoa(t.seconds())
-	if err != nil || n.Annotations[corev1.ObjectTTLAnnotationKey] == wanted {
+	value := strconv.Itoa(t.seconds())
+	if err != nil || n.Annotations[corev1.ObjectTTLAnnotationKey] == value {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": n.UID,
-			"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: wanted}},
+			"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: value}},
 	})
 	if err != nil {
 		return err

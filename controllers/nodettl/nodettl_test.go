@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestNodeTTL_FollowsTheSizeOfTheCluster(t *testing.T) {
+func TestNodeTTL_DependsOnTheSizeOfTheCluster(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClockedWith(t, controllers.Settings{}, "ttl")
 	names := make([]string, 101)

@@ -11,8 +11,9 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 )
 
-// TestNodeTTL_NamesTheNodesUID has the API server refuse the patch where another Node has taken the name.
-func TestNodeTTL_NamesTheNodesUID(t *testing.T) {
+// TestNodeTTL_PatchesTheNodeWithItsUID checks the precondition with which the API server rejects the patch if another
+// Node has taken the name.
+func TestNodeTTL_PatchesTheNodeWithItsUID(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n-1"}})
 	e.Start(New)

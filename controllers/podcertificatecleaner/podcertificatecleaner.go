@@ -1,5 +1,5 @@
-// Package podcertificatecleaner deletes PodCertificateRequests a quarter of an hour after they were made: a
-// kubelet has its answer long before, or will ask anew. (KEP-4317)
+// Package podcertificatecleaner deletes PodCertificateRequests 15 minutes after their creation. By then the kubelet has
+// its certificate, or creates a new request. (KEP-4317)
 package podcertificatecleaner
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// kept is how long a request stays, however it ended.
-const kept = 15 * time.Minute
+// retention is how long a request is kept, whether it succeeded or not.
+const retention = 15 * time.Minute
 
 // New returns the controller. Its keys are PodCertificateRequests.
 func New(env *controller.Env) (*controller.Controller, error) {
@@ -29,7 +29,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		}
 		r, err := lister.PodCertificateRequests(namespace).Get(name)
 		if err == nil && r.DeletionTimestamp == nil {
-			if end := r.CreationTimestamp.Add(kept); end.After(env.Clock.Now()) {
+			if end := r.CreationTimestamp.Add(retention); end.After(env.Clock.Now()) {
 				c.EnqueueAt(key, end)
 				return nil
 			}

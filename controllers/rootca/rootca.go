@@ -1,5 +1,5 @@
-// Package rootca keeps the ConfigMap "kube-root-ca.crt" in every namespace: the certificates
-// with which pods there authenticate the API server.
+// Package rootca maintains the ConfigMap "kube-root-ca.crt" in every namespace. It has the certificates that
+// authenticate the API server to pods.
 package rootca
 
 import (
@@ -32,8 +32,8 @@ type publisher struct {
 	data       map[string]string
 }
 
-// New returns the controller. Its keys are namespaces. Where the API server is known by no
-// certificates of its own, there is nothing to publish, and it does nothing.
+// New returns the controller. Its keys are namespaces. Without a root CA in env it has no
+// certificates to publish, and does nothing.
 func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	p := &publisher{
@@ -76,7 +76,7 @@ func (p *publisher) reconcile(ctx context.Context, namespace string) error {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
 			return nil
 		}
-		// One that exists and is not in the cache yet is reconciled again when it is.
+		// If it exists but is not in the cache yet, its event enqueues the namespace again.
 		return err
 	case err != nil || maps.Equal(cm.Data, p.data):
 		return err

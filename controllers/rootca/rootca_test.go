@@ -14,7 +14,7 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-func going(name string) *corev1.Namespace {
+func terminating(name string) *corev1.Namespace {
 	ns := namespace(name)
 	ns.DeletionTimestamp, ns.Finalizers = new(metav1.Now()), []string{"example.com/hold"}
 	return ns
@@ -30,9 +30,9 @@ func published(t *testing.T, e *fakeenv.Env) map[string]string {
 	return found
 }
 
-func TestRootCA_IsInEveryNamespaceThatStays(t *testing.T) {
+func TestRootCA_IsInEveryActiveNamespace(t *testing.T) {
 	t.Parallel()
-	e := fakeenv.New(t, namespace("a"), namespace("b"), going("c"),
+	e := fakeenv.New(t, namespace("a"), namespace("b"), terminating("c"),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: name},
 			Data: map[string]string{"ca.crt": "an earlier one", "more": "of a user"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "other"}})
@@ -44,20 +44,20 @@ func TestRootCA_IsInEveryNamespaceThatStays(t *testing.T) {
 	require.Equal(t, map[string]string{"ca.crt": "PEM"}, b.Data)
 }
 
-func TestRootCA_ComesBackWhenItIsDeletedOrChanged(t *testing.T) {
+func TestRootCA_IsRestoredAfterDeletionOrChange(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t, namespace("a"))
 	e.RootCA = []byte("PEM")
 	e.Start(New)
 	maps := e.Client().CoreV1().ConfigMaps("a")
 	require.NoError(t, maps.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	e.Eventually("it is made again", func() bool { return published(t, e)["a/"+name] == "PEM" })
+	e.Eventually("it is created again", func() bool { return published(t, e)["a/"+name] == "PEM" })
 	cm, err := maps.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	cm.Data["ca.crt"], cm.ResourceVersion = "another", "2"
 	_, err = maps.Update(t.Context(), cm, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	e.Eventually("it is put right", func() bool { return published(t, e)["a/"+name] == "PEM" })
+	e.Eventually("its content is restored", func() bool { return published(t, e)["a/"+name] == "PEM" })
 }
 
 func TestRootCA_PublishesNothingWithoutACA(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package serviceaccount keeps the ServiceAccount "default" in every namespace: the one for pods
-// that name none.
+// Package serviceaccount maintains the ServiceAccount "default" in every namespace, which pods use that name no
+// account.
 package serviceaccount
 
 import (
@@ -33,7 +33,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		_, err = env.Client().CoreV1().ServiceAccounts(key).Create(ctx, account, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
 			apierrors.IsNotFound(err) {
-			return nil // made by another, or not to be made any more
+			return nil // another client created it, or the namespace is terminating
 		}
 		return err
 	})

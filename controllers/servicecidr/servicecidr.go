@@ -1,5 +1,5 @@
-// Package servicecidr reports for each ServiceCIDR whether cluster IPs are taken from it, and keeps it
-// from being deleted while an IPAddress is in it that no other ServiceCIDR has (KEP-1880).
+// Package servicecidr sets the condition Ready of each ServiceCIDR. Its finalizer keeps a deleted ServiceCIDR while it
+// contains an IPAddress that no other ServiceCIDR contains (KEP-1880).
 // https://kubernetes.io/docs/reference/networking/virtual-ips/#ip-address-objects
 package servicecidr
 
@@ -21,7 +21,7 @@ import (
 
 const finalizer = "networking.k8s.io/service-cidr-finalizer"
 
-// Kubernetes' reasons and messages of the condition Ready.
+// The messages of the condition Ready, as in Kubernetes.
 const (
 	isReady = "Kubernetes Service CIDR is ready"
 	inUse   = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
@@ -40,8 +40,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	r := &reconciler{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
 	c := controller.New(env, "service-cidr", r.reconcile)
 
-	// A range that comes may let another one go, as does an address that goes.
-	holding := func(has func(netip.Prefix) bool) {
+	// A new range may release another one, and so may a deleted address.
+	enqueueMatching := func(has func(netip.Prefix) bool) {
 		all, err := r.ranges.List(labels.Everything())
 		if err != nil {
 			return
@@ -54,7 +54,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	}
 	overlapping := func(cidr *networkingv1.ServiceCIDR) {
 		c.EnqueueObject(cidr)
-		holding(func(p netip.Prefix) bool { return slices.ContainsFunc(prefixes(cidr), p.Overlaps) })
+		enqueueMatching(func(p netip.Prefix) bool { return slices.ContainsFunc(prefixes(cidr), p.Overlaps) })
 	}
 	controller.Watch(c, ranges.Informer(), controller.Handler[*networkingv1.ServiceCIDR]{
 		Add:    overlapping,
@@ -64,7 +64,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(c, addresses.Informer(), controller.Handler[*networkingv1.IPAddress]{
 		Delete: func(address *networkingv1.IPAddress) {
 			if ip, err := netip.ParseAddr(address.Name); err == nil {
-				holding(func(p netip.Prefix) bool { return p.Contains(ip) })
+				enqueueMatching(func(p netip.Prefix) bool { return p.Contains(ip) })
 			}
 		},
 	})
@@ -87,7 +87,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) error {
 				return err
 			}
 		}
-		return r.say(ctx, cidr, metav1.Condition{Status: metav1.ConditionTrue, Message: isReady})
+		return r.setReady(ctx, cidr, metav1.Condition{Status: metav1.ConditionTrue, Message: isReady})
 	}
 	if !slices.Contains(cidr.Finalizers, finalizer) {
 		return nil
@@ -104,7 +104,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) error {
 		return err
 	}
 	if used {
-		return r.say(ctx, cidr, metav1.Condition{Status: metav1.ConditionFalse,
+		return r.setReady(ctx, cidr, metav1.Condition{Status: metav1.ConditionFalse,
 			Reason: networkingv1.ServiceCIDRReasonTerminating, Message: inUse})
 	}
 	cidr.Finalizers = slices.DeleteFunc(cidr.Finalizers, func(f string) bool { return f == finalizer })
@@ -112,15 +112,15 @@ func (r *reconciler) reconcile(ctx context.Context, name string) error {
 	return err
 }
 
-// needed reports whether an address is in the range and in no other that stays: one without our finalizer may go
-// any moment.
+// needed reports whether the range contains an address that no other remaining range contains. A range without our
+// finalizer does not count as remaining, because it may be deleted at any time.
 func (r *reconciler) needed(cidr *networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress) (bool, error) {
 	all, err := r.ranges.List(labels.Everything())
 	if err != nil {
 		return false, err
 	}
-	has := func(of *networkingv1.ServiceCIDR, ip netip.Addr) bool {
-		return slices.ContainsFunc(prefixes(of), func(p netip.Prefix) bool { return p.Contains(ip) })
+	has := func(cidr *networkingv1.ServiceCIDR, ip netip.Addr) bool {
+		return slices.ContainsFunc(prefixes(cidr), func(p netip.Prefix) bool { return p.Contains(ip) })
 	}
 	for _, address := range addresses {
 		ip, err := netip.ParseAddr(address.Name)
@@ -137,7 +137,8 @@ func (r *reconciler) needed(cidr *networkingv1.ServiceCIDR, addresses []*network
 	return false, nil
 }
 
-// neededNow asks the server: the cache of addresses may not show yet one that was taken before the range was deleted.
+// neededNow does the same with addresses from the API server: the cache may not have an address yet that was allocated
+// before the range was deleted.
 func (r *reconciler) neededNow(ctx context.Context, cidr *networkingv1.ServiceCIDR) (bool, error) {
 	list, err := r.env.Client().NetworkingV1().IPAddresses().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -150,6 +151,7 @@ func (r *reconciler) neededNow(ctx context.Context, cidr *networkingv1.ServiceCI
 	return r.needed(cidr, live)
 }
 
+// update writes the finalizers.
 func (r *reconciler) update(ctx context.Context, cidr *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDR, error) {
 	updated, err := r.env.Client().NetworkingV1().ServiceCIDRs().Update(ctx, cidr, metav1.UpdateOptions{})
 	if err != nil {
@@ -158,14 +160,14 @@ func (r *reconciler) update(ctx context.Context, cidr *networkingv1.ServiceCIDR)
 	return updated, nil
 }
 
-// say writes the condition Ready if it changes.
-func (r *reconciler) say(ctx context.Context, cidr *networkingv1.ServiceCIDR, ready metav1.Condition) error {
+// setReady writes the condition Ready if it changes.
+func (r *reconciler) setReady(ctx context.Context, cidr *networkingv1.ServiceCIDR, ready metav1.Condition) error {
 	ready.Type = networkingv1.ServiceCIDRConditionReady
-	was := apimeta.FindStatusCondition(cidr.Status.Conditions, ready.Type)
-	if was != nil && was.Status == ready.Status && was.Reason == ready.Reason && was.Message == ready.Message {
+	old := apimeta.FindStatusCondition(cidr.Status.Conditions, ready.Type)
+	if old != nil && old.Status == ready.Status && old.Reason == ready.Reason && old.Message == ready.Message {
 		return nil
 	}
-	if was == nil || was.Status != ready.Status {
+	if old == nil || old.Status != ready.Status {
 		ready.LastTransitionTime = metav1.NewTime(r.env.Clock.Now())
 	}
 	apimeta.SetStatusCondition(&cidr.Status.Conditions, ready)
@@ -176,7 +178,7 @@ func (r *reconciler) say(ctx context.Context, cidr *networkingv1.ServiceCIDR, re
 	return nil
 }
 
-// prefixes are the ranges of an object; what is no range is left out.
+// prefixes returns the valid CIDRs of an object.
 func prefixes(cidr *networkingv1.ServiceCIDR) []netip.Prefix {
 	var list []netip.Prefix
 	for _, text := range cidr.Spec.CIDRs {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestServiceCIDR_StaysWhileItsAddressesAreInUse(t *testing.T) {
+func TestServiceCIDR_IsKeptWhileItsAddressesAreInUse(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 0, "service-cidr")
 	ranges := c.Client.NetworkingV1().ServiceCIDRs()
@@ -27,7 +27,7 @@ func TestServiceCIDR_StaysWhileItsAddressesAreInUse(t *testing.T) {
 			return is != nil && is.Status == status && is.Reason == reason
 		}
 	}
-	gone := func(name string) func() bool {
+	deleted := func(name string) func() bool {
 		return func() bool {
 			_, err := ranges.Get(c.Context(), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
@@ -49,13 +49,13 @@ func TestServiceCIDR_StaysWhileItsAddressesAreInUse(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, ranges.Delete(c.Context(), "more", metav1.DeleteOptions{}))
-	c.Reaches("it must stay", ready("more", metav1.ConditionFalse, networkingv1.ServiceCIDRReasonTerminating))
+	c.Reaches("the range is kept", ready("more", metav1.ConditionFalse, networkingv1.ServiceCIDRReasonTerminating))
 
 	create("wider", "10.97.0.0/16")
-	c.Reaches("another range has the address", gone("more"))
+	c.Reaches("another range contains the address", deleted("more"))
 	c.Reaches("ready", ready("wider", metav1.ConditionTrue, ""))
 	require.NoError(t, ranges.Delete(c.Context(), "wider", metav1.DeleteOptions{}))
-	c.Reaches("it must stay", ready("wider", metav1.ConditionFalse, networkingv1.ServiceCIDRReasonTerminating))
+	c.Reaches("the range is kept", ready("wider", metav1.ConditionFalse, networkingv1.ServiceCIDRReasonTerminating))
 	require.NoError(t, c.Client.CoreV1().Services("default").Delete(c.Context(), "web", metav1.DeleteOptions{}))
-	c.Reaches("nothing needs it", gone("wider"))
+	c.Reaches("its address is released", deleted("wider"))
 }

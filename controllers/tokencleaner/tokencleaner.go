@@ -1,4 +1,4 @@
-// Package tokencleaner deletes the bootstrap tokens, Secrets in kube-system, that have expired.
+// Package tokencleaner deletes expired bootstrap tokens, which are Secrets in kube-system.
 // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 package tokencleaner
 
@@ -40,7 +40,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return err // a conflict means that a client may have prolonged it
+		return err // a conflict means that a client may have extended the expiration
 	})
 	controller.Watch(c, secrets.Informer(), controller.Handler[*corev1.Secret]{
 		Add:    func(s *corev1.Secret) { c.Enqueue(s.Name) },

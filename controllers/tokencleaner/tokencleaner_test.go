@@ -31,14 +31,14 @@ func names(t *testing.T, e *fakeenv.Env) (names []string) {
 	return names
 }
 
-func TestTokenCleaner_DeletesWhatHasExpired(t *testing.T) {
+func TestTokenCleaner_DeletesExpiredTokens(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t)
-	at := func(d time.Duration) string { return e.Clock.Now().Add(d).Format(time.RFC3339) }
-	going := token("going", at(-time.Hour))
-	going.DeletionTimestamp, going.Finalizers = new(metav1.NewTime(e.Clock.Now())), []string{"example.com/hold"}
-	for _, s := range []*corev1.Secret{token("past", at(-time.Second)), token("now", at(0)), token("soon", at(time.Minute)),
-		token("later", at(time.Hour)), token("endless", ""), token("unreadable", "tomorrow"), going} {
+	after := func(d time.Duration) string { return e.Clock.Now().Add(d).Format(time.RFC3339) }
+	ending := token("going", after(-time.Hour))
+	ending.DeletionTimestamp, ending.Finalizers = new(metav1.NewTime(e.Clock.Now())), []string{"example.com/hold"}
+	for _, s := range []*corev1.Secret{token("past", after(-time.Second)), token("now", after(0)), token("soon", after(time.Minute)),
+		token("later", after(time.Hour)), token("endless", ""), token("unreadable", "tomorrow"), ending} {
 		require.NoError(t, e.Fake.Tracker().Add(s))
 	}
 	e.Start(New)
@@ -50,7 +50,7 @@ func TestTokenCleaner_DeletesWhatHasExpired(t *testing.T) {
 	for _, action := range e.Writes("delete", "secrets") {
 		o := action.(clienttesting.DeleteActionImpl).DeleteOptions
 		require.Equal(t, types.UID(action.(clienttesting.DeleteAction).GetName()+"-1"), *o.Preconditions.UID)
-		require.Equal(t, "7", *o.Preconditions.ResourceVersion, "one that was prolonged meanwhile is kept")
+		require.Equal(t, "7", *o.Preconditions.ResourceVersion, "a token that was extended meanwhile is kept")
 	}
 }
 

@@ -1,7 +1,9 @@
-// Package trustbundle keeps one ClusterTrustBundle of the signer kubernetes.io/kube-apiserver-serving: the
-// certificates that authenticate the API server; and one of kubernetes.io/kubelet-serving: the CA of nodes' serving
-// certificates, where it signs nothing else. A bundle's name contains a hash of the certificates, so that its readers
-// notice when they change.
+// Package trustbundle publishes one ClusterTrustBundle for each of two signers:
+//
+//   - kubernetes.io/kube-apiserver-serving: the certificates that authenticate the API server,
+//   - kubernetes.io/kubelet-serving: the CA of the nodes' serving certificates, if it signs no other certificates.
+//
+// A bundle's name contains a hash of the certificates, so that clients notice a change.
 package trustbundle
 
 import (
@@ -28,8 +30,8 @@ type publisher struct {
 	published map[string][]byte // PEM, by signer
 }
 
-// New returns the controller. Its keys are the signers. Where the API server is known by no certificates of its own,
-// and nodes' serving certificates have no CA of their own, there is nothing to publish, and it does nothing.
+// New returns the controller. Its keys are the signers. It does nothing if there is no bundle to publish: the API
+// server has no CA of its own, and neither have the nodes' serving certificates.
 func New(env *controller.Env) (*controller.Controller, error) {
 	bundles := env.Informers.Certificates().V1().ClusterTrustBundles()
 	p := &publisher{client: env.Client, bundles: bundles.Lister(), published: map[string][]byte{}}
@@ -37,11 +39,11 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	if len(env.RootCA) > 0 {
 		p.published[serverSigner] = env.RootCA
 	}
-	alone, err := env.Settings.Signing.KubeletServingAlone(env.RootCA)
+	separate, err := env.Settings.Signing.KubeletServingAlone(env.RootCA)
 	if err != nil {
 		return nil, err
 	}
-	if alone {
+	if separate {
 		ca, _, err := env.Settings.Signing.KubeletServing.Load()
 		if err != nil {
 			return nil, err
@@ -65,6 +67,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c, nil
 }
 
+// nameOf returns the name of a signer's bundle with these certificates.
 func nameOf(signer string, pem []byte) string {
 	sum := sha256.Sum256(pem)
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(signer, "/", ":"), sum[:12])
@@ -75,7 +78,7 @@ func (p *publisher) reconcile(ctx context.Context, signer string) error {
 	if err := p.publish(ctx, signer, name); err != nil {
 		return err
 	}
-	// Others go after the new one is there: nobody is without.
+	// Old bundles are deleted after the new one exists, so that clients always find one.
 	all, err := p.bundles.List(labels.Everything())
 	if err != nil {
 		return err
@@ -93,6 +96,7 @@ func (p *publisher) reconcile(ctx context.Context, signer string) error {
 	return nil
 }
 
+// publish creates the bundle, or restores its content.
 func (p *publisher) publish(ctx context.Context, signer, name string) error {
 	pem := string(p.published[signer])
 	b, err := p.bundles.Get(name)
@@ -102,7 +106,7 @@ func (p *publisher) publish(ctx context.Context, signer, name string) error {
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: pem},
 		}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // the cache will show it too
+		if apierrors.IsAlreadyExists(err) { // its event enqueues the signer again
 			return nil
 		}
 		return err

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestTrustBundle_OfTheServerIsPublished(t *testing.T) {
+func TestTrustBundle_PublishesTheCAOfTheServer(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewSigning(t, "kube-apiserver-serving-clustertrustbundle-publisher-controller")
 	const signer = "kubernetes.io/kube-apiserver-serving"
@@ -32,10 +32,10 @@ func TestTrustBundle_OfTheServerIsPublished(t *testing.T) {
 		name = list[0].Name
 		return true
 	}
-	c.Reaches("it is there", as)
+	c.Reaches("the bundle exists", as)
 	require.Regexp(t, "^kubernetes.io:kube-apiserver-serving:[0-9a-f]{24}$", name)
 
-	// Others go, and it comes again.
+	// Other bundles are deleted, and a deleted bundle is created again.
 	der, _ := pem.Decode(c.Config.CAData)
 	_, err := bundles.Create(c.Context(), &certificatesv1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes.io:kube-apiserver-serving:old"},
@@ -43,16 +43,16 @@ func TestTrustBundle_OfTheServerIsPublished(t *testing.T) {
 			TrustBundle: string(pem.EncodeToMemory(der)) + "\n"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	c.Reaches("it is alone", as)
+	c.Reaches("the other bundle is deleted", as)
 	require.NoError(t, bundles.Delete(c.Context(), name, metav1.DeleteOptions{}))
-	c.Reaches("it is back", as)
+	c.Reaches("the bundle is created again", as)
 }
 
-func TestTrustBundle_OfTheNodesServingCertificatesIsPublished(t *testing.T) {
+func TestTrustBundle_PublishesTheCAOfKubeletServingCertificates(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewSigning(t, "kube-apiserver-serving-clustertrustbundle-publisher-controller")
 	const signer = "kubernetes.io/kubelet-serving"
-	c.Reaches("it is there", func() bool {
+	c.Reaches("the bundle exists", func() bool {
 		list, err := c.Client.CertificatesV1().ClusterTrustBundles().List(c.Context(),
 			metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
 		require.NoError(t, err)

@@ -1,5 +1,4 @@
-// Package ttlafterfinished deletes Jobs, and with them their pods, when they have been finished
-// for ttlSecondsAfterFinished.
+// Package ttlafterfinished deletes Jobs with their pods ttlSecondsAfterFinished after they have finished.
 package ttlafterfinished
 
 import (
@@ -26,7 +25,7 @@ type ttl struct {
 	clock  clock.PassiveClock
 }
 
-// New returns the controller. Its keys are those of Jobs.
+// New returns the controller. Its keys are Jobs.
 func New(env *controller.Env) (*controller.Controller, error) {
 	jobs := env.Informers.Batch().V1().Jobs()
 	t := &ttl{client: env.Client, jobs: jobs.Lister(), clock: env.Clock}
@@ -42,10 +41,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return t.Controller, nil
 }
 
-// expiry is when a Job is to go; ok is false where it is to stay, or is not finished yet.
-func expiry(j *batchv1.Job) (at time.Time, ok bool) {
+// expiry returns when a finished Job expires; ok is false if it has not finished or has no TTL.
+func expiry(j *batchv1.Job) (expiration time.Time, ok bool) {
 	if j.Spec.TTLSecondsAfterFinished == nil || j.DeletionTimestamp != nil {
-		return at, false
+		return expiration, false
 	}
 	for _, c := range j.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue &&
@@ -53,7 +52,7 @@ func expiry(j *batchv1.Job) (at time.Time, ok bool) {
 			return c.LastTransitionTime.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second), true
 		}
 	}
-	return at, false
+	return expiration, false
 }
 
 func (t *ttl) reconcile(ctx context.Context, key string) error {
@@ -68,7 +67,7 @@ func (t *ttl) reconcile(ctx context.Context, key string) error {
 	if err != nil || !t.due(key, cached) {
 		return err
 	}
-	// What is deleted is gone: the cache is not enough to go by. The TTL may have been raised.
+	// A deletion cannot be undone, and the TTL may have been raised: read the Job from the API server.
 	job, err := t.client().BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -86,14 +85,14 @@ func (t *ttl) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// due reports whether the Job's time has come, and enqueues it for then.
+// due reports whether the Job has expired. If it expires later, due enqueues it for that time.
 func (t *ttl) due(key string, j *batchv1.Job) bool {
-	at, ok := expiry(j)
+	expiration, ok := expiry(j)
 	if !ok {
 		return false
 	}
-	if at.After(t.clock.Now()) {
-		t.EnqueueAt(key, at)
+	if expiration.After(t.clock.Now()) {
+		t.EnqueueAt(key, expiration)
 		return false
 	}
 	return true

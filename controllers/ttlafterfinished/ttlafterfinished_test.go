@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { controllertest.Main(m) }
 func TestTTLAfterFinished(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClocked(t, 1, "job", "ttl-after-finished", "garbagecollector")
-	gone := func(name string) func() bool {
+	deleted := func(name string) func() bool {
 		return func() bool {
 			_, err := c.Client.BatchV1().Jobs("default").Get(c.Context(), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
@@ -39,13 +39,13 @@ func TestTTLAfterFinished(t *testing.T) {
 		return s.Ready != nil && *s.Ready == 1
 	})
 	c.Step(10 * time.Minute)
-	c.Reaches("the failed one is gone", gone("goes-at-once"))
-	require.False(t, gone("goes")())
+	c.Reaches("the failed Job is deleted", deleted("goes-at-once"))
+	require.False(t, deleted("goes")())
 	c.Step(time.Hour)
-	c.Reaches("gone", gone("goes"))
-	require.False(t, gone("goes-later")(), "it was given more time")
+	c.Reaches("the Job is deleted", deleted("goes"))
+	require.False(t, deleted("goes-later")(), "its TTL was raised")
 	c.Step(time.Hour)
-	c.Reaches("gone", gone("goes-later"))
-	require.False(t, gone("stays")())
-	c.Reaches("the pods as well", func() bool { return len(c.Pods()) == 1 })
+	c.Reaches("the Job with the raised TTL is deleted", deleted("goes-later"))
+	require.False(t, deleted("stays")())
+	c.Reaches("their pods are deleted as well", func() bool { return len(c.Pods()) == 1 })
 }
