@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/kmstest"
 )
 
-// providers are those whose cost is measured; "" is no encryption at all.
+// providers returns the measured providers; "" is no encryption.
 func providers(b *testing.B) map[string]string {
 	dir := socketDir(b)
 	_, _ = startPlugin(b, dir)
@@ -48,8 +48,8 @@ func wrap(b *testing.B, below storage.Backend, provider string) storage.Backend 
 	return e
 }
 
-// BenchmarkCreate creates Secrets of 1 kB through a store: on an embedded etcd, which has each on disk when the create
-// returns, and in memory, where nothing else costs anything.
+// BenchmarkCreate creates Secrets of 1 kB through a store. On an embedded etcd each is on disk when the create returns.
+// In memory, encryption is almost the only cost.
 func BenchmarkCreate(b *testing.B) {
 	for _, backend := range []string{"etcd", "memory"} {
 		for name, provider := range providers(b) {
@@ -79,7 +79,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// cpu is the processor time that the process has used, in nanoseconds: on a busy machine it says more than the clock.
+// cpu returns the processor time of the process in nanoseconds. On a busy machine it is more accurate than the clock.
 func cpu(b *testing.B) int64 {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

@@ -12,18 +12,19 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// transformer turns documents into what is stored behind a prefix, and back. place is the document's key in etcd: what
-// is stored at one key cannot be read at another, where the cipher provides for that.
+// transformer encrypts documents for storage, without the prefix, and decrypts them. place is the document's key in
+// etcd. If the cipher supports authenticated data, data stored at one key cannot be decrypted at another.
 type transformer interface {
-	// seal appends what is stored to dst.
+	// seal appends the encrypted document to dst.
 	seal(dst, document, place []byte) ([]byte, error)
-	// open returns the document, and whether seal would store it in another form. It leaves stored as it is.
+	// open returns the document, and reports whether it is stale: seal would encrypt it with another key. It does not
+	// modify stored.
 	open(ctx context.Context, stored, place []byte) (document []byte, stale bool, err error)
 }
 
 var errShort = errors.New("the stored data was shorter than the required size")
 
-// gcm is AES-GCM: a random nonce of 12 bytes, then the sealed document.
+// gcm implements AES-GCM. It stores a random nonce of 12 bytes, then the sealed document.
 type gcm struct{ aead cipher.AEAD }
 
 func newGCM(key []byte) (gcm, error) {
@@ -58,7 +59,7 @@ func (g gcm) openData(stored, place []byte) ([]byte, error) {
 	return g.aead.Open(nil, stored[:n], stored[n:], place)
 }
 
-// cbc is AES-CBC: a random IV, then the document with PKCS #7 padding. It authenticates nothing.
+// cbc implements AES-CBC. It stores a random IV, then the document with PKCS #7 padding. It has no authentication.
 type cbc struct{ block cipher.Block }
 
 func newCBC(key []byte) (cbc, error) {
@@ -108,7 +109,7 @@ func (c cbc) open(_ context.Context, stored, _ []byte) ([]byte, bool, error) {
 	return document[:rest], false, nil
 }
 
-// box is NaCl's secretbox: a random nonce of 24 bytes, then the sealed document.
+// box implements NaCl's secretbox. It stores a random nonce of 24 bytes, then the sealed document.
 type box struct{ key *[32]byte }
 
 const boxNonce = 24

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CBC has no checksum: the padding alone shows that a document is damaged, or under another key.
-func TestCBC_RefusesWrongPadding(t *testing.T) {
+// CBC has no checksum: only the padding shows that a document is damaged, or encrypted with another key.
+func TestCBC_RejectsWrongPadding(t *testing.T) {
 	t.Parallel()
 	sealer, err := newCBC(bytes.Repeat([]byte{1}, 32))
 	require.NoError(t, err)
@@ -20,7 +20,7 @@ func TestCBC_RefusesWrongPadding(t *testing.T) {
 		cipher.NewCBCEncrypter(sealer.block, stored[:aes.BlockSize]).CryptBlocks(stored[aes.BlockSize:], blocks)
 		return stored
 	}
-	// padded is a block that ends with these bytes.
+	// padded returns a block that ends with these bytes.
 	padded := func(end ...byte) []byte {
 		return append(bytes.Repeat([]byte{'x'}, aes.BlockSize-len(end)), end...)
 	}
@@ -31,11 +31,11 @@ func TestCBC_RefusesWrongPadding(t *testing.T) {
 		err    error
 		want   string
 	}{
-		"one byte":            {sealed(padded(1)...), nil, "xxxxxxxxxxxxxxx"},
-		"four bytes":          {sealed(padded(4, 4, 4, 4)...), nil, "xxxxxxxxxxxx"},
-		"a whole block":       {sealed(append(padded(), whole...)...), nil, "xxxxxxxxxxxxxxxx"},
-		"nothing but padding": {sealed(whole...), nil, ""},
-		"none":                {sealed(padded(0)...), errPadding, ""},
+		"one byte":      {sealed(padded(1)...), nil, "xxxxxxxxxxxxxxx"},
+		"four bytes":    {sealed(padded(4, 4, 4, 4)...), nil, "xxxxxxxxxxxx"},
+		"a whole block": {sealed(append(padded(), whole...)...), nil, "xxxxxxxxxxxxxxxx"},
+		"only padding":  {sealed(whole...), nil, ""},
+		"none":          {sealed(padded(0)...), errPadding, ""},
 		"more than a block": {sealed(append(padded(), padded(aes.BlockSize+1)...)...),
 			errPadding, ""},
 		"another first byte":             {sealed(padded('x', 4, 4, 4)...), errPadding, ""},
@@ -57,7 +57,7 @@ func TestCBC_RefusesWrongPadding(t *testing.T) {
 	require.ErrorContains(t, err, "not a multiple of the block size")
 }
 
-func TestCiphers_RefuseWhatIsTooShort(t *testing.T) {
+func TestCiphers_RejectShortData(t *testing.T) {
 	t.Parallel()
 	key := bytes.Repeat([]byte{1}, 32)
 	g, err := newGCM(key)

@@ -19,14 +19,14 @@ type Configuration struct {
 	Resources       []ResourceConfiguration `json:"resources"`
 }
 
-// ResourceConfiguration says how the objects of some resources are stored. The first provider writes; all of them read.
+// ResourceConfiguration configures how objects of resources are stored. The first provider writes, all providers read.
 type ResourceConfiguration struct {
 	// Resources are "secrets", "deployments.apps", "*." for the core group, "*.apps" for a group, "*.*" for all.
 	Resources []string                `json:"resources"`
 	Providers []ProviderConfiguration `json:"providers"`
 }
 
-// ProviderConfiguration is one provider: exactly one of its members is set.
+// ProviderConfiguration is one provider. Exactly one of its fields is set.
 type ProviderConfiguration struct {
 	AESGCM    *Keys     `json:"aesgcm,omitempty"`
 	AESCBC    *Keys     `json:"aescbc,omitempty"`
@@ -35,18 +35,18 @@ type ProviderConfiguration struct {
 	KMS       *KMS      `json:"kms,omitempty"`
 }
 
-// Keys are the keys of a provider. The first one writes.
+// Keys are the keys of a provider. The first key writes, all keys read.
 type Keys struct {
 	Keys []Key `json:"keys"`
 }
 
-// Key is a key and the name under which documents refer to it.
+// Key is a key with the name that stored documents contain.
 type Key struct {
 	Name   string `json:"name"`
 	Secret Secret `json:"secret"`
 }
 
-// Secret is a key in base64. It prints as nothing but that there is one.
+// Secret is a key in base64. It prints as REDACTED.
 type Secret string
 
 // String hides the key from logs and messages.
@@ -57,7 +57,7 @@ func (s Secret) GoString() string { return s.String() }
 
 func (s Secret) decode() ([]byte, error) { return base64.StdEncoding.DecodeString(string(s)) }
 
-// KMS is a plugin that holds the key with which other keys are encrypted.
+// KMS is a plugin that holds a key encryption key.
 type KMS struct {
 	APIVersion string           `json:"apiVersion,omitempty"`
 	Name       string           `json:"name"`
@@ -66,7 +66,7 @@ type KMS struct {
 	Timeout    *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// defaultTimeout is how long a call of a plugin may take.
+// defaultTimeout is the default timeout of a call to a plugin.
 const defaultTimeout = 3 * time.Second
 
 func (k *KMS) timeout() time.Duration {
@@ -76,7 +76,7 @@ func (k *KMS) timeout() time.Duration {
 	return k.Timeout.Duration
 }
 
-// Parse reads and checks a configuration. Its errors never contain a key.
+// Parse parses and validates a configuration. Its errors never contain a key.
 func Parse(text []byte) (*Configuration, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, errors.New("the encryption configuration is empty")

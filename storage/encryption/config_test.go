@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParse_FindsTheFaultsThatKubernetesFinds(t *testing.T) {
+func TestParse_ReportsTheErrorsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	resources := func(list string) string { return "- resources: " + list + "\n  providers: [identity: {}]\n" }
 	providers := func(list string) string { return "- resources: [secrets]\n  providers: [" + list + "]\n" }
@@ -75,7 +75,7 @@ func TestSecret_IsNotPrinted(t *testing.T) {
 	}
 }
 
-func TestTable_TheNarrowestRuleDecides(t *testing.T) {
+func TestTable_UsesTheNarrowestRule(t *testing.T) {
 	t.Parallel()
 	file := configFile(t)
 	rule := func(resource, key string) string {
@@ -95,12 +95,12 @@ func TestTable_TheNarrowestRuleDecides(t *testing.T) {
 		"core/secrets": "own", "core/configmaps": "core", "apps/deployments": "deployments", "apps/replicasets": "apps",
 		"example.com/widgets": "custom", "example.com/gadgets": "all", "core/events": "", "batch/jobs": "all",
 	} {
-		c := b.table.Load().of(collection)
+		c := b.table.Load().chain(collection)
 		if want == "" {
 			require.True(t, c.plain(), collection)
 			continue
 		}
 		require.True(t, strings.HasSuffix(c[0].prefix, ":"+want+":"), collection)
 	}
-	require.False(t, b.Transforms("claims/timers"), "of the servers' own documents")
+	require.False(t, b.Transforms("claims/timers"), "documents that API servers use among themselves")
 }

@@ -1,18 +1,18 @@
-// Package encryption stores documents encrypted: encryption at rest, by Kubernetes' EncryptionConfiguration.
+// Package encryption implements encryption at rest, configured by Kubernetes' EncryptionConfiguration.
 //
-// What comes in: a storage.Backend and the file that --encryption-provider-config names. What goes out: a
-// storage.Backend that encrypts what is committed, by the first provider of the document's resource, and decrypts what
-// is read or watched by whichever provider has written it. All above it, memory included, sees plain documents, and all
-// below it ciphertext: the log and the files of etcd, snapshots, and the wire to an external etcd.
+// It wraps a storage.Backend, configured by the file of --encryption-provider-config. The first provider of a
+// document's resource encrypts the document when it is committed. The provider that wrote a document decrypts it when
+// it is read or watched. Code above this package, including the store's memory, sees plain documents. Everything below
+// sees ciphertext: the log and the files of etcd, snapshots, and the connection to an external etcd.
 //
-// The package knows paths and bytes and, by paths, resources; it knows no kind. The bytes that it stores are
-// kube-apiserver's, prefix and all (k8s.io/apiserver/pkg/storage/value).
+// The package knows paths, bytes and, from the paths, resources, but no kinds. The stored bytes, including the prefix,
+// are the same as kube-apiserver's (k8s.io/apiserver/pkg/storage/value).
 //
 //	config.go, validate.go   the file
-//	table.go                 which keys a collection has
+//	table.go                 the keys of each collection
 //	cipher.go                aesgcm, aescbc, secretbox, identity
-//	kms.go, envelope.go      kms v2: a plugin, and what is stored by it
-//	follow.go                the file and the plugins as they change
+//	kms.go, envelope.go      kms v2: the plugin, and the format of its documents
+//	follow.go                reloading the file and checking the plugins
 package encryption
 
 import (
@@ -30,41 +30,41 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Options say what is encrypted and how.
+// Options configure a Backend.
 type Options struct {
 	// File is the EncryptionConfiguration (--encryption-provider-config).
 	File string
-	// Reload reads the file again when it changes (--encryption-provider-config-automatic-reload).
+	// Reload reloads the file when it changes (--encryption-provider-config-automatic-reload).
 	Reload bool
-	// Prefix is that of all keys in etcd (--etcd-prefix). With the path it is what ties a document to its place. ""
-	// is /registry.
+	// Prefix is the prefix of all keys in etcd (--etcd-prefix); "" is /registry. Prefix and path form the authenticated
+	// data, which ties a document to its key.
 	Prefix string
-	// Server identifies this server in metrics, as a hash.
+	// Server is the identity of this server. Metrics contain its hash.
 	Server string
-	// Clock measures how long a plugin's answers hold. Nil: the real clock.
+	// Clock measures how long the answers of a plugin are valid. nil is the real clock.
 	Clock clock.WithTicker
-	// Log receives log lines, never a key. Nil: slog.Default.
+	// Log receives log lines, which never contain a key. nil is slog.Default.
 	Log *slog.Logger
 }
 
-// Backend is a storage.Backend that encrypts the documents of another. Its methods are safe for concurrent use.
+// Backend is a storage.Backend that encrypts the documents of another Backend. Its methods are safe for concurrent use.
 type Backend struct {
 	storage.Backend
 	options Options
 	prefix  string // ends in "/"
 	metrics *metrics
-	// Metrics has kube-apiserver's metrics of transformations, plugins and reloads.
+	// Metrics has the metrics of transformations, plugins and reloads, with kube-apiserver's names.
 	Metrics *prometheus.Registry
 	table   atomic.Pointer[table]
 
-	// Follow's goroutine owns these.
-	hash     string // of the file that is in force
+	// Only the goroutine of Follow accesses the following fields.
+	hash     string // the hash of the active file
 	refused  refusal
 	previous *table
 }
 
-// New reads the configuration and wraps a backend, which is closed with it. A configuration that is not valid is an
-// error. A plugin that does not answer is none: Follow goes on asking it.
+// New reads the configuration and wraps a backend, which Close closes. It fails if the configuration is invalid, but
+// not if a plugin does not answer: Follow retries the plugin.
 func New(ctx context.Context, below storage.Backend, o Options) (*Backend, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -92,7 +92,7 @@ func New(ctx context.Context, below storage.Backend, o Options) (*Backend, error
 	return b, nil
 }
 
-// Close closes the plugins' connections and the backend below. Follow must have ended.
+// Close closes the plugins' connections and the wrapped backend. Follow must have returned before.
 func (b *Backend) Close() error {
 	t := b.table.Load()
 	t.closeExcept()
@@ -100,16 +100,16 @@ func (b *Backend) Close() error {
 	return b.Backend.Close()
 }
 
-// Transforms reports whether the documents of a collection may be stored in another form than they are read in.
-func (b *Backend) Transforms(collection string) bool { return b.table.Load().of(collection) != nil }
+// Transforms reports whether documents of a collection may be stored in another form than they have when they are read.
+func (b *Backend) Transforms(collection string) bool { return b.table.Load().chain(collection) != nil }
 
-// sealed are buffers for what a commit stores, which nobody keeps after it.
+// sealed pools buffers for encrypted documents. They are free when the commit returns.
 var sealed = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooled is how large a buffer may be to be used again.
+// maxPooled is the largest capacity of a buffer that returns to the pool.
 const maxPooled = 64 << 10
 
-// Commit implements storage.Backend. If a document cannot be encrypted nothing is written.
+// Commit implements storage.Backend. If a document cannot be encrypted, it writes no document.
 func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
 	t := b.table.Load()
 	below := writes
@@ -117,7 +117,7 @@ func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 		if w.Op != storage.Create && w.Op != storage.Update {
 			continue
 		}
-		c := t.of(w.Key.Collection)
+		c := t.chain(w.Key.Collection)
 		if c == nil || c.plain() {
 			continue
 		}
@@ -148,7 +148,7 @@ func release(buffer *[]byte) {
 	}
 }
 
-// place is the key in etcd of a path.
+// place returns the key in etcd of a path.
 func (b *Backend) place(path string) []byte {
 	return append(append(make([]byte, 0, len(b.prefix)+len(path)), b.prefix...), path...)
 }
@@ -161,9 +161,9 @@ func (b *Backend) open(ctx context.Context, t *table, kv *storage.KV) {
 	group := strings.IndexByte(kv.Path, '/')
 	resource := strings.IndexByte(kv.Path[group+1:], '/')
 	if group < 0 || resource < 0 {
-		return // no object's
+		return // not the path of an object
 	}
-	c := t.of(kv.Path[:group+1+resource])
+	c := t.chain(kv.Path[:group+1+resource])
 	if c == nil {
 		return
 	}
@@ -173,11 +173,11 @@ func (b *Backend) open(ctx context.Context, t *table, kv *storage.KV) {
 	document, stale, err := c.open(ctx, kv.Value, b.place(kv.Path))
 	kv.Value, kv.Stale, kv.Err = document, stale, err
 	if err == nil && document == nil {
-		kv.Value = []byte{} // which is not a deletion
+		kv.Value = []byte{} // nil would mean a deletion
 	}
 }
 
-// Range implements storage.Backend. A document that cannot be decrypted has the reason in place of its value.
+// Range implements storage.Backend. A document that cannot be decrypted has an error instead of its value.
 func (b *Backend) Range(ctx context.Context, r storage.RangeRequest) (*storage.RangeResult, error) {
 	result, err := b.Backend.Range(ctx, r)
 	if err != nil {
@@ -196,7 +196,7 @@ func (b *Backend) Watch(ctx context.Context, r storage.FollowRequest) <-chan sto
 	batches := make(chan storage.WatchBatch)
 	go func() {
 		defer close(batches)
-		for batch := range below { // which is closed soon after ctx ends
+		for batch := range below { // the channel is closed soon after ctx ends
 			t := b.table.Load()
 			for i := range batch.Changes {
 				b.openChange(ctx, t, &batch.Changes[i])
@@ -210,19 +210,20 @@ func (b *Backend) Watch(ctx context.Context, r storage.FollowRequest) <-chan sto
 	return batches
 }
 
+// openChange decrypts the document of a change in place.
 func (b *Backend) openChange(ctx context.Context, t *table, c *storage.Change) {
 	now := storage.KV{Path: c.Path, Value: c.Value, Revision: c.Revision}
 	b.open(ctx, t, &now)
 	c.Value, c.Err = now.Value, now.Err
 }
 
-// Check is a part of /readyz.
+// Check is a check of /readyz.
 type Check struct {
 	Name string
 	Run  func(ctx context.Context) error
 }
 
-// Checks are those of the plugins' health, by the names that kube-apiserver gives them.
+// Checks returns the health checks of the plugins, with kube-apiserver's names.
 func (b *Backend) Checks() []Check {
 	t := b.table.Load()
 	if len(t.kms) == 0 && !b.options.Reload {

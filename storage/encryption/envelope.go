@@ -15,16 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// envelope is Kubernetes' EncryptedObject: a document, and the encrypted key, or seed of keys, that opens it.
+// envelope is Kubernetes' EncryptedObject: an encrypted document with the encrypted source of its key.
 type envelope struct {
 	data        []byte
 	keyID       string
-	source      []byte // the key or seed, as the plugin has encrypted it
+	source      []byte // the key or seed, encrypted by the plugin
 	annotations map[string][]byte
 	kind        sourceKind
 }
 
-// sourceKind is what an envelope's source is.
+// sourceKind is the kind of an envelope's source.
 type sourceKind uint64
 
 const (
@@ -32,7 +32,7 @@ const (
 	keySeed                   // a seed, from which each document's key is derived
 )
 
-// The members of EncryptedObject.
+// The field numbers of EncryptedObject.
 const (
 	fieldData protowire.Number = iota + 1
 	fieldKeyID
@@ -41,14 +41,14 @@ const (
 	fieldKind
 )
 
-// The bounds are Kubernetes'.
+// The limits are Kubernetes'.
 const (
 	maxKeyID       = 1 << 10
 	maxSource      = 1 << 10
 	maxAnnotations = 32 << 10
 )
 
-// head appends the members behind the data: they are the same for everything that a seed encrypts.
+// head appends the fields after the data, which are the same for all documents of a seed.
 func (e *envelope) head(dst []byte) []byte {
 	dst = protowire.AppendString(protowire.AppendTag(dst, fieldKeyID, protowire.BytesType), e.keyID)
 	dst = protowire.AppendBytes(protowire.AppendTag(dst, fieldSource, protowire.BytesType), e.source)
@@ -64,7 +64,7 @@ func (e *envelope) head(dst []byte) []byte {
 	return dst
 }
 
-// parseEnvelope reads an EncryptedObject. The result refers to b.
+// parseEnvelope parses an EncryptedObject. The result refers to the memory of b.
 func parseEnvelope(b []byte) (*envelope, error) {
 	e := &envelope{}
 	for len(b) > 0 {
@@ -82,7 +82,7 @@ func parseEnvelope(b []byte) (*envelope, error) {
 	return e, e.check()
 }
 
-// member reads the value of one member, and returns its length. Members of later versions are skipped.
+// member parses the value of one field and returns its length. It skips fields of later versions.
 func (e *envelope) member(number protowire.Number, wire protowire.Type, b []byte) (int, error) {
 	var value []byte
 	n := 0
@@ -112,6 +112,7 @@ func (e *envelope) member(number protowire.Number, wire protowire.Type, b []byte
 	return n, nil
 }
 
+// annotation parses one entry of the annotations.
 func (e *envelope) annotation(b []byte) error {
 	var name string
 	value := []byte{}
@@ -146,7 +147,7 @@ func (e *envelope) annotation(b []byte) error {
 	return nil
 }
 
-// check returns an error unless an envelope is one that Kubernetes would store or read.
+// check returns an error if Kubernetes would not accept the envelope.
 func (e *envelope) check() error {
 	switch {
 	case e.kind != aesKey && e.kind != keySeed:
@@ -157,7 +158,7 @@ func (e *envelope) check() error {
 	return e.checkSource()
 }
 
-// checkSource is check without the data: of what a plugin returns.
+// checkSource checks the fields that come from a plugin: all except the data.
 func (e *envelope) checkSource() error {
 	switch {
 	case len(e.source) == 0:
@@ -194,7 +195,7 @@ func checkKeyID(id string) error {
 	return nil
 }
 
-// sum identifies the source of an envelope, and with it the key or seed.
+// sum returns a hash that identifies the source of an envelope, and so its key or seed.
 func (e *envelope) sum() [sha256.Size]byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 64+len(e.keyID)+len(e.source)), uint64(e.kind))
 	add := func(part []byte) { b = append(binary.BigEndian.AppendUint64(b, uint64(len(part))), part...) }
@@ -209,10 +210,11 @@ func (e *envelope) sum() [sha256.Size]byte {
 
 const seedSize = 32
 
-// seeded seals each document with an AES-GCM key of its own, derived from a seed and 32 random bytes that are stored
-// before the document. Nonces therefore never repeat, however much is written.
+// seeded encrypts each document with its own AES-GCM key. The key is derived from the seed and 32 random bytes, which
+// are stored before the document. Therefore a nonce never repeats for one key, regardless of the number of documents.
 type seeded struct{ seed []byte }
 
+// derive returns the cipher for the random bytes info.
 func (s seeded) derive(info []byte) (gcm, error) {
 	key, err := hkdf.Expand(sha256.New, s.seed, string(info), seedSize)
 	if err != nil {
@@ -221,6 +223,7 @@ func (s seeded) derive(info []byte) (gcm, error) {
 	return newGCM(key)
 }
 
+// append appends the random bytes and the encrypted document to dst.
 func (s seeded) append(dst, document, place []byte) ([]byte, error) {
 	start := len(dst)
 	dst = append(dst, make([]byte, seedSize)...)
@@ -235,10 +238,10 @@ func (s seeded) append(dst, document, place []byte) ([]byte, error) {
 	return t.seal(dst, document, place)
 }
 
-// sealedSize is the length of what append adds for a document.
+// sealedSize returns the number of bytes that append adds for a document of this length.
 func sealedSize(document int) int { return seedSize + 12 + document + 16 }
 
-// opener opens the data of envelopes whose source is known.
+// opener decrypts the data of envelopes with the same source.
 type opener interface {
 	openData(data, place []byte) ([]byte, error)
 }
@@ -254,7 +257,7 @@ func (s seeded) openData(data, place []byte) ([]byte, error) {
 	return t.openData(data[seedSize:], place)
 }
 
-// opener makes the opener of a decrypted source.
+// opener returns the opener for a decrypted source.
 func (k sourceKind) opener(key []byte) (opener, error) {
 	if k == aesKey {
 		return newGCM(key)

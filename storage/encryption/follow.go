@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// lookInterval is how often the file is read to see whether it has changed. It is compared by content, because what
-// mounts files from elsewhere replaces folders and links.
-const lookInterval = time.Second
+// pollInterval is the interval at which the file is read to detect changes. Its content is compared, because mounted
+// volumes replace folders and links instead of the file.
+const pollInterval = time.Second
 
-// maxFile bounds the file.
+// maxFile is the largest size of the file, in bytes.
 const maxFile = 4 << 20
 
-// readFile reads and checks the file, and returns its hash with it.
+// readFile reads and parses the file, and returns its configuration and hash.
 func (b *Backend) readFile() (*Configuration, string, error) {
 	text, hash, err := b.content()
 	if err != nil {
@@ -29,6 +29,7 @@ func (b *Backend) readFile() (*Configuration, string, error) {
 	return config, hash, nil
 }
 
+// content reads the file and returns its hash. It warns if a new file is readable by others than its owner.
 func (b *Backend) content() (text []byte, hash string, err error) {
 	info, err := os.Stat(b.options.File)
 	switch {
@@ -48,7 +49,7 @@ func (b *Backend) content() (text []byte, hash string, err error) {
 	return text, hash, nil
 }
 
-// askAll asks all plugins of a table for their health at the same time, and returns the errors.
+// askAll checks all plugins of a table concurrently and returns the errors.
 func askAll(ctx context.Context, t *table) []error {
 	answers := make(chan error, len(t.kms))
 	for _, k := range t.kms {
@@ -63,15 +64,14 @@ func askAll(ctx context.Context, t *table) []error {
 	return failed
 }
 
-// Follow keeps the keys up to date until ctx ends: it asks the plugins whether their keys have changed and, with
-// Options.Reload, reads the file again when that has. It calls readable when documents that could not be read may be
-// readable again.
+// Follow keeps the keys up to date until ctx ends. It checks whether the keys of the plugins have changed and, with
+// Options.Reload, whether the file has changed. It calls readable when unreadable documents may be readable again.
 func (b *Backend) Follow(ctx context.Context, readable func(context.Context)) {
 	if !b.options.Reload && len(b.table.Load().kms) == 0 {
 		return
 	}
-	look := b.options.Clock.NewTicker(lookInterval)
-	defer look.Stop()
+	ticker := b.options.Clock.NewTicker(pollInterval)
+	defer ticker.Stop()
 	healthy := len(askAll(ctx, b.table.Load())) == 0
 	next := b.nextAsk(healthy)
 	calls := 0
@@ -79,17 +79,17 @@ func (b *Backend) Follow(ctx context.Context, readable func(context.Context)) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C():
+		case <-ticker.C():
 		}
 		again := b.options.Reload && b.reload(ctx)
 		if again || !b.options.Clock.Now().Before(next) {
-			was := healthy
+			before := healthy
 			healthy = len(askAll(ctx, b.table.Load())) == 0
 			next = b.nextAsk(healthy)
-			again = again || healthy && !was
+			again = again || healthy && !before
 		}
 		if again {
-			calls = 2 // once more for what was read with the old keys and is noted only now
+			calls = 2 // the second call is for documents that were being read with the old keys during the first
 		}
 		if calls > 0 {
 			calls--
@@ -98,6 +98,7 @@ func (b *Backend) Follow(ctx context.Context, readable func(context.Context)) {
 	}
 }
 
+// nextAsk returns the time of the next check of the plugins.
 func (b *Backend) nextAsk(healthy bool) time.Time {
 	if healthy {
 		return b.options.Clock.Now().Add(healthyInterval)
@@ -105,15 +106,15 @@ func (b *Backend) nextAsk(healthy bool) time.Time {
 	return b.options.Clock.Now().Add(unhealthyInterval)
 }
 
-// refusal is a changed file that was not put in force.
+// refusal is a changed file that was not activated.
 type refusal struct {
 	hash  string
-	retry time.Time // when it is tried again; zero: when it changes
+	retry time.Time // when it is tried again; zero if only a change can help
 	text  string    // the error that was logged
 }
 
-// reload puts the file in force if it has changed, is valid, and its plugins are healthy. Otherwise what was in force
-// stays. A file whose plugins are not healthy is tried again.
+// reload activates the file if it has changed, is valid, and its plugins are healthy. Otherwise the old configuration
+// stays active. A file with unhealthy plugins is tried again later. reload reports whether it activated the file.
 func (b *Backend) reload(ctx context.Context) bool {
 	text, hash, err := b.content()
 	if err != nil {
@@ -138,7 +139,7 @@ func (b *Backend) reload(ctx context.Context) bool {
 			retry: b.options.Clock.Now().Add(unhealthyInterval)})
 	}
 	b.table.Store(t)
-	// Reads that have begun still use the old table; those of the one before have long ended.
+	// Running reads may still use the old table. Reads with the table before that one have ended long ago.
 	b.previous.closeExcept(old, t)
 	b.previous = old
 	b.hash, b.refused = hash, refusal{}
@@ -147,7 +148,7 @@ func (b *Backend) reload(ctx context.Context) bool {
 	return true
 }
 
-// refuse notes why a file is not put in force.
+// refuse logs and records why a file was not activated. It returns false.
 func (b *Backend) refuse(r refusal) bool {
 	if b.refused.text != r.text || b.refused.hash != r.hash {
 		b.options.Log.Error("cannot use the changed encryption configuration, keep the one in force",

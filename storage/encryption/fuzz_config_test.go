@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzParse: an accepted configuration has providers for all of its resources.
+// FuzzParse checks that an accepted configuration has providers for all of its resources.
 func FuzzParse(f *testing.F) {
 	secret := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"

@@ -13,7 +13,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// golden are documents as kube-apiserver stores them, computed by testdata/golden.py with other libraries than ours.
+// golden has documents in the form in which kube-apiserver stores them. testdata/golden.py computes them with other
+// libraries.
 type golden struct {
 	Key, Place, Document string
 	Stored               map[string][]byte
@@ -29,7 +30,7 @@ func readGolden(t testing.TB) golden {
 	return g
 }
 
-// allProviders reads every golden document.
+// allProviders returns a backend that can read every golden document.
 func allProviders(t testing.TB, below storage.Backend) *Backend {
 	t.Helper()
 	file := configFile(t)
@@ -52,7 +53,7 @@ func allProviders(t testing.TB, below storage.Backend) *Backend {
 	return b
 }
 
-func TestGolden_ReadsWhatKubernetesStores(t *testing.T) {
+func TestGolden_ReadsDocumentsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	g := readGolden(t)
 	below := startBelow(t)
@@ -66,8 +67,8 @@ func TestGolden_ReadsWhatKubernetesStores(t *testing.T) {
 	}
 }
 
-// The authenticated data ties a document to its key in etcd; aescbc and secretbox have none.
-func TestGolden_ADocumentIsNotReadAtAnotherPlace(t *testing.T) {
+// The authenticated data ties a document to its key in etcd. aescbc and secretbox have no authenticated data.
+func TestGolden_DocumentsCannotBeReadAtAnotherKey(t *testing.T) {
 	t.Parallel()
 	below := startBelow(t)
 	b := allProviders(t, below)
@@ -83,20 +84,20 @@ func TestGolden_ADocumentIsNotReadAtAnotherPlace(t *testing.T) {
 	}
 }
 
-func TestGolden_DamageIsAnErrorThatShowsNoDocument(t *testing.T) {
+func TestGolden_DamageIsAnErrorWithoutTheDocument(t *testing.T) {
 	t.Parallel()
 	below := startBelow(t)
 	b := allProviders(t, below)
 	for name, stored := range readGolden(t).Stored {
-		for at := len("k8s:enc:"); at < len(stored); at++ {
+		for position := len("k8s:enc:"); position < len(stored); position++ {
 			broken := append([]byte(nil), stored...)
-			broken[at] ^= 0x80
-			for what, value := range map[string][]byte{"flipped": broken, "cut": stored[:at]} {
+			broken[position] ^= 0x80
+			for change, value := range map[string][]byte{"flipped": broken, "cut": stored[:position]} {
 				put(t, below, secretKey("golden"), value)
 				kv := get(t, b, secretKey("golden"))
 				if kv.Err == nil {
-					// CBC has no authentication: a change within its blocks garbles the document.
-					require.Equal(t, "aescbc", name, "%s at %d", what, at)
+					// CBC has no authentication: a change within its blocks only garbles the document.
+					require.Equal(t, "aescbc", name, "%s at %d", change, position)
 					continue
 				}
 				require.NotContains(t, kv.Err.Error(), "Secret")
@@ -106,7 +107,7 @@ func TestGolden_DamageIsAnErrorThatShowsNoDocument(t *testing.T) {
 	}
 }
 
-func TestSeal_EveryProviderReadsWhatItWrites(t *testing.T) {
+func TestSeal_EveryProviderReadsItsOwnDocuments(t *testing.T) {
 	t.Parallel()
 	for name, provider := range map[string]string{
 		"aesgcm":    gcmKeys("key1", key1),
@@ -135,8 +136,8 @@ func TestSeal_EveryProviderReadsWhatItWrites(t *testing.T) {
 	}
 }
 
-// Equal documents must not look equal in etcd, and a nonce that repeats gives the key of AES-GCM away.
-func TestSeal_NoTwoDocumentsAreStoredAlike(t *testing.T) {
+// Equal documents must not look equal in etcd, and a repeated nonce reveals the authentication key of AES-GCM.
+func TestSeal_EqualDocumentsAreStoredDifferently(t *testing.T) {
 	t.Parallel()
 	document := []byte(strings.Repeat("x", 100))
 	for _, name := range []string{"aesgcm", "aescbc", "secretbox"} {
@@ -148,7 +149,7 @@ func TestSeal_NoTwoDocumentsAreStoredAlike(t *testing.T) {
 			put(t, b, secretKey("a"), document)
 			stored := get(t, below, secretKey("a")).Value
 			sealed := stored[len("k8s:enc:"+name+":v1:key1:"):]
-			nonces[string(sealed[:12])] = true // that of AES-GCM; the others are longer
+			nonces[string(sealed[:12])] = true // the nonce of AES-GCM; the others are longer
 		}
 		require.Len(t, nonces, 10, name)
 	}
@@ -158,7 +159,7 @@ func TestSeal_NoTwoDocumentsAreStoredAlike(t *testing.T) {
 		require.NoError(t, err)
 		stored[string(sealed[:seedSize])] = true
 	}
-	require.Len(t, stored, 10, "each document has a key of its own")
+	require.Len(t, stored, 10, "each document has its own key")
 }
 
 func FuzzEnvelope(f *testing.F) {

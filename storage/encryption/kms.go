@@ -25,19 +25,20 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// The intervals are kube-apiserver's. Without an answer from the plugin, writes go on with the seed there is for
-// writeTTL. That bounds how long after its key has changed objects are still written with the old one.
+// The intervals are kube-apiserver's. If the plugin does not answer, writes continue with the current seed for
+// writeTTL. This limits the time during which objects are written with the old key after the plugin's key has changed.
 const (
 	healthyInterval   = time.Minute
 	unhealthyInterval = 10 * time.Second
-	healthyTTL        = 20 * time.Second // how old an answer may be that /readyz reports
+	healthyTTL        = 20 * time.Second // the largest age of an answer that /readyz reports
 	unhealthyTTL      = 3 * time.Second
 	writeTTL          = 3 * time.Minute
 	maxOpeners        = 4096
 )
 
-// kms encrypts by a plugin: the plugin encrypts a seed once for each of its keys, and the seed gives each document a
-// key of its own. A write calls nobody. A read calls the plugin once for each seed that it has not seen.
+// kms encrypts with a plugin. The plugin encrypts one seed for each of its keys, and the key of each document is
+// derived from the seed. A write does not call the plugin. A read calls it once for each seed that this process has not
+// seen.
 type kms struct {
 	config  KMS
 	client  kmsapi.KeyManagementServiceClient
@@ -46,37 +47,37 @@ type kms struct {
 	log     *slog.Logger
 	metrics *kmsMetrics
 
-	state   atomic.Pointer[seed] // writes; nil until the plugin has encrypted one
+	state   atomic.Pointer[seed] // the seed for writes; nil until the plugin has encrypted one
 	openers *lru.Cache           // sha256 of a source → opened
 	down    atomic.Pointer[outage]
 
-	mu     sync.Mutex // held by the one who asks the plugin
-	asked  time.Time
-	health error
+	mu      sync.Mutex // held during a call of Status; guards the fields below
+	checked time.Time
+	health  error
 }
 
-// seed is what documents are written with.
+// seed is a seed for writes.
 type seed struct {
 	seeded
 	keyID string
-	head  []byte // of every envelope
-	until atomic.Int64
+	head  []byte       // the end of every envelope
+	until atomic.Int64 // when it expires, in Unix nanoseconds
 }
 
-// opened is an opener or, for a while, why there is none.
+// opened is an opener, or until a time the error of the plugin.
 type opened struct {
 	opener opener
 	err    error
 	until  time.Time
 }
 
-// outage is a plugin that does not answer: it is not asked again until it ends.
+// outage records that the plugin does not answer. No document is sent to it before the outage ends.
 type outage struct {
 	err   error
 	until time.Time
 }
 
-// reconnect finds a plugin soon after it has restarted: a socket of the same machine costs nothing to try.
+// reconnect has short delays, to find a restarted plugin soon: connecting to a local socket is cheap.
 var reconnect = grpc.ConnectParams{MinConnectTimeout: time.Second,
 	Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second}}
 
@@ -108,12 +109,13 @@ func newKMS(config KMS, c clock.Clock, log *slog.Logger, m *kmsMetrics) (*kms, e
 
 func (k *kms) close() { _ = k.conn.Close() }
 
-// same reports whether a configuration is that of this plugin.
+// same reports whether a configuration is for this plugin, with the same settings.
 func (k *kms) same(other *KMS) bool {
 	return k.config.Name == other.Name && k.config.Endpoint == other.Endpoint && k.config.timeout() == other.timeout()
 }
 
-// check returns nil if the plugin is healthy, by an answer that is not older than a few seconds.
+// check returns nil if the plugin is healthy. It uses an answer of the last healthyTTL or unhealthyTTL, if there is
+// one.
 func (k *kms) check(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,20 +123,20 @@ func (k *kms) check(ctx context.Context) error {
 	if k.health != nil {
 		ttl = unhealthyTTL
 	}
-	if k.health != errNotAsked && k.clock.Since(k.asked) < ttl {
+	if k.health != errNotAsked && k.clock.Since(k.checked) < ttl {
 		return k.health
 	}
-	k.health = k.ask(context.WithoutCancel(ctx)) // the answer is for others, too
-	k.asked = k.clock.Now()
+	k.health = k.ask(context.WithoutCancel(ctx)) // other callers use the answer, too
+	k.checked = k.clock.Now()
 	if k.health == nil {
 		k.down.Store(nil)
 	}
 	return k.health
 }
 
-// ask asks for the plugin's status and, if its key has changed, makes a new seed.
+// ask calls Status and, if the plugin's key has changed, rotates the seed.
 func (k *kms) ask(ctx context.Context) error {
-	until := k.clock.Now().Add(writeTTL) // from before the call, so that it is an upper bound
+	until := k.clock.Now().Add(writeTTL) // from before the call, as an upper bound
 	var answer *kmsapi.StatusResponse
 	err := k.call(ctx, "Status", func(ctx context.Context) (err error) {
 		answer, err = k.client.Status(ctx, &kmsapi.StatusRequest{})
@@ -153,14 +155,14 @@ func (k *kms) ask(ctx context.Context) error {
 		return fmt.Errorf("KMS plugin %s: status: %w", k.config.Name, err)
 	}
 	k.metrics.status(k.config.Name, answer.KeyId)
-	if now := k.state.Load(); now != nil && now.keyID == answer.KeyId {
-		now.until.Store(until.UnixNano())
+	if current := k.state.Load(); current != nil && current.keyID == answer.KeyId {
+		current.until.Store(until.UnixNano())
 		return nil
 	}
 	return k.rotate(ctx, until)
 }
 
-// rotate makes a seed that the plugin has encrypted with its present key.
+// rotate creates a seed, has the plugin encrypt it with its current key, and uses it for writes.
 func (k *kms) rotate(ctx context.Context, until time.Time) error {
 	s := &seed{seeded: seeded{make([]byte, seedSize)}}
 	if _, err := rand.Read(s.seed); err != nil {
@@ -186,7 +188,7 @@ func (k *kms) rotate(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// call calls the plugin within the timeout of its configuration.
+// call calls the plugin with the configured timeout and records the duration.
 func (k *kms) call(ctx context.Context, method string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, k.config.timeout())
 	defer cancel()
@@ -233,11 +235,11 @@ func (k *kms) open(ctx context.Context, stored, place []byte) ([]byte, bool, err
 	return document, s != nil && (s.keyID != e.keyID || e.kind != keySeed), nil
 }
 
-// openerOf returns the opener of an envelope, of the plugin if this process has not seen the envelope's source before.
+// openerOf returns the opener of an envelope. It calls the plugin if the envelope's source is not in the cache.
 func (k *kms) openerOf(ctx context.Context, e *envelope) (opener, error) {
 	sum := e.sum()
-	if known, ok := k.openers.Get(sum); ok {
-		if o := known.(opened); o.err == nil || k.clock.Now().Before(o.until) {
+	if cached, ok := k.openers.Get(sum); ok {
+		if o := cached.(opened); o.err == nil || k.clock.Now().Before(o.until) {
 			return o.opener, o.err
 		}
 	}
@@ -250,7 +252,7 @@ func (k *kms) openerOf(ctx context.Context, e *envelope) (opener, error) {
 		err = fmt.Errorf("KMS plugin %s: failed to decrypt DEK: %w", k.config.Name, err)
 		until := k.clock.Now().Add(unhealthyInterval)
 		switch {
-		case ctx.Err() != nil: // the reader gave up, which is not the plugin's fault
+		case ctx.Err() != nil: // the reader gave up: this is no outage
 		case unanswered(err):
 			k.down.Store(&outage{err, until})
 		default:
@@ -275,7 +277,7 @@ func (k *kms) decrypt(ctx context.Context, e *envelope) (opener, error) {
 	return e.kind.opener(answer.Plaintext)
 }
 
-// unanswered reports that a call did not reach the plugin, or that the plugin did not answer in time.
+// unanswered reports whether a call did not reach the plugin, or the plugin did not answer in time.
 func unanswered(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
@@ -284,7 +286,7 @@ func unanswered(err error) bool {
 	return false
 }
 
-// hashOf is a key's ID as logs and metrics show it.
+// hashOf returns the hash of a key's ID, for logs and metrics.
 func hashOf(id string) string {
 	if id == "" {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/kmstest"
 )
 
-// openKMS is a backend with a plugin that runs, on a clock that the test moves.
+// openKMS returns a backend whose plugin is running, with a fake clock.
 func openKMS(t *testing.T, below storage.Backend, provider string, o Options) *Backend {
 	t.Helper()
 	o.File = configFile(t)
@@ -27,7 +27,7 @@ func openKMS(t *testing.T, below storage.Backend, provider string, o Options) *B
 	return b
 }
 
-// calls is how many calls of a plugin succeeded, by their method.
+// calls returns the number of successful calls of a method of the plugin.
 func calls(t *testing.T, b *Backend, method string) (n int) {
 	t.Helper()
 	families, err := b.Metrics.Gather()
@@ -49,7 +49,7 @@ func calls(t *testing.T, b *Backend, method string) (n int) {
 	return n
 }
 
-func TestKMS_WritesCallNobodyAndOneCallReadsAllOfASeed(t *testing.T) {
+func TestKMS_WritesMakeNoCallsAndReadsMakeOnePerSeed(t *testing.T) {
 	t.Parallel()
 	dir, below := socketDir(t), startBelow(t)
 	provider, _ := startPlugin(t, dir)
@@ -70,12 +70,12 @@ func TestKMS_WritesCallNobodyAndOneCallReadsAllOfASeed(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		kv := get(t, other, secretKey(name))
 		require.Equal(t, secret(name), kv.Value)
-		require.False(t, kv.Stale, "another server's seed is as good")
+		require.False(t, kv.Stale, "the seed of another server is current too")
 	}
 	require.Equal(t, 1, calls(t, other, "Decrypt"))
 }
 
-func TestKMS_ANewKeyOfThePluginMakesDocumentsStale(t *testing.T) {
+func TestKMS_ANewKeyMakesDocumentsStale(t *testing.T) {
 	t.Parallel()
 	dir, below, clock := socketDir(t), startBelow(t), newClock()
 	provider, _ := startPlugin(t, dir)
@@ -94,7 +94,7 @@ func TestKMS_ANewKeyOfThePluginMakesDocumentsStale(t *testing.T) {
 	require.False(t, get(t, b, secretKey("a")).Stale)
 }
 
-func TestKMS_WithoutThePluginWritesGoOnForThreeMinutes(t *testing.T) {
+func TestKMS_WithoutThePluginWritesContinueForThreeMinutes(t *testing.T) {
 	t.Parallel()
 	dir, below, clock := socketDir(t), startBelow(t), newClock()
 	provider, kill := startPlugin(t, dir)
@@ -110,7 +110,7 @@ func TestKMS_WithoutThePluginWritesGoOnForThreeMinutes(t *testing.T) {
 	clock.Step(2 * time.Second)
 	_, err := b.Commit(testContext(t), []storage.Write{{Op: storage.Create, Key: secretKey("c"), Value: secret("c")}})
 	require.ErrorContains(t, err, "has not been healthy for 3m0s")
-	require.Equal(t, secret("b"), get(t, b, secretKey("b")).Value, "reads go on")
+	require.Equal(t, secret("b"), get(t, b, secretKey("b")).Value, "reads continue")
 	put(t, b, storage.Key{Collection: "core/configmaps", Namespace: "a", Name: "b"}, secret("b"))
 
 	startPlugin(t, dir)
@@ -120,10 +120,11 @@ func TestKMS_WithoutThePluginWritesGoOnForThreeMinutes(t *testing.T) {
 		return checks[0].Run(testContext(t)) == nil
 	}, patience, 10*time.Millisecond)
 	put(t, b, secretKey("c"), secret("c"))
-	require.Equal(t, 1, calls(t, b, "Encrypt"), "the seed is good as long as the plugin has the key")
+	require.Equal(t, 1, calls(t, b, "Encrypt"), "the seed is used as long as the plugin has the key")
 }
 
-// A server that starts without its plugin serves everything else, and what it could not read when the plugin comes.
+// A server that starts without its plugin serves all other documents. It serves the encrypted ones when the plugin is
+// available.
 func TestKMS_AServerStartsWithoutItsPlugin(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -162,7 +163,7 @@ func TestKMS_AServerStartsWithoutItsPlugin(t *testing.T) {
 		select {
 		case n = <-mended:
 		case <-time.After(5 * time.Millisecond):
-			clock.Step(lookInterval)
+			clock.Step(pollInterval)
 		}
 	}
 	stop()
@@ -172,14 +173,14 @@ func TestKMS_AServerStartsWithoutItsPlugin(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestKMS_AnIllPluginIsSaidToBeAndIsNotAskedAgainAtOnce(t *testing.T) {
+func TestKMS_AnUnhealthyPluginIsReportedAndNotCalledAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	dir, below, clock := socketDir(t), startBelow(t), newClock()
 	provider, _ := startPlugin(t, dir)
 	b := openKMS(t, below, provider, Options{Clock: clock})
 	put(t, b, secretKey("a"), secret("a"))
 	plugin := b.table.Load().kms[0]
-	for what, c := range map[string]struct{ file, content, want string }{
+	for name, c := range map[string]struct{ file, content, want string }{
 		"ill":     {kmstest.Healthz, "no disk", `unexpected healthz status: "no disk"`},
 		"no key":  {kmstest.KeyID, " " + strings.Repeat("x", maxKeyID), "keyID is longer than the max size"},
 		"no seed": {kmstest.Lost, "key-9", ""},
@@ -187,9 +188,9 @@ func TestKMS_AnIllPluginIsSaidToBeAndIsNotAskedAgainAtOnce(t *testing.T) {
 		require.NoError(t, kmstest.Set(dir, c.file, c.content))
 		err := plugin.ask(testContext(t))
 		if c.want == "" {
-			require.NoError(t, err, what)
+			require.NoError(t, err, name)
 		} else {
-			require.ErrorContains(t, err, c.want, what)
+			require.ErrorContains(t, err, c.want, name)
 		}
 		require.NoError(t, kmstest.Set(dir, c.file, ""))
 	}
@@ -201,12 +202,12 @@ func TestKMS_AnIllPluginIsSaidToBeAndIsNotAskedAgainAtOnce(t *testing.T) {
 		require.ErrorContains(t, kv.Err, "the key key-1 is lost")
 	}
 	require.NoError(t, kmstest.Set(dir, kmstest.Lost, ""))
-	require.Error(t, get(t, other, secretKey("a")).Err, "the answer is remembered for a while")
+	require.Error(t, get(t, other, secretKey("a")).Err, "the failure is cached for a while")
 	clock.Step(unhealthyInterval)
 	require.Equal(t, secret("a"), get(t, other, secretKey("a")).Value)
 }
 
-// openKMSLost is openKMS with a plugin that cannot encrypt.
+// openKMSLost returns a backend whose plugin cannot encrypt.
 func openKMSLost(t *testing.T, below storage.Backend, provider string, clock clock.WithTicker) *Backend {
 	t.Helper()
 	file := configFile(t)
@@ -214,7 +215,7 @@ func openKMSLost(t *testing.T, below storage.Backend, provider string, clock clo
 	return open(t, below, Options{File: file, Clock: clock})
 }
 
-func TestKMS_AReaderThatGivesUpIsNoOutage(t *testing.T) {
+func TestKMS_ACanceledReadIsNoOutage(t *testing.T) {
 	t.Parallel()
 	dir, below := socketDir(t), startBelow(t)
 	provider, _ := startPlugin(t, dir)

@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-// pluginEnv makes the test's program a KMS plugin, and nothing else.
+// pluginEnv is the environment variable that makes the test program run as a KMS plugin.
 const pluginEnv = "COXSWAIN_TEST_KMS_PLUGIN_IN"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func testContext(t testing.TB) context.Context {
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// configure writes a configuration of one rule for secrets.
+// configure writes a configuration with one rule for secrets.
 func configure(t testing.TB, file, providers string) {
 	t.Helper()
 	write(t, file, "- resources: [secrets]\n  providers:\n"+indent(providers))
@@ -60,7 +60,7 @@ func indent(lines string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n  ") + "\n"
 }
 
-// Keys, in base64, and providers with them.
+// Keys in base64, and providers that use them.
 const (
 	key1 = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 	key2 = "c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/ISEhISE="
@@ -76,7 +76,7 @@ func gcmKeys(keys ...string) string {
 
 const identity = "- identity: {}\n"
 
-// startBelow starts a backend of which several servers are clients.
+// startBelow starts a backend that several servers share.
 func startBelow(t testing.TB) storage.Backend {
 	t.Helper()
 	b := memory.New(memory.Options{})
@@ -84,14 +84,14 @@ func startBelow(t testing.TB) storage.Backend {
 	return b
 }
 
-// shared is a backend that its users do not close.
+// shared is a backend that its users cannot close.
 type shared struct{ storage.Backend }
 
 func (shared) Close() error { return nil }
 
 func configFile(t testing.TB) string { return filepath.Join(t.TempDir(), "encryption.yaml") }
 
-// open puts encryption over a backend.
+// open wraps a backend with encryption.
 func open(t testing.TB, below storage.Backend, o Options) *Backend {
 	t.Helper()
 	if o.Log == nil {
@@ -103,7 +103,7 @@ func open(t testing.TB, below storage.Backend, o Options) *Backend {
 	return b
 }
 
-// openStore is a store of secrets.
+// openStore opens a store of secrets.
 func openStore(t testing.TB, b storage.Backend) (*storage.Store, *storage.Collection) {
 	t.Helper()
 	s, err := storage.Open(testContext(t), b, storage.Options{Synchronous: true, Log: quiet})
@@ -136,7 +136,7 @@ func get(t testing.TB, b storage.Backend, key storage.Key) storage.KV {
 	return result.KVs[0]
 }
 
-// startPlugin runs a plugin as a process of its own, and returns its folder, the provider, and what kills it.
+// startPlugin starts a plugin in its own process. It returns the provider for it, and a function that kills it.
 func startPlugin(t testing.TB, dir string) (provider string, kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -156,7 +156,7 @@ func startPlugin(t testing.TB, dir string) (provider string, kill func()) {
 		filepath.Join(dir, kmstest.Socket)), kill
 }
 
-// socketDir is a folder whose path is short enough for a socket.
+// socketDir creates a folder with a path short enough for a socket.
 func socketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kms")

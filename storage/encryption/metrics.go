@@ -10,13 +10,13 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// Directions of a transformation, as metrics name them.
+// The directions of a transformation, in metrics.
 const (
 	toStorage   = "to_storage"
 	fromStorage = "from_storage"
 )
 
-// metrics bear kube-apiserver's names.
+// metrics has metrics with kube-apiserver's names.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 type metrics struct {
 	operations *prometheus.CounterVec
@@ -28,7 +28,7 @@ type metrics struct {
 	server     string // the hash of its identity
 }
 
-// kmsMetrics are those of plugins.
+// kmsMetrics has the metrics of plugins.
 type kmsMetrics struct {
 	cacheMisses prometheus.Counter
 	invalidKeys *prometheus.CounterVec
@@ -37,7 +37,7 @@ type kmsMetrics struct {
 	statuses    *series.Recent[keyUse, prometheus.Gauge]
 }
 
-// keyUse is a way in which a plugin's key is used; way is "" for its status.
+// keyUse is a use of a plugin's key. way is a direction, or "" for a status.
 type keyUse struct{ way, plugin, keyID string }
 
 type keyUses struct {
@@ -45,11 +45,11 @@ type keyUses struct {
 	last  prometheus.Gauge
 }
 
-// maxKeyIDs bounds how many keys of plugins are shown: their IDs are the plugin's to choose, and stored documents may
-// have many.
+// maxKeyIDs limits the number of plugins' keys in metrics: plugins choose the IDs, and stored documents may contain
+// many.
 const maxKeyIDs = 32
 
-// vectors makes families of metrics that are registered.
+// vectors creates and registers metric vectors.
 type vectors struct{ prometheus.Registerer }
 
 func (r vectors) counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -160,7 +160,7 @@ type direction struct {
 }
 
 func (m *metrics) meter(prefix string) meter {
-	of := func(way string) direction {
+	newDirection := func(way string) direction {
 		return direction{
 			ok:      m.operations.WithLabelValues(way, prefix, "OK"),
 			seconds: m.duration.WithLabelValues(way, prefix),
@@ -169,7 +169,7 @@ func (m *metrics) meter(prefix string) meter {
 			},
 		}
 	}
-	return meter{in: of(toStorage), out: of(fromStorage)}
+	return meter{in: newDirection(toStorage), out: newDirection(fromStorage)}
 }
 
 func (d *direction) observe(began time.Time, err error) {
@@ -181,7 +181,7 @@ func (d *direction) observe(began time.Time, err error) {
 	d.seconds.Observe(time.Since(began).Seconds())
 }
 
-// statusOf is the gRPC code of an error, or Kubernetes' word for an error that has none.
+// statusOf returns the gRPC code of an error, or Kubernetes' word for an error without a code.
 func statusOf(err error) string {
 	if err == nil {
 		return "OK"
@@ -193,7 +193,7 @@ func statusOf(err error) string {
 	return "unknown-non-grpc"
 }
 
-// reload counts a change of the file, with its hash if it is in force now.
+// reload counts a reload of the file. If it succeeded, hash is the hash of the active file.
 func (m *metrics) reload(hash string, ok bool) {
 	outcome := "failure"
 	if ok {

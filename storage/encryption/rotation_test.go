@@ -9,7 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// TestRotation_TwoServersOnOneEtcd goes through the steps that Kubernetes documents, one server after the other.
+// TestRotation_TwoServersOnOneEtcd performs the steps of a rotation that Kubernetes documents, one server after the
+// other.
 func TestRotation_TwoServersOnOneEtcd(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -18,8 +19,8 @@ func TestRotation_TwoServersOnOneEtcd(t *testing.T) {
 	steps := []string{
 		gcmKeys("one", key1),
 		gcmKeys("one", key1, "two", key2), // the new key reads
-		gcmKeys("two", key2, "one", key1), // and writes
-		gcmKeys("two", key2),              // once everything is written anew, the old key goes
+		gcmKeys("two", key2, "one", key1), // the new key writes
+		gcmKeys("two", key2),              // after all documents were rewritten, the old key is removed
 	}
 	var servers []*Backend
 	var stores []*storage.Store
@@ -36,7 +37,7 @@ func TestRotation_TwoServersOnOneEtcd(t *testing.T) {
 		for i, b := range servers {
 			configure(t, files[i], step)
 			require.True(t, b.reload(ctx))
-			require.False(t, b.reload(ctx), "it has not changed since")
+			require.False(t, b.reload(ctx), "the file has not changed")
 			for j, s := range stores {
 				_, err := s.Commit(ctx, storage.Write{Op: storage.Update, Key: secretKey("new"), Value: secret("new"),
 					Expect: storage.AnyRevision})
@@ -68,7 +69,7 @@ func TestRotation_TwoServersOnOneEtcd(t *testing.T) {
 	require.Contains(t, string(get(t, below, secretKey("old")).Value), "k8s:enc:aesgcm:v1:two:")
 }
 
-func TestKeys_TwoOfOneNameAreTried(t *testing.T) {
+func TestKeys_OfTheSameNameAreTriedInOrder(t *testing.T) {
 	t.Parallel()
 	below, file := startBelow(t), configFile(t)
 	configure(t, file, gcmKeys("k", key1))
@@ -80,7 +81,7 @@ func TestKeys_TwoOfOneNameAreTried(t *testing.T) {
 	require.True(t, kv.Stale)
 }
 
-func TestKeys_ALostOneIsTheObjectsErrorUntilItIsBack(t *testing.T) {
+func TestKeys_ALostKeyIsAnErrorOfItsObjectsUntilItIsRestored(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	below, file := startBelow(t), configFile(t)
@@ -115,7 +116,7 @@ func TestKeys_ALostOneIsTheObjectsErrorUntilItIsBack(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestIdentity_FirstDecryptsAndLastReadsWhatWasThereBefore(t *testing.T) {
+func TestIdentity_DecryptsIfFirstAndReadsPlainDocumentsIfLast(t *testing.T) {
 	t.Parallel()
 	below, file := startBelow(t), configFile(t)
 	put(t, below, secretKey("before"), secret("before"))
@@ -124,13 +125,13 @@ func TestIdentity_FirstDecryptsAndLastReadsWhatWasThereBefore(t *testing.T) {
 	put(t, b, secretKey("after"), secret("after"))
 	kv := get(t, b, secretKey("before"))
 	require.Equal(t, secret("before"), kv.Value)
-	require.True(t, kv.Stale, "it is to be encrypted")
+	require.True(t, kv.Stale, "it must be encrypted")
 
 	configure(t, file, identity+gcmKeys("one", key1))
 	b = open(t, below, Options{File: file})
 	kv = get(t, b, secretKey("after"))
 	require.Equal(t, secret("after"), kv.Value)
-	require.True(t, kv.Stale, "it is to be decrypted")
+	require.True(t, kv.Stale, "it must be decrypted")
 	require.False(t, get(t, b, secretKey("before")).Stale)
 
 	configure(t, file, gcmKeys("one", key1))
@@ -138,7 +139,7 @@ func TestIdentity_FirstDecryptsAndLastReadsWhatWasThereBefore(t *testing.T) {
 	require.ErrorContains(t, kv.Err, "an unencrypted document: no matching prefix found")
 }
 
-func TestReload_ARefusedFileChangesNothing(t *testing.T) {
+func TestReload_ARejectedFileHasNoEffect(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	below, file := startBelow(t), configFile(t)
@@ -165,5 +166,5 @@ func TestReload_ARefusedFileChangesNothing(t *testing.T) {
 	checks := b.Checks()
 	require.Len(t, checks, 1)
 	require.Equal(t, "kms-providers", checks[0].Name)
-	require.NoError(t, checks[0].Run(ctx), "there is none")
+	require.NoError(t, checks[0].Run(ctx), "there is no plugin")
 }

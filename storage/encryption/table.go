@@ -16,30 +16,30 @@ import (
 
 var everything = schema.GroupResource{Group: "*", Resource: "*"}
 
-// table says how the documents of each collection are stored. It is immutable.
+// table has the keys for the documents of each collection. It is immutable.
 type table struct {
 	rules map[schema.GroupResource]chain
 	kms   []*kms
 }
 
-// chain are the keys of a resource in the order of the configuration: the first one writes.
+// chain has the keys of a resource in the order of the configuration. The first key writes.
 type chain []*link
 
 // link is one key of a provider, or a provider without keys.
 type link struct {
-	prefix string // of what is stored, "" for identity
+	prefix string // of stored documents, "" for identity
 	transformer
 	meter
 }
 
-// own are the collections of documents that are the servers' notes to each other, which no resource stands for. They
-// hold names and nothing else.
-const own = "claims/"
+// internalCollections is the prefix of the collections that API servers use among themselves. No resource corresponds
+// to them. They contain only names.
+const internalCollections = "claims/"
 
-// of returns the chain of a collection, nil if its documents are stored as they are. The collection's own rule precedes
-// its group's.
-func (t *table) of(collection string) chain {
-	if strings.HasPrefix(collection, own) {
+// chain returns the chain of a collection, or nil if its documents are stored in plain text. A rule for the resource
+// precedes a rule for its group.
+func (t *table) chain(collection string) chain {
+	if strings.HasPrefix(collection, internalCollections) {
 		return nil
 	}
 	group, resource, _ := strings.Cut(collection, "/")
@@ -55,7 +55,7 @@ func (t *table) of(collection string) chain {
 	return nil
 }
 
-// seal appends what is stored for a document.
+// seal appends the encrypted document with its prefix to dst.
 func (c chain) seal(dst, document, place []byte) ([]byte, error) {
 	first := c[0]
 	began := time.Now()
@@ -64,12 +64,12 @@ func (c chain) seal(dst, document, place []byte) ([]byte, error) {
 	return stored, err
 }
 
-// plain reports whether documents are written as they are.
+// plain reports whether documents are written in plain text.
 func (c chain) plain() bool { return c[0].prefix == "" }
 
 var errNoKey = errors.New("no matching prefix found: the configuration has no such key")
 
-// open returns the document of what is stored. Keys of one name are tried in order.
+// open decrypts a stored document. It tries keys of the same name in order.
 func (c chain) open(ctx context.Context, stored, place []byte) (document []byte, stale bool, err error) {
 	var failed []error
 	for i, l := range c {
@@ -91,7 +91,7 @@ func (c chain) open(ctx context.Context, stored, place []byte) (document []byte,
 	return nil, false, fmt.Errorf("%s %w", describe(stored), err)
 }
 
-// describe names the provider and key of what is stored, with a colon at the end.
+// describe returns the provider and key of a stored document, with a colon at the end.
 func describe(stored []byte) string {
 	if isEncrypted(stored) {
 		return storage.EncryptionOf(stored)
@@ -99,7 +99,7 @@ func describe(stored []byte) string {
 	return "an unencrypted document:"
 }
 
-// newTable makes the table of a configuration. It takes over those plugins of the old one that have not changed.
+// newTable creates the table of a configuration. It reuses the plugins of the old table that have not changed.
 func (b *Backend) newTable(c *Configuration, old *table) (*table, error) {
 	t := &table{rules: map[schema.GroupResource]chain{}}
 	for _, conf := range c.Resources {
@@ -132,9 +132,9 @@ func (t *table) closeExcept(others ...*table) {
 	}
 }
 
-// links makes the links of one provider.
+// links creates the links of one provider.
 func (b *Backend) links(p ProviderConfiguration, t, old *table) (chain, error) {
-	keyed := func(name string, keys *Keys, with func([]byte) (transformer, error)) (chain, error) {
+	keyed := func(name string, keys *Keys, newTransformer func([]byte) (transformer, error)) (chain, error) {
 		prefix := storage.EncryptedPrefix + name + ":v1:"
 		var links chain
 		for _, key := range keys.Keys {
@@ -142,11 +142,11 @@ func (b *Backend) links(p ProviderConfiguration, t, old *table) (chain, error) {
 			if err != nil {
 				return nil, err
 			}
-			made, err := with(secret)
+			cipher, err := newTransformer(secret)
 			if err != nil {
 				return nil, err
 			}
-			links = append(links, &link{prefix + key.Name + ":", made, b.metrics.meter(prefix)})
+			links = append(links, &link{prefix + key.Name + ":", cipher, b.metrics.meter(prefix)})
 		}
 		return links, nil
 	}
@@ -168,7 +168,7 @@ func (b *Backend) links(p ProviderConfiguration, t, old *table) (chain, error) {
 	return chain{&link{"", plain{}, b.metrics.meter("identity")}}, nil
 }
 
-// plugin returns the plugin of a configuration: that of the old table if it is the same.
+// plugin returns the plugin of a configuration. It reuses the plugin of the old table if the configuration is the same.
 func (b *Backend) plugin(config *KMS, t, old *table) (k *kms, err error) {
 	if old != nil {
 		if i := slices.IndexFunc(old.kms, func(k *kms) bool { return k.same(config) }); i >= 0 {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The rules and their words are kube-apiserver's, so that one file has the same faults for both.
+// The rules and messages are kube-apiserver's, so that a file has the same errors in both.
 
 var (
 	aesKeySizes       = []int{16, 24, 32}
@@ -49,12 +49,12 @@ func required(path *field.Path) *field.Error {
 	return field.Required(path, fmt.Sprintf("at least one %s is required", path))
 }
 
-// validateOverlap rejects lists whose members say something about the same resource twice.
+// validateOverlap rejects lists that cover a resource more than once.
 func validateOverlap(names []string, path *field.Path) field.ErrorList {
 	var duplicate, overlap bool
-	for i, one := range names {
+	for i, name := range names {
 		for _, other := range names[i+1:] {
-			a, b := schema.ParseGroupResource(one), schema.ParseGroupResource(other)
+			a, b := schema.ParseGroupResource(name), schema.ParseGroupResource(other)
 			switch {
 			case a == b:
 				duplicate = true
@@ -74,6 +74,7 @@ func validateOverlap(names []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// resourceFault returns the reason why a resource cannot be encrypted, or "".
 func resourceFault(name string) string {
 	gr := schema.ParseGroupResource(name)
 	switch {
@@ -94,15 +95,15 @@ func resourceFault(name string) string {
 	return ""
 }
 
-// validateMasks rejects rules that can never apply, because an earlier one is wider.
+// validateMasks rejects rules that never apply, because an earlier rule covers them.
 func validateMasks(c *Configuration, root *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	earlier := map[schema.GroupResource]bool{}
 	for i, conf := range c.Resources {
-		var these []schema.GroupResource
+		var current []schema.GroupResource
 		for j, name := range conf.Resources {
 			gr := schema.ParseGroupResource(name)
-			these = append(these, gr)
+			current = append(current, gr)
 			for _, mask := range []schema.GroupResource{{Group: gr.Group, Resource: "*"}, everything} {
 				if earlier[mask] {
 					errs = append(errs, field.Invalid(root.Index(i).Child("resources").Index(j), name,
@@ -111,14 +112,14 @@ func validateMasks(c *Configuration, root *field.Path) field.ErrorList {
 				}
 			}
 		}
-		for _, gr := range these {
+		for _, gr := range current {
 			earlier[gr] = true
 		}
 	}
 	return errs
 }
 
-// yamlName is a resource as the file has it.
+// yamlName returns the name of a resource in the file.
 func yamlName(gr schema.GroupResource) string {
 	if gr.Group == "" && gr.Resource == "*" {
 		return "*."
@@ -162,14 +163,14 @@ func validateKeys(keys []Key, path *field.Path, sizes []int) field.ErrorList {
 			errs = append(errs, field.Required(path.Index(i).Child("name"), "name is a mandatory field for a key"))
 		}
 		secret, err := key.Secret.decode()
-		at := path.Index(i).Child("secret")
+		secretPath := path.Index(i).Child("secret")
 		switch {
 		case key.Secret == "":
-			errs = append(errs, field.Required(at, "secret is a mandatory field for a key"))
+			errs = append(errs, field.Required(secretPath, "secret is a mandatory field for a key"))
 		case err != nil:
-			errs = append(errs, field.Invalid(at, "REDACTED", "secrets must be base64 encoded"))
+			errs = append(errs, field.Invalid(secretPath, "REDACTED", "secrets must be base64 encoded"))
 		case !slices.Contains(sizes, len(secret)):
-			errs = append(errs, field.Invalid(at, "REDACTED", fmt.Sprintf(
+			errs = append(errs, field.Invalid(secretPath, "REDACTED", fmt.Sprintf(
 				"secret is not of the expected length, got %d, expected one of %v", len(secret), sizes)))
 		}
 	}

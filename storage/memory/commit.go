@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// The bounds of one transaction are etcd's.
+// The limits of one transaction are etcd's.
 const (
 	maxWrites  = 128
 	maxRequest = 3 << 19
@@ -22,7 +22,7 @@ func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 	if err != nil {
 		return nil, err
 	}
-	made := b.recordsOf(writes, paths)
+	records := b.recordsOf(writes, paths)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.usable(ctx); err != nil {
@@ -41,7 +41,7 @@ func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 		}
 		return outcome, nil
 	}
-	if size := b.size + b.history.size; size > b.quota && slices.ContainsFunc(made, isRecord) {
+	if size := b.size + b.history.size; size > b.quota && slices.ContainsFunc(records, isRecord) {
 		return nil, fmt.Errorf("%w: %d bytes, of a quota of %d", storage.ErrNoSpace, size, b.quota)
 	}
 	changes := make([]change, 0, len(writes))
@@ -50,14 +50,14 @@ func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 		case w.Op == storage.Check:
 		case w.Op != storage.Delete:
 			if w.KeepTTL && found[i] != nil {
-				made[i].expires = found[i].expires
+				records[i].expires = found[i].expires
 			}
-			changes = append(changes, change{before: found[i], after: made[i]})
+			changes = append(changes, change{before: found[i], after: records[i]})
 		default:
 			if before := b.get(paths[i]); before != nil {
 				outcome.Before[i] = before.kv()
 				changes = append(changes, change{before: before})
-				b.present.Delete(before) // a second deletion of the path finds nothing
+				b.present.Delete(before) // a second deletion of the path in this transaction finds no document
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func pathsOf(writes []storage.Write) ([]string, error) {
 	size := 0
 	for i, w := range writes {
 		paths[i] = w.Key.String()
-		size += 3*len(paths[i]) + len(w.Value) // compare, write, and read instead
+		size += 3*len(paths[i]) + len(w.Value) // the path is in the compare, the write and the alternative read
 		for j, other := range writes[:i] {
 			if paths[i] == paths[j] && (puts(w) && other.Op != storage.Check || puts(other) && w.Op != storage.Check) {
 				return nil, errors.New("the write was refused: it has a key twice: " + paths[i])
@@ -92,30 +92,31 @@ func pathsOf(writes []storage.Write) ([]string, error) {
 	return paths, nil
 }
 
+// puts reports whether a write stores a document.
 func puts(w storage.Write) bool { return w.Op == storage.Create || w.Op == storage.Update }
 
-// recordsOf makes the records of writes, without their revision and birth, and nil for those that put nothing.
+// recordsOf returns a record for each write, without revision and birth, or nil if the write stores no document.
 func (b *Backend) recordsOf(writes []storage.Write, paths []string) []*record {
-	made := make([]*record, len(writes))
+	records := make([]*record, len(writes))
 	for i, w := range writes {
 		if !puts(w) {
 			continue
 		}
-		made[i] = &record{path: paths[i], value: append([]byte{}, w.Value...)}
+		records[i] = &record{path: paths[i], value: append([]byte{}, w.Value...)}
 		if w.TTL > 0 {
-			made[i].expires = b.clock.Now().Add((w.TTL + time.Second - 1).Truncate(time.Second))
+			records[i].expires = b.clock.Now().Add((w.TTL + time.Second - 1).Truncate(time.Second))
 		}
 	}
-	return made
+	return records
 }
 
-// apply makes changes the content of a new revision, and completes their new records. The lock is held.
+// apply applies changes at a new revision, and sets revision and birth of their new records. The caller holds the lock.
 func (b *Backend) apply(revision int64, changes []change) {
 	for _, c := range changes {
 		if c.before != nil {
 			b.size -= c.before.size()
 			if !c.before.expires.IsZero() {
-				b.mortals.Delete(c.before)
+				b.expiring.Delete(c.before)
 			}
 		}
 		if c.after == nil {
@@ -124,7 +125,7 @@ func (b *Backend) apply(revision int64, changes []change) {
 		}
 		c.after.revision = revision
 		switch {
-		case c.after.birth != 0: // it comes back from an Image
+		case c.after.birth != 0: // the document is restored from an Image
 		case c.before != nil:
 			c.after.birth = c.before.birth
 		default:
@@ -133,7 +134,7 @@ func (b *Backend) apply(revision int64, changes []change) {
 		b.size += c.after.size()
 		b.present.ReplaceOrInsert(c.after)
 		if !c.after.expires.IsZero() {
-			b.mortals.ReplaceOrInsert(c.after)
+			b.expiring.ReplaceOrInsert(c.after)
 		}
 	}
 	b.history.append(revision, changes, b.present)

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
-// pair is a backend in memory and an etcd that everything is done to alike.
+// pair is a backend in memory and an etcd. The test performs every operation on both.
 type pair struct {
 	t            *testing.T
 	ctx          context.Context
@@ -29,7 +29,7 @@ type watchPair struct {
 	memory, etcd *log
 }
 
-// log is what a watch delivered.
+// log has the changes that a watch delivered.
 type log struct {
 	batches <-chan storage.WatchBatch
 	changes []storage.Change
@@ -37,10 +37,10 @@ type log struct {
 	err     error
 }
 
-// read follows a watch until it has reached a revision or has ended.
-func (l *log) read(t *testing.T, to int64) {
+// read reads a watch until it has reached a revision or ended.
+func (l *log) read(t *testing.T, revision int64) {
 	t.Helper()
-	for l.err == nil && l.reached < to {
+	for l.err == nil && l.reached < revision {
 		select {
 		case batch, open := <-l.batches:
 			if !open {
@@ -51,7 +51,7 @@ func (l *log) read(t *testing.T, to int64) {
 				l.reached = max(l.reached, batch.Revision)
 			}
 		case <-time.After(time.Minute):
-			require.FailNow(t, "the watch does not get on", "it is at %d of %d", l.reached, to)
+			require.FailNow(t, "the watch makes no progress", "it is at %d of %d", l.reached, revision)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func requireWhole(t *testing.T, l *log, batch storage.WatchBatch) {
 	}
 }
 
-// kinds are the errors that a Backend's users tell apart.
+// kinds are the errors that users of a Backend distinguish.
 var kinds = []error{storage.ErrExpired, storage.ErrFuture, storage.ErrTooLarge, storage.ErrUnavailable,
 	storage.ErrNoSpace, storage.ErrUnknownOutcome}
 
@@ -83,13 +83,13 @@ func kind(err error) error {
 	return nil
 }
 
-// both does one thing to both, and compares.
-func both[T any](p *pair, what string, do func(storage.Backend) (T, error)) T {
+// both performs an operation on both backends and compares the results.
+func both[T any](p *pair, operation string, do func(storage.Backend) (T, error)) T {
 	p.t.Helper()
 	got, gotErr := do(p.memory)
 	want, wantErr := do(p.etcd)
-	require.Equal(p.t, kind(wantErr), kind(gotErr), "%s: etcd: %v, memory: %v", what, wantErr, gotErr)
-	require.Equal(p.t, want, got, what)
+	require.Equal(p.t, kind(wantErr), kind(gotErr), "%s: etcd: %v, memory: %v", operation, wantErr, gotErr)
+	require.Equal(p.t, want, got, operation)
 	return want
 }
 
@@ -104,7 +104,7 @@ func (p *pair) now() int64 {
 	return revision
 }
 
-// writes are one to four of any sort, with compares that often fail and keys that are at times there twice.
+// writes returns one to four random writes. Their compares often fail, and sometimes two have the same key.
 func (p *pair) writes() []storage.Write {
 	writes := make([]storage.Write, 1+p.random.IntN(4))
 	for i := range writes {
@@ -162,9 +162,9 @@ func (p *pair) watch() {
 }
 
 func (p *pair) compact() {
-	p.settle() // a watch that is behind a compaction may or may not see the changes before it
-	at := 1 + p.random.Int64N(p.now()+1)
-	both(p, fmt.Sprint("compact ", at), func(b storage.Backend) (any, error) { return nil, b.Compact(p.ctx, at) })
+	p.settle() // a watch that is behind a compaction may or may not deliver the changes before it
+	revision := 1 + p.random.Int64N(p.now()+1)
+	both(p, fmt.Sprint("compact ", revision), func(b storage.Backend) (any, error) { return nil, b.Compact(p.ctx, revision) })
 }
 
 func (p *pair) note() {
@@ -176,7 +176,7 @@ func (p *pair) note() {
 	both(p, "replace the note", func(b storage.Backend) (bool, error) { return b.ReplaceNote(p.ctx, note, value) })
 }
 
-// settle waits until all watches have delivered everything, compares them, and forgets those that have ended.
+// settle waits until all watches have delivered all changes, compares the watches, and removes the ended ones.
 func (p *pair) settle() {
 	p.t.Helper()
 	now := p.now()
@@ -189,7 +189,7 @@ func (p *pair) settle() {
 			select {
 			case <-stop:
 				return
-			case <-time.After(10 * time.Millisecond): // etcd ignores requests while a watch of it is behind
+			case <-time.After(10 * time.Millisecond): // etcd ignores progress requests while a watch is behind
 			}
 		}
 	}()
@@ -206,7 +206,7 @@ func (p *pair) settle() {
 	p.watches = open
 }
 
-// Random operations, of which every answer is the same.
+// TestMemory_BehavesAsEtcd performs random operations and compares the results.
 func TestMemory_BehavesAsEtcd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -239,7 +239,7 @@ func TestMemory_BehavesAsEtcd(t *testing.T) {
 	}
 }
 
-func TestMemory_RefusesWhatEtcdRefuses(t *testing.T) {
+func TestMemory_RejectsTheSameTransactionsAsEtcd(t *testing.T) {
 	t.Parallel()
 	original, err := etcd.StartEmbedded(t.Context(), etcd.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestMemory_RefusesWhatEtcdRefuses(t *testing.T) {
 	for i := range 129 {
 		many = append(many, put(fmt.Sprint(i), 1))
 	}
-	for what, writes := range map[string][]storage.Write{
+	for name, writes := range map[string][]storage.Write{
 		"too many":    many,
 		"just enough": many[:128],
 		"too large":   {put("large", 2<<20)},
@@ -262,7 +262,7 @@ func TestMemory_RefusesWhatEtcdRefuses(t *testing.T) {
 		"put and deleted": {put("x", 1), {Op: storage.Delete, Key: storage.Key{Collection: "a/b", Name: "x"},
 			Expect: storage.AnyRevision}},
 	} {
-		both(p, what, func(b storage.Backend) (*storage.Outcome, error) { return b.Commit(t.Context(), writes) })
+		both(p, name, func(b storage.Backend) (*storage.Outcome, error) { return b.Commit(t.Context(), writes) })
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -7,10 +7,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxExpired is how many documents are deleted at one revision because their time has come.
+// maxExpired is the largest number of expired documents that are deleted at one revision.
 const maxExpired = 1000
 
-// endsBefore orders the records that have a time to live.
+// endsBefore orders records with a time to live by their expiration, then by path.
 func endsBefore(x, y *record) bool {
 	if order := x.expires.Compare(y.expires); order != 0 {
 		return order < 0
@@ -18,18 +18,18 @@ func endsBefore(x, y *record) bool {
 	return x.path < y.path
 }
 
-// expiry is the timer for the nearest end of a time to live; there is none while nothing has such a time. The backend's
+// expiry is the timer for the next expiration. There is no timer while no document has a time to live. The backend's
 // lock guards it.
 type expiry struct {
 	timer clock.Timer
-	due   atomic.Pointer[time.Time] // read without the lock
+	due   atomic.Pointer[time.Time] // the time of the timer, or nil; read without the lock
 }
 
-// awaitExpiry sets the timer for the nearest end, or stops it where nothing will ever end. The lock is held.
+// awaitExpiry sets the timer for the next expiration, or stops it if no document expires. The caller holds the lock.
 func (b *Backend) awaitExpiry() {
-	first, some := b.mortals.Min()
+	first, ok := b.expiring.Min()
 	due := b.expiry.due.Load()
-	if some && due != nil && first.expires.Equal(*due) && !b.closed {
+	if ok && due != nil && first.expires.Equal(*due) && !b.closed {
 		return
 	}
 	if b.expiry.timer != nil {
@@ -37,22 +37,22 @@ func (b *Backend) awaitExpiry() {
 		b.expiry.timer = nil
 	}
 	b.expiry.due.Store(nil)
-	if !some || b.closed {
+	if !ok || b.closed {
 		return
 	}
 	b.expiry.due.Store(&first.expires)
-	// A clock may call the function with a lock held that its methods take.
+	// A clock may call the function while it holds a lock that its methods need, so expire runs in its own goroutine.
 	b.expiry.timer = b.clock.AfterFunc(first.expires.Sub(b.clock.Now()), func() { go b.expire() })
 }
 
-// expireDue deletes what has ended, if its timer has not done so yet.
+// expireDue deletes expired documents if the timer has not done so yet.
 func (b *Backend) expireDue() {
 	if due := b.expiry.due.Load(); due != nil && !due.After(b.clock.Now()) {
 		b.expire()
 	}
 }
 
-// expire deletes what has ended, and sets the timer for what ends next.
+// expire deletes expired documents and sets the timer for the next expiration.
 func (b *Backend) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,9 +66,9 @@ func (b *Backend) expire() {
 	}
 }
 
-// expired are the deletions of what has ended, at most maxExpired.
+// expired returns the deletions of expired documents, at most maxExpired.
 func (b *Backend) expired(now time.Time) (changes []change) {
-	b.mortals.Ascend(func(r *record) bool {
+	b.expiring.Ascend(func(r *record) bool {
 		if r.expires.After(now) || len(changes) == maxExpired {
 			return false
 		}

@@ -12,23 +12,23 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// history is the log of changes, and states along it, so that no read has to take back many changes.
+// history is the log of changes. It also has full states at intervals, so that no read has to undo many changes.
 type history struct {
-	revisions []revision // those that have changed something, in order
+	revisions []revision // revisions with changes, in ascending order
 	// compacted is the oldest revision whose state can be read.
 	compacted int64
-	size      int64 // in bytes
+	size      int64 // of the changes, in bytes
 	states    []state
-	since     int // changes since the last of states
+	since     int // the number of changes since the last state
 }
 
-// revision is the changes of one transaction.
+// revision holds the changes of one transaction.
 type revision struct {
 	number  int64
 	changes []change
 }
 
-// change is one put or, without an after, one deletion.
+// change is one write of a document. before is nil for a creation, after for a deletion.
 type change struct{ before, after *record }
 
 func (c *change) path() string {
@@ -38,7 +38,7 @@ func (c *change) path() string {
 	return c.before.path
 }
 
-// size is the memory that is held because of a change.
+// size returns the memory that the change keeps from being freed.
 func (c *change) size() int64 {
 	if c.before == nil {
 		return recordOverhead
@@ -46,16 +46,16 @@ func (c *change) size() int64 {
 	return c.before.size()
 }
 
-// state is everything at a revision.
+// state has all records at a revision.
 type state struct {
 	number  int64
 	records *btree.BTreeG[*record]
 }
 
-// stateEvery is after how many changes a state is kept, and so how many are taken back by a read.
+// stateEvery is the number of changes between two states. A read undoes about as many at most.
 const stateEvery = 1024
 
-// append adds a revision, after which everything is as in now.
+// append adds a revision. now has the records after it.
 func (h *history) append(number int64, changes []change, now *btree.BTreeG[*record]) {
 	h.revisions = append(h.revisions, revision{number, changes})
 	for i := range changes {
@@ -70,7 +70,7 @@ func (h *history) append(number int64, changes []change, now *btree.BTreeG[*reco
 	}
 }
 
-// halve compacts the older half of the bytes.
+// halve compacts the older half of the history, by bytes.
 func (h *history) halve() {
 	left := h.size
 	for i := range h.revisions {
@@ -89,7 +89,7 @@ func (r *revision) size() (size int64) {
 	return size
 }
 
-// compact drops what is needed only to read states before a revision.
+// compact drops changes and states that only reads before a revision need.
 func (h *history) compact(number int64) {
 	h.compacted = number
 	n := h.from(number)
@@ -100,18 +100,18 @@ func (h *history) compact(number int64) {
 	h.states = slices.Clone(h.states[h.stateFrom(number):])
 }
 
-// from is the index of the first revision not before a number.
+// from returns the index of the first revision not before a number.
 func (h *history) from(number int64) int {
 	return sort.Search(len(h.revisions), func(i int) bool { return h.revisions[i].number >= number })
 }
 
-// stateFrom is the index of the first state not before a revision.
+// stateFrom returns the index of the first state not before a revision.
 func (h *history) stateFrom(number int64) int {
 	return sort.Search(len(h.states), func(i int) bool { return h.states[i].number >= number })
 }
 
-// past returns the records below a prefix at a revision in a tree of the caller's own, made of the present one and
-// what has changed since.
+// past returns a new tree with the records at a revision. Only records below the prefix are correct. It copies the next
+// later state, or the present one, and undoes the changes in between.
 func (h *history) past(number int64, prefix string, present *btree.BTreeG[*record]) *btree.BTreeG[*record] {
 	base, later := present, h.revisions[h.from(number+1):]
 	if i := h.stateFrom(number); i < len(h.states) {
@@ -149,8 +149,9 @@ func (b *Backend) Range(ctx context.Context, r storage.RangeRequest) (*storage.R
 	return read(b.present, r, now), nil
 }
 
+// rangePast reads records at a past revision.
 func (b *Backend) rangePast(ctx context.Context, r storage.RangeRequest) (*storage.RangeResult, error) {
-	b.mu.Lock() // a tree is copied
+	b.mu.Lock() // not RLock: copying a tree writes to it
 	now, err := b.now.Load(), b.usable(ctx)
 	if err == nil && r.Revision < b.history.compacted {
 		err = fmt.Errorf("%w: %d is compacted", storage.ErrExpired, r.Revision)
@@ -164,7 +165,7 @@ func (b *Backend) rangePast(ctx context.Context, r storage.RangeRequest) (*stora
 	return read(records, r, now), nil
 }
 
-// read collects what a request asks of a tree.
+// read returns the records of a tree that a request selects.
 func read(records *btree.BTreeG[*record], r storage.RangeRequest, now int64) *storage.RangeResult {
 	result := &storage.RangeResult{Revision: now}
 	records.AscendGreaterOrEqual(&record{path: max(r.Prefix, r.Start)}, func(found *record) bool {

@@ -1,9 +1,9 @@
-// Package memory is a storage.Backend in this process's memory: etcd's behaviour without etcd, for a control plane
-// that lives as long as a test. It starts at once, and what is written is gone with it.
+// Package memory implements storage.Backend in the memory of this process. It behaves like etcd, and serves control
+// planes that live as long as a test. It starts at once and does not keep its content when it is closed.
 //
-// The present is an ordered tree that is copied on write, and the past a log of changes: an old state is a copy of
-// the tree from which the changes since are taken back. Save keeps a state for the price of one pointer. A Backend
-// can be brought back to it, and any number of new ones can begin with it.
+// The present state is an ordered copy-on-write tree, the past a log of changes. An old state is a copy of the tree
+// with the later changes undone. Save keeps a state for the price of one pointer. A Backend can be restored to it, and
+// any number of new Backends can start with it.
 package memory
 
 import (
@@ -21,24 +21,24 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Options tune a Backend. The zero value is an empty one by the machine's clock.
+// Options configure a Backend. The zero value is for an empty Backend with the real clock.
 type Options struct {
-	// Clock measures times to live. It has to be a clock.WithDelayedExecution, as those of k8s.io/utils/clock are. Nil:
-	// the real clock.
+	// Clock measures times to live. It must implement clock.WithDelayedExecution, as the clocks of k8s.io/utils/clock
+	// do. nil is the real clock.
 	Clock clock.WithTicker
-	// QuotaBytes is how large documents and history may grow together before only deletions are taken. 0 is etcd's
+	// QuotaBytes limits the size of documents and history together. Beyond it, only deletions are accepted. 0 is etcd's
 	// default, 2 GiB.
 	QuotaBytes int64
-	// Image is the state to begin with. Revisions go on from it, and earlier ones are compacted.
+	// Image is the initial state, or nil. Revisions continue from it; earlier ones are compacted.
 	Image *Image
 }
 
 const (
 	defaultQuota = 2 << 30
-	// maxHistory is how many bytes of history are kept. Beyond them the older half is compacted, because a test has no
-	// disk to put it on.
+	// maxHistory limits the bytes of the history. Beyond it the older half is compacted, because the history is in
+	// memory and tests do not compact it.
 	maxHistory = 64 << 20
-	// recordOverhead is roughly what a record costs beside its path and value.
+	// recordOverhead is the approximate size of a record without its path and value.
 	recordOverhead = 128
 )
 
@@ -46,7 +46,7 @@ const (
 type Backend struct {
 	clock clock.WithDelayedExecution
 	quota int64
-	// now is the current revision. It changes under mu, and is read without.
+	// now is the current revision. It is written with mu held, and read without.
 	now     atomic.Int64
 	done    chan struct{} // closed by Close
 	running sync.WaitGroup
@@ -55,12 +55,12 @@ type Backend struct {
 	closed    bool
 	present   *btree.BTreeG[*record] // by path
 	history   history
-	size      int64 // of the present, in bytes
+	size      int64 // of the present records, in bytes
 	watches   map[*watch]struct{}
-	mortals   *btree.BTreeG[*record] // those of the present with a time to live, by its end
+	expiring  *btree.BTreeG[*record] // the present records with a time to live, by expiration
 	expiry    expiry
 	note      []byte
-	noteSince int64 // the note's revision; 0: there is none
+	noteSince int64 // the note's revision; 0 if there is no note
 }
 
 // record is one state of a document. It is immutable.
@@ -68,8 +68,8 @@ type record struct {
 	path     string
 	value    []byte
 	revision int64
-	// birth tells documents apart that follow each other at a path. It is unique in the process, so that it means the
-	// same in every Backend that began with the same Image.
+	// birth distinguishes documents that were created one after another at the same path. It is unique in the process,
+	// so that it has the same meaning in every Backend that started with the same Image.
 	birth   uint64
 	expires time.Time // zero: never
 }
@@ -105,12 +105,12 @@ func New(o Options) *Backend {
 		return b
 	}
 	b.present = btree.NewG(degree, func(x, y *record) bool { return x.path < y.path })
-	b.mortals = btree.NewG(degree, endsBefore)
+	b.expiring = btree.NewG(degree, endsBefore)
 	b.now.Store(1) // as in a new etcd
 	return b
 }
 
-// Close ends all watches and forgets everything. Images stay.
+// Close ends all watches and drops the content. Images stay valid.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	if !b.closed {
@@ -125,7 +125,7 @@ func (b *Backend) Close() error {
 
 var errClosed = fmt.Errorf("%w: the store in memory is closed", storage.ErrUnavailable)
 
-// usable returns an error if nothing should be begun any more. The lock is held.
+// usable returns an error if the Backend is closed or ctx has ended. The caller holds the lock.
 func (b *Backend) usable(ctx context.Context) error {
 	if b.closed {
 		return errClosed
@@ -136,13 +136,13 @@ func (b *Backend) usable(ctx context.Context) error {
 	return nil
 }
 
-// get returns the present record at a path, nil if there is none. The lock is held.
+// get returns the present record at a path, or nil. The caller holds the lock.
 func (b *Backend) get(path string) *record {
 	r, _ := b.present.Get(&record{path: path})
 	return r
 }
 
-// Revision returns the current revision, at which nothing is left that has ended.
+// Revision returns the current revision. All documents that have expired by now are deleted at it.
 func (b *Backend) Revision(ctx context.Context) (int64, error) {
 	b.expireDue()
 	b.mu.RLock()
@@ -150,8 +150,8 @@ func (b *Backend) Revision(ctx context.Context) (int64, error) {
 	return b.now.Load(), b.usable(ctx)
 }
 
-// Status describes a database that has no file: it has no free space in it, and is over its quota only until
-// something is deleted or compacted.
+// Status describes a database without a file. It has no free space inside, and it exceeds its quota only until
+// documents are deleted or history is compacted.
 func (b *Backend) Status(ctx context.Context) (*storage.Status, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -183,18 +183,18 @@ func (b *Backend) Compact(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// Defragment does nothing: the space that compaction frees is free.
+// Defragment is a no-op: compaction frees memory at once.
 func (b *Backend) Defragment(context.Context) error { return nil }
 
-// Disarm does nothing: an alarm lasts exactly as long as its cause.
+// Disarm is a no-op: an alarm lasts exactly as long as its cause.
 func (b *Backend) Disarm(context.Context, storage.Alarm) error { return nil }
 
-// Snapshot fails with errors.ErrUnsupported: there is no database whose file etcd could continue from.
+// Snapshot fails with errors.ErrUnsupported: there is no database file that etcd could continue from.
 func (b *Backend) Snapshot(context.Context) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("a store in memory has no database file: %w", errors.ErrUnsupported)
 }
 
-// Note reads the note.
+// Note returns the note.
 func (b *Backend) Note(ctx context.Context) (*storage.Note, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

@@ -30,7 +30,7 @@ func start(t testing.TB, o memory.Options) *memory.Backend {
 
 func key(name string) storage.Key { return storage.Key{Collection: "a/b", Name: name} }
 
-// put writes a document whatever was there, and returns its revision.
+// put creates or replaces a document and returns its revision.
 func put(t testing.TB, b *memory.Backend, name, value string, ttl time.Duration) int64 {
 	t.Helper()
 	outcome, err := b.Commit(t.Context(), []storage.Write{{Op: storage.Update, Key: key(name), Value: []byte(value),
@@ -45,7 +45,7 @@ func remove(t testing.TB, b *memory.Backend, name string) {
 	require.NoError(t, err)
 }
 
-// content is what a backend holds, "name=value@revision".
+// content returns the documents of a backend as "name=value@revision".
 func content(t testing.TB, b *memory.Backend) []string {
 	t.Helper()
 	result, err := b.Range(t.Context(), storage.RangeRequest{Prefix: "a/b/"})
@@ -57,7 +57,7 @@ func content(t testing.TB, b *memory.Backend) []string {
 	return all
 }
 
-// follow is what happens from now on, "name=value@revision", a deletion without a value.
+// follow watches the backend from now on. next returns n changes as "name=value@revision"; a deletion has no value.
 func follow(t testing.TB, b *memory.Backend) (next func(n int) []string) {
 	t.Helper()
 	revision, err := b.Revision(t.Context())
@@ -78,7 +78,7 @@ func follow(t testing.TB, b *memory.Backend) (next func(n int) []string) {
 					all = append(all, fmt.Sprintf("%s%s@%d", c.Path[len("a/b/"):], value, c.Revision))
 				}
 			case <-time.After(time.Minute):
-				require.FailNow(t, "nothing happens", "so far: %v", all)
+				require.FailNow(t, "no change arrives", "so far: %v", all)
 			}
 		}
 		require.Len(t, all, n)
@@ -86,7 +86,7 @@ func follow(t testing.TB, b *memory.Backend) (next func(n int) []string) {
 	}
 }
 
-func TestTTL_EndsByTheClockAndNeverEarly(t *testing.T) {
+func TestTTL_ExpiresByTheClockAndNeverEarly(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(noon)
 	b := start(t, memory.Options{Clock: c})
@@ -104,13 +104,13 @@ func TestTTL_EndsByTheClockAndNeverEarly(t *testing.T) {
 	c.Step(1)
 	require.Equal(t, []string{"short@8"}, next(1))
 	c.Step(time.Hour)
-	require.Equal(t, []string{"long@9", "renewed@9"}, next(2), "what ends together ends at one revision")
+	require.Equal(t, []string{"long@9", "renewed@9"}, next(2), "documents that expire together are deleted at one revision")
 	require.Equal(t, []string{"kept=4@5"}, content(t, b))
 	require.Eventually(t, func() bool { return !c.HasWaiters() }, time.Minute, time.Millisecond,
-		"a timer remains when nothing will ever end")
+		"a timer remains although no document expires")
 }
 
-// There is one timer, for what ends first.
+// There is one timer, for the first expiration.
 func TestTTL_WaitsOnce(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(noon)
@@ -132,21 +132,21 @@ func TestRestore_WritesTheDifferencesOnly(t *testing.T) {
 	put(t, b, "changed", "1", 0)
 	put(t, b, "changed back", "1", 0)
 	put(t, b, "deleted", "1", 0)
-	put(t, b, "made anew", "1", 0)
+	put(t, b, "made again", "1", 0)
 	image, err := b.Save(t.Context())
 	require.NoError(t, err)
 	before := content(t, b)
 
 	revision, err := b.Restore(t.Context(), image)
 	require.NoError(t, err)
-	require.Equal(t, image.Revision(), revision, "nothing differs")
+	require.Equal(t, image.Revision(), revision, "there is no difference")
 
 	put(t, b, "changed", "2", 0)
 	put(t, b, "changed back", "2", 0)
 	put(t, b, "changed back", "1", 0)
 	remove(t, b, "deleted")
-	remove(t, b, "made anew")
-	put(t, b, "made anew", "1", 0)
+	remove(t, b, "made again")
+	put(t, b, "made again", "1", 0)
 	put(t, b, "new", "1", 0)
 	require.NotEqual(t, before, content(t, b))
 	now, err := b.Revision(t.Context())
@@ -156,14 +156,14 @@ func TestRestore_WritesTheDifferencesOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, now+2, revision)
 	require.Equal(t, []string{
-		"made anew@14", "new@14",
-		"changed=1@15", "deleted=1@15", "made anew=1@15",
+		"made again@14", "new@14",
+		"changed=1@15", "deleted=1@15", "made again=1@15",
 	}, next(5))
-	require.Equal(t, []string{"changed=1@15", "changed back=1@9", "deleted=1@15", "kept=1@2", "made anew=1@15"},
+	require.Equal(t, []string{"changed=1@15", "changed back=1@9", "deleted=1@15", "kept=1@2", "made again=1@15"},
 		content(t, b))
 }
 
-func TestRestore_KeepsWhatIsBelowAPrefix(t *testing.T) {
+func TestRestore_KeepsDocumentsBelowAPrefix(t *testing.T) {
 	t.Parallel()
 	b := start(t, memory.Options{})
 	put(t, b, "a/changed", "1", 0)
@@ -181,7 +181,7 @@ func TestRestore_KeepsWhatIsBelowAPrefix(t *testing.T) {
 	require.Equal(t, []string{"a/changed=2@5", "a/new=2@7", "b/changed=1@11"}, content(t, b))
 }
 
-func TestRestore_GivesBackTheTimeThatWasLeft(t *testing.T) {
+func TestRestore_RestoresTheTimeLeft(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(noon)
 	b := start(t, memory.Options{Clock: c})
@@ -196,7 +196,7 @@ func TestRestore_GivesBackTheTimeThatWasLeft(t *testing.T) {
 	c.Step(50 * time.Minute)
 	_, err = b.Restore(t.Context(), image)
 	require.NoError(t, err)
-	require.Equal(t, []string{"gone=2@5"}, next(1), "time that is left is no change")
+	require.Equal(t, []string{"gone=2@5"}, next(1), "a new expiration is no change")
 	c.Step(30 * time.Second)
 	require.Equal(t, []string{"gone@6"}, next(1))
 	c.Step(59*time.Minute - 1)
@@ -205,7 +205,7 @@ func TestRestore_GivesBackTheTimeThatWasLeft(t *testing.T) {
 	require.Equal(t, []string{"there@7"}, next(1))
 }
 
-func TestImage_BeginsOthersThatGoTheirOwnWays(t *testing.T) {
+func TestImage_StartsIndependentBackends(t *testing.T) {
 	t.Parallel()
 	first := memory.New(memory.Options{})
 	for i := range 2000 {
@@ -228,7 +228,7 @@ func TestImage_BeginsOthersThatGoTheirOwnWays(t *testing.T) {
 				_, err := b.Restore(t.Context(), image)
 				require.NoError(t, err)
 			} else {
-				require.Equal(t, before, content(t, b), "revisions included")
+				require.Equal(t, before, content(t, b), "including revisions")
 				_, err := b.Range(t.Context(), storage.RangeRequest{Revision: image.Revision() - 1})
 				require.ErrorIs(t, err, storage.ErrExpired)
 			}
@@ -243,7 +243,7 @@ func TestImage_BeginsOthersThatGoTheirOwnWays(t *testing.T) {
 	require.Equal(t, before, content(t, last))
 }
 
-func TestImage_CarriesTimesToLiveOverToAnotherClock(t *testing.T) {
+func TestImage_KeepsTimesToLiveWithAnotherClock(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(noon)
 	b := start(t, memory.Options{Clock: c})
@@ -262,7 +262,7 @@ func TestImage_CarriesTimesToLiveOverToAnotherClock(t *testing.T) {
 	require.Equal(t, []string{"a=1@2"}, content(t, b))
 }
 
-func TestImage_LeavesOutWhatIsBelowAPrefix(t *testing.T) {
+func TestImage_OmitsDocumentsBelowAPrefix(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(noon)
 	b := start(t, memory.Options{Clock: c})
@@ -281,7 +281,7 @@ func TestImage_LeavesOutWhatIsBelowAPrefix(t *testing.T) {
 	require.Len(t, content(t, whole), 4)
 }
 
-// Nobody compacts, and memory does not grow for ever.
+// Without compaction by clients, memory does not grow forever.
 func TestHistory_IsBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t, memory.Options{})
@@ -305,7 +305,7 @@ func TestHistory_IsBounded(t *testing.T) {
 	require.Fail(t, "the watch has not ended with an error")
 }
 
-func TestQuota_LetsOnlyDeletionsThrough(t *testing.T) {
+func TestQuota_AcceptsOnlyDeletions(t *testing.T) {
 	t.Parallel()
 	b := start(t, memory.Options{QuotaBytes: 1 << 20})
 	value := string(make([]byte, 100<<10))
@@ -348,7 +348,7 @@ func TestClose_EndsEverything(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-func TestSnapshot_IsNotPretended(t *testing.T) {
+func TestSnapshot_IsNotSupported(t *testing.T) {
 	t.Parallel()
 	err := storage.Snapshot(t.Context(), start(t, memory.Options{}), &bytes.Buffer{})
 	require.True(t, errors.Is(err, errors.ErrUnsupported), "%v", err)
@@ -364,7 +364,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// filled is a backend with 1,000 documents of 1 KB.
+// filled returns a backend with 1,000 documents of 1 KB.
 func filled(b *testing.B) *memory.Backend {
 	m := start(b, memory.Options{})
 	for i := range 1000 {
@@ -381,7 +381,7 @@ func BenchmarkSave(b *testing.B) {
 	}
 }
 
-// Every second document has changed.
+// BenchmarkRestore restores a state from which every second document differs.
 func BenchmarkRestore(b *testing.B) {
 	m := filled(b)
 	image, err := m.Save(context.Background())

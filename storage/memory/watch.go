@@ -8,14 +8,15 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// watch is a cursor in the history. Its goroutine alone moves it.
+// watch is a cursor in the history. Only its own goroutine moves it.
 type watch struct {
 	storage.FollowRequest
 	next     int64         // the first revision that has not been delivered
-	progress bool          // a report was asked for; the backend's lock guards it
-	awake    chan struct{} // holds a token when there may be something to deliver
+	progress bool          // a progress report was requested; the backend's lock guards it
+	awake    chan struct{} // holds at most one token; it does when there may be changes to deliver
 }
 
+// wake makes the watch look for changes. It does not block.
 func (w *watch) wake() {
 	select {
 	case w.awake <- struct{}{}:
@@ -23,7 +24,7 @@ func (w *watch) wake() {
 	}
 }
 
-// maxBatch is how many changes a batch has before it ends with its revision.
+// maxBatch is the number of changes that end a batch, at the end of the current revision.
 const maxBatch = 1000
 
 // Watch streams changes until ctx ends or the Backend is closed.
@@ -55,11 +56,11 @@ func (b *Backend) forget(w *watch) {
 }
 
 // deliver sends batches until the watch ends.
-func (b *Backend) deliver(ctx context.Context, w *watch, to chan<- storage.WatchBatch) {
-	batch, some := storage.WatchBatch{Revision: w.From - 1}, true // the watch is open
+func (b *Backend) deliver(ctx context.Context, w *watch, batches chan<- storage.WatchBatch) {
+	batch, pending := storage.WatchBatch{Revision: w.From - 1}, true // reports that the watch is open
 	for {
-		out := to
-		if !some {
+		out := batches
+		if !pending {
 			out = nil
 		}
 		select {
@@ -67,26 +68,26 @@ func (b *Backend) deliver(ctx context.Context, w *watch, to chan<- storage.Watch
 			if batch.Err != nil {
 				return
 			}
-		case <-w.awoken(some):
+		case <-w.awoken(pending):
 		case <-ctx.Done():
 			return
 		case <-b.done:
 			return
 		}
-		batch, some = b.batch(w)
+		batch, pending = b.batch(w)
 	}
 }
 
-// awoken is what a watch sleeps on that has nothing to send.
-func (w *watch) awoken(busy bool) <-chan struct{} {
-	if busy {
+// awoken returns the channel that wakes the watch, or nil if a batch is pending.
+func (w *watch) awoken(pending bool) <-chan struct{} {
+	if pending {
 		return nil
 	}
 	return w.awake
 }
 
-// batch returns what comes next, if there is something, and moves the cursor past it.
-func (b *Backend) batch(w *watch) (batch storage.WatchBatch, some bool) {
+// batch returns the next batch and moves the cursor past it. It returns false if there is no batch.
+func (b *Backend) batch(w *watch) (batch storage.WatchBatch, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := &b.history
@@ -96,7 +97,7 @@ func (b *Backend) batch(w *watch) (batch storage.WatchBatch, some bool) {
 	for _, r := range h.revisions[h.from(w.next):] {
 		for _, c := range r.changes {
 			if strings.HasPrefix(c.path(), w.Prefix) {
-				batch.Changes = append(batch.Changes, c.told(r.number))
+				batch.Changes = append(batch.Changes, c.forWatcher(r.number))
 				batch.Revision = r.number
 			}
 		}
@@ -115,16 +116,16 @@ func (b *Backend) batch(w *watch) (batch storage.WatchBatch, some bool) {
 	return storage.WatchBatch{}, false
 }
 
-// told is a change as a watcher sees it.
-func (c *change) told(revision int64) storage.Change {
-	told := storage.Change{Path: c.path(), Revision: revision}
+// forWatcher converts the change for watchers.
+func (c *change) forWatcher(revision int64) storage.Change {
+	result := storage.Change{Path: c.path(), Revision: revision}
 	if c.after != nil {
-		told.Value = c.after.value
+		result.Value = c.after.value
 	}
-	return told
+	return result
 }
 
-// RequestProgress makes every watch report the revision once it has delivered everything before.
+// RequestProgress makes every watch report the current revision after it has delivered all changes up to it.
 func (b *Backend) RequestProgress(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
