@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// keepSize is FALLOC_FL_KEEP_SIZE of fallocate(2).
+// keepSize is the flag FALLOC_FL_KEEP_SIZE of fallocate(2).
 const keepSize = 1
 
 // allocate allocates the file's blocks up to a size, without making the file longer.

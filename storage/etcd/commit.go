@@ -24,7 +24,7 @@ func (e *backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 	}
 	outcome, err := e.commit(ctx, writes)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		// A lease that is still shared here was revoked. Nothing was written; take new ones.
+		// A lease that is still shared here was revoked, so the transaction was rejected. Retry it with new leases.
 		e.leases.forget()
 		outcome, err = e.commit(ctx, writes)
 	}
@@ -35,8 +35,8 @@ func (e *backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 	return outcome, nil
 }
 
-// commit is one transaction. Its else branch reads every key, so that a failed compare
-// can be explained without asking again.
+// commit performs one transaction. Its else branch reads every key, so that a failed compare can be explained without a
+// further request.
 func (e *backend) commit(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
 	compares := make([]clientv3.Cmp, 0, len(writes))
 	puts := make([]clientv3.Op, len(writes))
@@ -69,7 +69,7 @@ func (e *backend) commit(ctx context.Context, writes []storage.Write) (*storage.
 			option = clientv3.WithIgnoreLease()
 		}
 		puts[i] = clientv3.OpPut(key, "", option)
-		puts[i].WithValueBytes(w.Value) // etcd copies the value into its log, and the client into its request
+		puts[i].WithValueBytes(w.Value) // etcd copies the value into its log, the client copies it into its request
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, notSent{err}
@@ -111,12 +111,12 @@ func (e *backend) before(answer *pb.ResponseOp) storage.KV {
 	return e.kv(kvs[0])
 }
 
-// notSent marks errors from before a write left this process.
+// notSent marks an error that occurred before the write was sent.
 type notSent struct{ error }
 
 func (n notSent) Unwrap() error { return n.error }
 
-// writeError sorts the errors of a write by the one question that matters: did it happen?
+// writeError translates the errors of a write. They differ in the one question that matters: was the write applied?
 func writeError(err error) error {
 	var early notSent
 	switch {
@@ -125,7 +125,7 @@ func writeError(err error) error {
 	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
 		return fmt.Errorf("%w: %w", storage.ErrTooLarge, err)
 	case errors.As(err, &early),
-		errors.Is(err, rpctypes.ErrNoLeader), // refused before it was proposed
+		errors.Is(err, rpctypes.ErrNoLeader), // rejected before it was proposed
 		errors.Is(err, rpctypes.ErrTooManyRequests),
 		errors.Is(err, rpctypes.ErrUnhealthy),
 		errors.Is(err, rpctypes.ErrCorrupt),
@@ -150,7 +150,7 @@ func readError(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 }
 
-// refused reports that etcd answered, and that a retry will not change its answer.
+// refused reports whether etcd has answered with an error that a retry would not change.
 func refused(err error) bool {
 	switch codeOf(err) {
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition:
@@ -160,9 +160,9 @@ func refused(err error) bool {
 }
 
 func codeOf(err error) codes.Code {
-	var known rpctypes.EtcdError
-	if errors.As(err, &known) {
-		return known.Code()
+	var etcdError rpctypes.EtcdError
+	if errors.As(err, &etcdError) {
+		return etcdError.Code()
 	}
 	if s, ok := status.FromError(err); ok {
 		return s.Code()
@@ -170,8 +170,8 @@ func codeOf(err error) codes.Code {
 	return codes.Unknown
 }
 
-// gRPC has no code that distinguishes a refused connection from one that was lost after the request was
-// sent; it has these words for the former.
+// neverConnected reports whether a request failed before a connection was established. gRPC has no code that
+// distinguishes this from a connection that was lost after the request was sent, but it has these messages.
 func neverConnected(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable && s.Code() != codes.DeadlineExceeded {

@@ -17,7 +17,7 @@ import (
 
 // A caller may reuse a value's bytes as soon as Commit has returned, even if only because its context
 // ended.
-func TestCommit_KeepsNoValue(t *testing.T) {
+func TestCommit_DoesNotRetainValues(t *testing.T) {
 	t.Parallel()
 	for name, backend := range map[string]func() storage.Backend{
 		"embedded": func() storage.Backend { return startBackend(t) },
@@ -28,10 +28,10 @@ func TestCommit_KeepsNoValue(t *testing.T) {
 		pods := s.Collection(podsName, podOptions)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var wanted, buffer []byte
+			var want, buffer []byte
 			for i := range 100 {
-				wanted = pod("default", fmt.Sprintf("p%d", i), "")
-				buffer = append(buffer[:0], wanted...)
+				want = pod("default", fmt.Sprintf("p%d", i), "")
+				buffer = append(buffer[:0], want...)
 				ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i%10)*100*time.Microsecond+
 					time.Minute*time.Duration(i%2))
 				result, err := s.Commit(ctx, storage.Write{Op: storage.Create,
@@ -41,7 +41,7 @@ func TestCommit_KeepsNoValue(t *testing.T) {
 					buffer[j] = 'x'
 				}
 				if err == nil {
-					require.True(t, result.Objects[0].Same(wanted))
+					require.True(t, result.Objects[0].Same(want))
 				}
 			}
 			list, err := pods.List(testContext(t), storage.ListRequest{})
@@ -59,7 +59,7 @@ func TestCommit_KeepsNoValue(t *testing.T) {
 	}
 }
 
-func TestCommit_ErrorsSayWhetherItHappened(t *testing.T) {
+func TestCommit_ErrorsShowWhetherItWasApplied(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ err, want error }{
 		{rpctypes.ErrNoSpace, storage.ErrNoSpace},

@@ -13,35 +13,36 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// etcd exits the process when its disk is full, because it cannot know what was written then. The
+// etcd exits the process when its disk is full, because it then cannot know which writes succeeded. The
 // embedded etcd therefore rejects documents while there is still room for its own writes: two segments
 // of its log, and the pages that deletions and compactions need before they free any.
 const diskReserve = 3 * walSegment
 
-// endingReserve is how many bytes of documents of ending objects are written while the disk is full. etcd's
-// log has always allocated a whole segment ahead. Deletions have the other half of it.
+// endingReserve is the number of bytes of documents of ending objects that are accepted while the disk is full. etcd's
+// log has always allocated a whole segment ahead. The other half of the segment is for deletions.
 const endingReserve = walSegment / 2
 
-// writeOverhead is the space of a document in etcd's log beside its bytes and three times its key.
+// writeOverhead is the space of a document in etcd's log, in addition to its bytes and three times its key.
 const writeOverhead = 256
 
 var errDiskFull = fmt.Errorf("%w: the disk has less than %d MiB left", storage.ErrNoSpace, diskReserve>>20)
 
-// disk is the disk that an embedded etcd writes to. A nil disk never gets full.
+// disk is the disk of an embedded etcd. A nil disk is never full.
 type disk struct {
 	free func() (uint64, error) // in bytes
-	// database is the file of etcd's for which blocks are reserved; "" if none are.
+	// database is the database file of etcd, for reserving blocks; "" if no blocks are reserved.
 	database string
 
 	mu   sync.Mutex
-	file uint64 // the inode for which kept holds: defragmentation makes a new file
-	kept int64  // up to where the database has blocks of its own
-	// reserved is the size of the file reserve, whose blocks are for the time when no others are free.
+	file uint64 // the inode that allocated is about: defragmentation creates a new file
+	// allocated is the part of the database file that has blocks, in bytes from its start.
+	allocated int64
+	// reserved is the size of the file reserve. Its blocks are freed when no other blocks are free.
 	reserved int64
-	reserve  string // never changes; "" if there is none
+	reserve  string // immutable; "" if there is no reserve
 
-	written atomic.Int64 // transactions
-	// ending counts bytes of documents of ending objects that were written since the disk is full.
+	written atomic.Int64 // number of transactions
+	// ending is the number of bytes of documents of ending objects that were written since the disk became full.
 	ending atomic.Int64
 
 	opened time.Time
@@ -49,7 +50,7 @@ type disk struct {
 	roomUntil atomic.Int64
 }
 
-// lookEvery is how often the free space is read: reading it for every commit would cost two system
+// lookEvery is the interval between two reads of the free space: reading it for every commit would cost two system
 // calls each time. The reserve is more than can be written in that time.
 const lookEvery = 50 * time.Millisecond
 
@@ -75,8 +76,8 @@ func diskOf(dir string) *disk {
 	return d
 }
 
-// Every thousand writes etcd saves a snapshot of a few kilobytes in a new file, and exits if it cannot. A disk that
-// another program has filled to the last byte gets a piece of the reserve back for it.
+// After every thousand writes etcd saves a snapshot of a few kilobytes in a new file, and exits if it cannot. If
+// another program has filled the disk to the last byte, a piece of the reserve is freed for the snapshot.
 const (
 	reserveFile  = "/member/reserve"
 	reserveSize  = 1 << 20
@@ -112,52 +113,50 @@ func (d *disk) shortenReserve() {
 	_ = os.Truncate(d.reserve, d.reserved) // if it is not there, no block can be freed
 }
 
-// growth is how much the database may grow before more blocks are reserved: bbolt's step.
+// growth is the step of reserving blocks: the step of bbolt when it extends the file.
 const growth = 16 << 20
 
-// letGoEvery is the number of transactions after which the database's pages are released. Each of them
-// compares the revision of the key that it replaces; etcd reads that key, and the kernel maps 64 KiB
-// around it.
-const letGoEvery = 256
+// unmapEvery is the number of transactions between two releases of the database's pages. Each transaction compares the
+// revision of the key that it replaces. etcd reads that key, and the kernel maps 64 KiB around it.
+const unmapEvery = 256
 
-// keep reserves the blocks that etcd will need for the writes it has acknowledged, even if another
-// process fills the rest of the disk at once: bbolt extends the file ahead of time, but leaves it full
-// of holes.
-func (d *disk) keep() error {
+// allocate reserves the blocks that etcd will need for the writes that it has acknowledged. They are safe even if
+// another process fills the rest of the disk at once. bbolt extends the file ahead of time, but leaves holes in it.
+func (d *disk) allocate() error {
 	if d.database == "" {
 		return nil
 	}
 	info, err := os.Stat(d.database)
 	if err != nil {
-		return nil // it is being replaced; the next write looks again
+		return nil // the file is being replaced; the next write retries
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Ino != d.file {
-		d.file, d.kept = stat.Ino, 0
-		unmap(d.file) // etcd has read it when it opened it
+		d.file, d.allocated = stat.Ino, 0
+		unmap(d.file) // etcd has read the whole file when it opened it
 	}
-	if info.Size() <= d.kept-growth/2 {
+	if info.Size() <= d.allocated-growth/2 {
 		return nil
 	}
 	err = allocate(d.database, info.Size()+growth)
 	if errors.Is(err, syscall.ENOSPC) {
 		return errDiskFull
 	}
-	// A file system that cannot keep blocks is not asked again before the file has grown.
-	d.kept = info.Size() + growth
+	// If the file system cannot allocate blocks, the next attempt is after the file has grown.
+	d.allocated = info.Size() + growth
 	return nil
 }
 
 // wrote counts a transaction that was committed.
 func (d *disk) wrote() {
-	if d != nil && d.written.Add(1)%letGoEvery == 0 {
-		d.letGo()
+	if d != nil && d.written.Add(1)%unmapEvery == 0 {
+		d.unmapDatabase()
 	}
 }
 
-// letGo releases the pages of the database that were read.
-func (d *disk) letGo() {
+// unmapDatabase releases the pages of the database that were read.
+func (d *disk) unmapDatabase() {
 	if d == nil {
 		return
 	}
@@ -167,7 +166,7 @@ func (d *disk) letGo() {
 	unmap(file)
 }
 
-// full returns errDiskFull when documents must be rejected. A disk whose free space cannot be read is
+// full returns errDiskFull when documents must be rejected. A disk with unreadable free space is
 // assumed to have room.
 func (d *disk) full() error {
 	if d == nil {
@@ -184,7 +183,7 @@ func (d *disk) full() error {
 		return errDiskFull
 	}
 	d.fillReserve()
-	if err := d.keep(); err != nil {
+	if err := d.allocate(); err != nil {
 		return err
 	}
 	d.ending.Store(0)

@@ -24,7 +24,7 @@ func diskWith(b storage.Backend, bytes uint64) *atomic.Uint64 {
 	return &free
 }
 
-func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
+func TestCommit_AFullDiskAcceptsOnlyDeletions(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	b := startBackend(t)
@@ -44,7 +44,7 @@ func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
 }
 
 // Graceful deletion writes the object before it deletes it.
-func TestCommit_AFullDiskTakesSomeDocumentsOfEndingObjects(t *testing.T) {
+func TestCommit_AFullDiskAcceptsSomeDocumentsOfEndingObjects(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	b := startBackend(t)
@@ -84,7 +84,7 @@ func TestCommit_AFullDiskTakesSomeDocumentsOfEndingObjects(t *testing.T) {
 }
 
 // etcd exits when it cannot save a snapshot.
-func TestDisk_GivesBlocksBackWhenNoneIsFree(t *testing.T) {
+func TestDisk_FreesItsReserveWhenNoBlockIsFree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700))
@@ -116,7 +116,7 @@ func TestDisk_GivesBlocksBackWhenNoneIsFree(t *testing.T) {
 	}
 }
 
-func TestUpkeep_GivesADiskBackWhatDeletionsHaveFreed(t *testing.T) {
+func TestUpkeep_ReturnsFreedSpaceToTheDisk(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	b := startBackend(t)

@@ -13,15 +13,15 @@ import (
 
 // dialMembers connects to one etcd as if it had two members.
 func (s *etcdServer) dialMembers() storage.Backend {
-	at := s.config.ListenClientUrls[0].Host
-	b, err := DialExternal(ExternalOptions{Servers: []string{at, at}, Prefix: "/test/"})
+	address := s.config.ListenClientUrls[0].Host
+	b, err := DialExternal(ExternalOptions{Servers: []string{address, address}, Prefix: "/test/"})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, b.Close()) })
 	return b
 }
 
-// holdWrites has writes wait for release, and tells reads, which come before that, a term that is later by so much.
-func (s *etcdServer) holdWrites(later uint64, release func(ctx context.Context, reads <-chan struct{})) {
+// holdWrites makes writes wait for release, and adds termOffset to the term in the responses to reads before that.
+func (s *etcdServer) holdWrites(termOffset uint64, release func(ctx context.Context, reads <-chan struct{})) {
 	reads := make(chan struct{}, 100)
 	around := grpc.UnaryServerInterceptor(func(ctx context.Context, request any, method *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
@@ -31,7 +31,7 @@ func (s *etcdServer) holdWrites(later uint64, release func(ctx context.Context, 
 		}
 		answer, err := handle(ctx, request)
 		if read, ok := answer.(*pb.RangeResponse); ok && err == nil {
-			read.Header.RaftTerm += later
+			read.Header.RaftTerm += termOffset
 			reads <- struct{}{}
 		}
 		return answer, err
@@ -39,7 +39,7 @@ func (s *etcdServer) holdWrites(later uint64, release func(ctx context.Context, 
 	s.around.Store(&around)
 }
 
-func TestCommit_IsGivenUpWhenItsLeaderHasDied(t *testing.T) {
+func TestCommit_IsGivenUpAfterItsLeaderDied(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
 	b := server.dialMembers()
@@ -56,7 +56,7 @@ func TestCommit_IsGivenUpWhenItsLeaderHasDied(t *testing.T) {
 	require.ErrorIs(t, err, errNewLeader, "long before anyone else has lost patience")
 }
 
-func TestCommit_IsWaitedForWhileItsLeaderLives(t *testing.T) {
+func TestCommit_WaitsWhileItsLeaderIsAlive(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
 	b := server.dialMembers()

@@ -21,36 +21,36 @@ import (
 
 // EmbeddedOptions configure the etcd that runs inside the process.
 type EmbeddedOptions struct {
-	Dir    string // data directory, made with mode 0700
+	Dir    string // data directory, created with mode 0700
 	Prefix string // "/registry" when empty
-	// QuotaBytes is how large the database may grow; 0 is etcd's default of 2 GiB. Over it,
-	// only deletions are taken until there is room again.
+	// QuotaBytes limits the size of the database; 0 is etcd's default of 2 GiB. Beyond it, only deletions are accepted
+	// until there is room again.
 	QuotaBytes int64
-	// Unsafe turns fsync off, for tests: objects survive the process, not a power cut.
+	// Unsafe disables fsync, for tests: objects survive the end of the process, but not a power failure.
 	Unsafe bool
 	Log    *slog.Logger // slog.Default when nil
 }
 
-// A lone member elects itself one to five ticks after it starts, because raft draws its election
-// timeout at random and etcd lets a single member skip all but the last of it. The tick is thus the
-// price of a start (three ticks on average) and, ten to a hundred times a second for ever, the price of
-// idling. It decides nothing else: there is no other member to lose heartbeats to.
+// A lone member elects itself one to five ticks after it starts, because raft draws its election timeout at random and
+// etcd lets a single member skip all but the last tick of it. The tick thus determines the duration of a start (three
+// ticks on average) and the cost of idling (a wake-up for each tick, tens of times a second, forever). It has no other
+// effect, because there is no other member to miss heartbeats.
 const (
 	embeddedTick     = 15 * time.Millisecond
 	embeddedElection = 5 * embeddedTick // the least that etcd accepts
 )
 
-// The raft log is kept in memory for members that lag behind. A lone member has none, so
-// that a short log with few entries beyond the last snapshot is enough. At a start what came after the
-// last snapshot is read and, as far as the database lacks it, applied again; beyond 5,000 entries etcd
-// refuses proposals meanwhile, its own first one among them, which it repeats without a pause.
+// The raft log is kept in memory for members that lag behind. A lone member has none, so that a short log with few
+// entries beyond the last snapshot is enough. At a start, etcd reads the entries after the last snapshot and applies
+// those that the database lacks. Beyond 5,000 entries etcd rejects proposals meanwhile, including its own first one,
+// which it repeats without a pause.
 const (
 	embeddedSnapshotCount  = 1000
 	embeddedCatchUpEntries = 100
 )
 
-// walSegment is how much disk the write-ahead log claims at a time; it claims two segments
-// at once. etcd's 64 MB would cost an idle control plane in memory-backed storage 128 MB.
+// walSegment is the size of a segment of the write-ahead log. etcd always allocates two segments. With etcd's default
+// of 64 MB, an idle control plane would use 128 MB of a memory-backed storage.
 const walSegment = 8 << 20
 
 // UseSmallSegments makes the segments of the write-ahead log 8 MiB in place of etcd's 64. The size is a variable of
@@ -60,11 +60,11 @@ func UseSmallSegments() { smallSegments() }
 
 var smallSegments = sync.OnceFunc(func() { wal.SegmentSizeBytes = walSegment })
 
-// StartEmbedded starts etcd in this process and returns when it serves. The server has no listener: it
-// is reached through function calls alone, so that any number of them can run in one process and nobody
-// else on the machine can read or write around the API server. Files that etcd cannot continue from are
-// ErrDamaged; a disk without room for a new etcd is ErrNoSpace. If another process runs an etcd on the
-// same files, StartEmbedded waits up to ten seconds for it to end.
+// StartEmbedded starts etcd in this process and returns when it serves. The server has no listener and is reached only
+// through function calls. Therefore any number of servers can run in one process, and no other process on the machine
+// can bypass the API server. The error is ErrDamaged if etcd cannot continue from its files, and ErrNoSpace if the disk
+// has no room for a new etcd. If another process runs an etcd on the same files, StartEmbedded waits up to ten seconds
+// for it to end.
 func StartEmbedded(ctx context.Context, o EmbeddedOptions) (storage.Backend, error) {
 	if o.Dir == "" {
 		return nil, errors.New("storage: the embedded etcd needs a data directory")
@@ -106,7 +106,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (storage.Backend, err
 		o.Log.Warn("cannot write documents", "err", err)
 	}
 	b.closer = sync.OnceValue(func() error {
-		// Without a connection, Close reports nothing but the end of the client's context.
+		// The client has no connection, so the only error of Close is the end of the client's context.
 		_ = client.Close()
 		server.Close()
 		return nil
@@ -114,8 +114,8 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (storage.Backend, err
 	return b, nil
 }
 
-// makePrivate removes other users' access to a data directory, whoever made or copied it: it will hold
-// Secrets.
+// makePrivate removes other users' access to a data directory, because it will contain Secrets. The directory may have
+// been created or copied by another program.
 func makePrivate(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -130,7 +130,7 @@ func makePrivate(dir string) error {
 }
 
 func embeddedConfig(dir string, o EmbeddedOptions) *embed.Config {
-	// The member's own address is part of the cluster's membership; no one ever dials it.
+	// The member's own address is part of the cluster's membership, but no client connects to it.
 	self := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}
 	c := embed.NewConfig()
 	c.Name = "coxswain"

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-func TestEmbedded_FindsEverythingAfterARestart(t *testing.T) {
+func TestEmbedded_KeepsEverythingAcrossARestart(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	// Longer than a unix socket's path may be, and not private yet.
@@ -43,7 +43,7 @@ func TestEmbedded_FindsEverythingAfterARestart(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestEmbedded_SaysWhyItDoesNotStart(t *testing.T) {
+func TestEmbedded_ReportsWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
 	_, err := StartEmbedded(testContext(t), EmbeddedOptions{})
 	require.ErrorContains(t, err, "data directory")
@@ -57,7 +57,7 @@ func TestEmbedded_SaysWhyItDoesNotStart(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestEmbedded_WritesNothingThatOthersMayRead(t *testing.T) {
+func TestEmbedded_WritesOnlyPrivateFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "etcd")
 	snapshots := filepath.Join(dir, "member", "snap")
@@ -85,7 +85,7 @@ func TestEmbedded_WritesNothingThatOthersMayRead(t *testing.T) {
 	}
 }
 
-// fsyncs is how often etcds of this process have forced their logs to the disk.
+// fsyncs returns how often the etcds of this process have synced their logs to the disk.
 func fsyncs(t *testing.T) uint64 {
 	t.Helper()
 	families, err := prometheus.DefaultGatherer.Gather()
@@ -100,7 +100,7 @@ func fsyncs(t *testing.T) uint64 {
 }
 
 // The count is that of the whole process: the test runs while no other one does.
-func TestEmbedded_ForcesACommitToTheDiskUnlessUnsafe(t *testing.T) {
+func TestEmbedded_SyncsCommitsUnlessUnsafe(t *testing.T) {
 	for _, unsafe := range []bool{false, true} {
 		b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: unsafe})
 		require.NoError(t, err)

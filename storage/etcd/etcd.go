@@ -1,13 +1,13 @@
-// Package etcd is the storage.Backend on etcd: one in this process (StartEmbedded), or a cluster that is reached over
-// the network (DialExternal). Both are one implementation over two kinds of client.
+// Package etcd implements storage.Backend with etcd: an etcd in this process (StartEmbedded), or a cluster in the
+// network (DialExternal). Both use the same implementation with different clients.
 //
-// In come the commits, ranges and watches of a storage.Store; out go etcd's transactions, its answers as the types of
-// storage, and its errors sorted by one question: did the write happen (commit.go)? lease.go has objects that expire
-// together share a lease. member.go and election.go leave a member that hangs or has lost its leader. Of the embedded
-// etcd, disk.go keeps room for deletions on a full disk, inspect.go and pages.go check its files before it starts, and
-// etcdlog.go shortens its log. snapshot.go makes a data directory of a snapshot.
+// The package translates the commits, ranges and watches of a storage.Store to etcd's transactions, and etcd's
+// responses to the types of storage. It sorts errors by one question: was the write applied (commit.go)? lease.go lets
+// objects that expire together share a lease. member.go and election.go abandon a member that hangs or has lost its
+// leader. For the embedded etcd, disk.go reserves room for deletions on a full disk, inspect.go and pages.go check the
+// files before the start, and etcdlog.go shortens the log. snapshot.go creates a data directory from a snapshot.
 //
-// Nothing here knows a Store, a kind or HTTP.
+// The package must not depend on a Store, a kind or HTTP.
 package etcd
 
 import (
@@ -28,18 +28,18 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// backend is the storage.Backend. Embedded and external differ in how the client reaches the server.
+// backend implements storage.Backend. For an embedded and an external etcd, only the client differs.
 type backend struct {
 	client *clientv3.Client
 	prefix string // ends in "/"
 	leases leases
-	// elections is nil where etcd is one member.
+	// elections is nil if etcd has one member.
 	elections *elections
-	server    *embed.Etcd // when it runs in this process
-	disk      *disk       // that of the server
+	server    *embed.Etcd // the embedded etcd, or nil
+	disk      *disk       // the disk of the embedded etcd, or nil
 	closer    func() error
 
-	streams atomic.Int64 // numbers watch streams
+	streams atomic.Int64 // the number of watch streams so far
 	mu      sync.Mutex
 	open    map[context.Context]struct{} // the contexts of open watches
 }
@@ -55,14 +55,14 @@ func newBackend(client *clientv3.Client, prefix string) *backend {
 
 func (e *backend) Close() error { return e.closer() }
 
-// inProcess reports that the server is reached through function calls.
+// inProcess reports whether the server is in this process, and reached through function calls.
 func (e *backend) inProcess() bool { return e.server != nil }
 
-// connectPatience is how long a request waits for a lost connection to come back.
+// connectPatience is how long a request waits for a lost connection to be restored.
 const connectPatience = 2 * time.Second
 
-// connected waits for a connection, so that a request that fails for lack of one was certainly not
-// sent. clientv3 would retry until the context ends, and would not report that.
+// connected waits for a connection. If there is none, the request has certainly not been sent. clientv3 itself would
+// retry until the context ends, and would not report this.
 func (e *backend) connected(ctx context.Context) error {
 	if e.inProcess() {
 		return nil
@@ -83,7 +83,7 @@ func (e *backend) connected(ctx context.Context) error {
 	return nil
 }
 
-// Revision reads a key that does not exist: the answer's header is all that is wanted.
+// Revision reads a key that does not exist: only the header of the response is needed.
 func (e *backend) Revision(ctx context.Context) (int64, error) {
 	if err := e.connected(ctx); err != nil {
 		return 0, readError(err)
@@ -130,13 +130,13 @@ func (e *backend) Compact(ctx context.Context, revision int64) error {
 	if _, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
 		return readError(err)
 	}
-	e.disk.letGo()
+	e.disk.unmapDatabase()
 	return nil
 }
 
-// streamKey is a metadata key that etcd ignores. clientv3 puts watches whose metadata differ
-// on streams of their own; a progress request is answered only when every watch of its
-// stream is in step, so that one that reads history must not share the store's.
+// streamKey is a metadata key that etcd ignores. clientv3 uses a separate stream for watches with other metadata. etcd
+// answers a progress request only when every watch of its stream is up to date. Therefore a watch that reads history
+// must not share the stream of the store's watch.
 const streamKey = "coxswain-watch"
 
 func (e *backend) Watch(ctx context.Context, r storage.FollowRequest) <-chan storage.WatchBatch {
@@ -169,9 +169,8 @@ func (e *backend) Watch(ctx context.Context, r storage.FollowRequest) <-chan sto
 	return batches
 }
 
-// batch translates one answer of etcd, which never splits a revision. A response that announces that
-// the watch was created, or resumed after a lost connection, covers only the revisions before the
-// first.
+// batch translates one response of etcd, which never splits a revision. A response that reports that the watch was
+// created, or resumed after a lost connection, covers only the revisions before the first one.
 func (e *backend) batch(response clientv3.WatchResponse, from int64) storage.WatchBatch {
 	if err := response.Err(); err != nil {
 		return storage.WatchBatch{Err: readError(err)}

@@ -22,23 +22,22 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// etcdLogger passes etcd's warnings and errors on to a logger. Its lines at info level are for
-// operators of etcd itself.
-func etcdLogger(to *slog.Logger, hooks ...zap.Option) *zap.Logger {
-	return zap.New(slogCore{to: to}, hooks...)
+// etcdLogger passes etcd's warnings and errors on to a logger. It drops lines at info level, which are for operators of
+// etcd itself.
+func etcdLogger(log *slog.Logger, hooks ...zap.Option) *zap.Logger {
+	return zap.New(slogCore{to: log}, hooks...)
 }
 
-// giveUp is called when etcd, in a goroutine of its own, fails fatally. While etcd starts, that is an
-// error of the start, and the goroutine ends there. Later the process exits: it is not known what etcd
-// has written then.
+// giveUp is the hook for fatal errors of etcd, in etcd's own goroutines. While etcd starts, the start fails with the
+// error, and the goroutine ends. Later the process exits, because it is unknown which writes etcd has completed.
 type giveUp struct {
 	started atomic.Bool
-	reason  chan error // has room for one
+	reason  chan error // has a buffer for one error
 }
 
 func newGiveUp() *giveUp { return &giveUp{reason: make(chan error, 1)} }
 
-// OnWrite is called for an entry that has been logged.
+// OnWrite handles a fatal entry after it was logged.
 func (g *giveUp) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	if g.started.Load() {
 		if e.Level == zapcore.FatalLevel {
@@ -101,8 +100,8 @@ var advice = map[string]bool{
 }
 
 // passing are the warnings and errors that etcd logs when its machine is busy, when a request fails or
-// when it stops. The client of the request gets the request's own error, and a user can do nothing
-// about the line, so it is logged at info level.
+// when it stops. The client of the request gets the request's own error, and a user cannot act
+// on the line, so it is logged at info level.
 var passing = map[string]bool{
 	"apply request took too long": true,
 	"failed to apply request":     true,

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// ExternalOptions are the --etcd-* flags.
+// ExternalOptions correspond to the --etcd-* flags.
 type ExternalOptions struct {
 	Servers                   []string
 	CAFile, CertFile, KeyFile string
@@ -65,8 +65,8 @@ func DialExternal(o ExternalOptions) (storage.Backend, error) {
 	return b, nil
 }
 
-// tls is nil when no file is given. The client certificate is read anew for every
-// connection, so that it can be rotated under a running server.
+// tls returns the TLS configuration, or nil if no file is configured. The client certificate is reread for every
+// connection, so that it can be rotated while the server runs.
 func (o ExternalOptions) tls() (*tls.Config, error) {
 	if o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" {
 		return nil, nil

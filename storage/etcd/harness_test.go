@@ -52,7 +52,7 @@ func podKey(namespace, name string) storage.Key {
 	return storage.Key{Collection: podsName, Namespace: namespace, Name: name}
 }
 
-// pod is a small pod document.
+// pod returns a small pod document.
 func pod(namespace, name, node string) []byte {
 	return fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":%q,"uid":"uid-%s"},"spec":{"nodeName":%q}}`,
 		name, namespace, name, node)
@@ -100,7 +100,7 @@ func take(t testing.TB, w *storage.Watcher, n int) []storage.Event {
 	return events
 }
 
-// briefs are events as a test would write them: "ADDED default/web 12".
+// briefs returns events in a short form: "ADDED default/web 12".
 func briefs(events []storage.Event) []string {
 	lines := make([]string, len(events))
 	for i, e := range events {
@@ -109,7 +109,7 @@ func briefs(events []storage.Event) []string {
 	return lines
 }
 
-// added is the event of an object that was created.
+// added returns the event of a created object, in short form.
 func added(o *storage.Object) string {
 	return briefs([]storage.Event{{Type: storage.Added, Object: o, Revision: o.Revision}})[0]
 }

@@ -18,21 +18,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Damage in its files makes etcd panic in goroutines whose panics cannot be recovered, wait for a
-// leader forever, or go on without writes that it has acknowledged. The embedded etcd's files are
-// therefore inspected before it is started: the structure of its database, page by page, and the
-// checksums of its log. Both take less work than etcd's own start.
+// Damaged files make etcd panic in goroutines without recovery, wait for a leader forever, or continue without writes
+// that it has acknowledged. Therefore the files of the embedded etcd are inspected before it starts: the structure of
+// its database, page by page, and the checksums of its log. Both take less work than etcd's own start.
 
-// ErrDamaged: the files of an embedded etcd are not what it has written. A snapshot has to be restored, into
-// a folder of its own or in their place.
+// ErrDamaged means that the files of an embedded etcd differ from those that etcd has written. A snapshot must be
+// restored, into another folder or in their place.
 var ErrDamaged = errors.New("etcd's data is damaged: restore a snapshot")
 
 func damagedf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, fmt.Errorf(format, args...))
 }
 
-// inspect checks the data directory of an etcd that does not run. An error other than ErrDamaged means
-// that the files cannot be read or written.
+// inspect checks the data directory of an etcd that is not running. An error other than ErrDamaged means that the files
+// cannot be read or written.
 func inspect(dir string) error {
 	member := filepath.Join(dir, "member")
 	logDir, snapDir := filepath.Join(member, "wal"), filepath.Join(member, "snap")
@@ -51,33 +50,33 @@ func inspect(dir string) error {
 		if len(logs) > 0 {
 			return damagedf("%s is missing", database)
 		}
-		return nil // a new one
+		return nil // etcd will create a new database
 	}
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	held, err := inspectDatabase(file)
+	state, err := inspectDatabase(file)
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, database, err)
 	}
 	if len(logs) == 0 {
-		if held.index > 0 { // a restored one has applied nothing yet
+		if state.index > 0 { // a restored database has index 0 and no log yet
 			return damagedf("%s is missing or has no log", logDir)
 		}
 		return nil
 	}
-	log, err := inspectLog(logs, held.index)
+	log, err := inspectLog(logs, state.index)
 	if err != nil {
 		return err
 	}
-	if err := log.agreesWith(held); err != nil {
+	if err := log.agreesWith(state); err != nil {
 		return fmt.Errorf("%w: %s and %s: %w", ErrDamaged, logDir, database, err)
 	}
 	return nil
 }
 
-// openRegular opens a file as etcd will, for reading and writing.
+// openRegular opens a regular file for reading and writing, as etcd will.
 func openRegular(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -89,14 +88,14 @@ func openRegular(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR, 0)
 }
 
-// logState is the state that etcd's log describes. Entries are identified by their index.
+// logState describes etcd's log. Entries are identified by their index.
 type logState struct {
-	metadata    bool     // it has a beginning
-	member      uint64   // whose log it is
-	first, last uint64   // entries
-	commit      uint64   // up to which they are decided
-	snapshots   []uint64 // entries at which the database was complete
-	snapshot    uint64   // the last of them that is decided, from which etcd goes on
+	metadata    bool     // the log has its first record
+	member      uint64   // the member that has written the log
+	first, last uint64   // the first and last entry
+	commit      uint64   // the last committed entry
+	snapshots   []uint64 // the entries of snapshots, which the database contains
+	snapshot    uint64   // the last committed snapshot, from which etcd continues
 	index       uint64   // the last entry that the database has
 	indexTerm   uint64   // its term
 }
@@ -183,18 +182,18 @@ func (s *logState) agreesWith(held *databaseState) error {
 	switch last := max(s.last, s.snapshot); {
 	case !s.metadata:
 		return errors.New("the log has no beginning")
-	case held.index < s.snapshot:
+	case state.index < s.snapshot:
 		return fmt.Errorf("the database ends at entry %d, before the log's snapshot of entry %d",
-			held.index, s.snapshot)
-	case held.index > last:
-		return fmt.Errorf("the log ends at entry %d, and the database has entry %d", last, held.index)
+			state.index, s.snapshot)
+	case state.index > last:
+		return fmt.Errorf("the log ends at entry %d, and the database has entry %d", last, state.index)
 	case s.first > s.snapshot+1:
 		return fmt.Errorf("the log begins with entry %d, after its snapshot of entry %d", s.first, s.snapshot)
 	case s.indexTerm != 0 && held.term != 0 && s.indexTerm != held.term:
-		return fmt.Errorf("they differ in entry %d: one of them is of another etcd", held.index)
-	case held.index > 0 && len(held.members) != 1:
+		return fmt.Errorf("they differ in entry %d: one of them is of another etcd", state.index)
+	case state.index > 0 && len(held.members) != 1:
 		return fmt.Errorf("they are of a cluster of %d members, and an embedded etcd is alone", len(held.members))
-	case held.index > 0 && held.members[0] != s.member:
+	case state.index > 0 && held.members[0] != s.member:
 		return fmt.Errorf("they are of another etcd: the log is of the member %x, the database of %x", s.member,
 			held.members[0])
 	}

@@ -44,10 +44,10 @@ func copyFiles(t *testing.T, from string) string {
 	return dir
 }
 
-// TestEmbedded_SaysWhatIsWrongWithItsFiles damages the files of an etcd in many ways. Each time the
+// TestEmbedded_ReportsDamageOfItsFiles damages the files of an etcd in many ways. Each time the
 // start either succeeds with all that was written, or fails with an error that names the remedy. It
 // never panics, hangs, or starts with less.
-func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
+func TestEmbedded_ReportsDamageOfItsFiles(t *testing.T) {
 	t.Parallel()
 	whole := etcdFiles(t)
 	truncate := func(part int64) func(t *testing.T, file string) {
@@ -65,15 +65,15 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, content, 0o600))
 		}
 	}
-	// used is a file without the zeros at its end.
+	// used returns a file without the zeros at its end.
 	used := func(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 	flip := func(percent int) func(t *testing.T, file string) {
 		return edit(func(b []byte) {
 			b = used(b)
-			at := (len(b) - 1) * percent / 100
-			// One bit of each of 16 bytes: the log pads its records with up to 7, before a length of 8, and
-			// these mean nothing.
-			for i := at; i < min(at+16, len(b)); i++ {
+			start := (len(b) - 1) * percent / 100
+			// Flip one bit of each of 16 bytes: the log pads its records with up to 7 unused bytes, before a length of
+			// 8 bytes.
+			for i := start; i < min(start+16, len(b)); i++ {
 				b[i] ^= 0x10
 			}
 		})
@@ -83,14 +83,14 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 			b = used(b)
 			r := rand.New(rand.NewPCG(seed, 0))
 			for range 1 + r.IntN(4) {
-				at := r.IntN(len(b))
+				i := r.IntN(len(b))
 				switch r.IntN(3) {
 				case 0:
-					b[at] ^= 1 << r.IntN(8)
+					b[i] ^= 1 << r.IntN(8)
 				case 1:
-					clear(b[at:min(at+r.IntN(4096), len(b))])
+					clear(b[i:min(i+r.IntN(4096), len(b))])
 				default:
-					copy(b[at:], b[r.IntN(len(b)):][:1])
+					copy(b[i:], b[r.IntN(len(b)):][:1])
 				}
 			}
 		})
@@ -111,7 +111,7 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 		"bit early":   flip(2),
 		"bit in body": flip(50),
 		"bit in tail": flip(99),
-		"bit at end":  flip(100),
+		"bit i end":   flip(100),
 		"missing":     func(t *testing.T, f string) { require.NoError(t, os.Remove(f)) },
 		"a folder": func(t *testing.T, f string) {
 			require.NoError(t, os.Remove(f))
@@ -130,8 +130,8 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 		damages[fmt.Sprint("noise ", seed)] = noise(seed)
 	}
 	for _, pattern := range []string{"wal/*.wal", "snap/db", "snap/*.snap"} {
-		for what, damage := range damages {
-			t.Run(pattern+" "+what, func(t *testing.T) {
+		for name, damage := range damages {
+			t.Run(pattern+" "+name, func(t *testing.T) {
 				t.Parallel()
 				dir := copyFiles(t, whole)
 				files, err := filepath.Glob(filepath.Join(dir, "member", filepath.FromSlash(pattern)))
@@ -139,7 +139,7 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 				require.NotEmpty(t, files)
 				damage(t, slices.Max(files))
 				// etcd does without the snapshots of its log. Within its database are values, which have no checksums.
-				values := pattern == "snap/db" && (strings.Contains(what, "bit") || strings.Contains(what, "noise "))
+				values := pattern == "snap/db" && (strings.Contains(name, "bit") || strings.Contains(name, "noise "))
 				if values {
 					if out := startElsewhere(t, dir); out != "" {
 						require.Contains(t, out, "restore a snapshot")
@@ -155,7 +155,7 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 					return
 				}
 				defer func() { require.NoError(t, b.Close()) }()
-				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(what, "noise "),
+				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(name, "noise "),
 					"it started all the same")
 				r, err := b.Range(testContext(t), storage.RangeRequest{Limit: 1})
 				require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 	}
 }
 
-func TestEmbedded_TakesNoFilesOfAnother(t *testing.T) {
+func TestEmbedded_RejectsFilesOfAnotherEtcd(t *testing.T) {
 	t.Parallel()
 	whole, other := etcdFiles(t), filepath.Join(t.TempDir(), "etcd")
 	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: other, Unsafe: true})
@@ -185,7 +185,7 @@ func TestEmbedded_TakesNoFilesOfAnother(t *testing.T) {
 			requireDamaged(t, dir, part+" of another")
 		}
 	}
-	for what, change := range map[string]func(tx *bolt.Tx) error{
+	for name, change := range map[string]func(tx *bolt.Tx) error{
 		"cluster of 2 members": func(tx *bolt.Tx) error {
 			return tx.Bucket(etcdschema.Members.Name()).Put([]byte("00000000000000aa"),
 				[]byte(`{"id":170,"peerURLs":["http://a"],"name":"b"}`))
@@ -212,7 +212,7 @@ func TestEmbedded_TakesNoFilesOfAnother(t *testing.T) {
 		require.NoError(t, db.Update(change))
 		require.NoError(t, db.Close())
 		out := startElsewhere(t, dir)
-		require.Contains(t, out, what)
+		require.Contains(t, out, name)
 		require.Contains(t, out, "restore a snapshot")
 	}
 }
@@ -226,7 +226,7 @@ func requireDamaged(t *testing.T, dir, what string) {
 	require.ErrorIs(t, err, ErrDamaged, what)
 }
 
-func TestEmbedded_DoesNotWaitForALockForEver(t *testing.T) {
+func TestEmbedded_WaitsForALockForALimitedTime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	database := filepath.Join(dir, filepath.FromSlash(databaseFile))
@@ -246,7 +246,7 @@ func TestEmbedded_DoesNotWaitForALockForEver(t *testing.T) {
 	require.Empty(t, LockHolder(filepath.Join(dir, "none")))
 }
 
-func TestEmbedded_SaysWhatAFailedStartIsAbout(t *testing.T) {
+func TestEmbedded_ReportsTheFilesOfAFailedStart(t *testing.T) {
 	t.Parallel()
 	err := startError(&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
 	require.ErrorIs(t, err, storage.ErrNoSpace)
@@ -272,8 +272,8 @@ func TestEmbedded_NeedsRoom(t *testing.T) {
 	require.Contains(t, startElsewhere(t, old), "the disk is full")
 }
 
-// TestEmbedded_ProposesNothingBeforeItHasItsLog is not parallel: it listens to the process's log.
-func TestEmbedded_ProposesNothingBeforeItHasItsLog(t *testing.T) {
+// TestEmbedded_MakesNoProposalBeforeItHasItsLog cannot be parallel, because it reads the log of the process.
+func TestEmbedded_MakesNoProposalBeforeItHasItsLog(t *testing.T) {
 	dir := t.TempDir()
 	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: dir, Unsafe: true})
 	require.NoError(t, err)

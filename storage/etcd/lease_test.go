@@ -100,7 +100,7 @@ func TestCommit_ALaterWriteRenewsOrEndsTheLease(t *testing.T) {
 	require.Zero(t, lease())
 }
 
-// Leases are never too short, hardly too long, and few, whatever times to live clients use.
+// Leases are never too short, only slightly too long, and few, regardless of the times to live that clients use.
 func TestLease_TermsAreFewAndNeverTooShort(t *testing.T) {
 	t.Parallel()
 	const longest = 100 * 365 * 24 * time.Hour
@@ -122,7 +122,7 @@ func TestLease_TermsAreFewAndNeverTooShort(t *testing.T) {
 
 // A write that etcd rejected takes no place in its lease; otherwise rejections would open one lease
 // after another.
-func TestLease_RefusedWritesAreNotCounted(t *testing.T) {
+func TestLease_RejectedWritesAreNotCounted(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	b := startBackend(t)
@@ -155,12 +155,12 @@ func TestCommit_AnUpdateMayKeepTheTimeToLive(t *testing.T) {
 	}
 	before := lease()
 	require.NotZero(t, before)
-	kept, err := s.Commit(ctx, storage.Write{Op: storage.Update, Key: podKey("default", "a"),
+	updated, err := s.Commit(ctx, storage.Write{Op: storage.Update, Key: podKey("default", "a"),
 		Value: pod("default", "a", "n1"), Expect: made.Revision, KeepTTL: true})
 	require.NoError(t, err)
 	require.Equal(t, before, lease())
 	_, err = s.Commit(ctx, storage.Write{Op: storage.Update, Key: podKey("default", "a"),
-		Value: pod("default", "a", "n2"), Expect: kept.Revision})
+		Value: pod("default", "a", "n2"), Expect: updated.Revision})
 	require.NoError(t, err)
 	require.Zero(t, lease())
 }

@@ -46,7 +46,7 @@ func holds(pid string, file os.FileInfo) bool {
 	})
 }
 
-// command is the beginning of a process's command line, long enough to recognize it.
+// command returns the beginning of a process's command line, long enough to recognize the process.
 func command(pid string) string {
 	line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 	text := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))

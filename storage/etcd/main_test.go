@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	leak.VerifyTestMain(m)
 }
 
-// startInEnv makes the test's program start an etcd in a folder, and nothing else.
+// startInEnv is the environment variable that makes the test program only start an etcd in a folder.
 const startInEnv = "COXSWAIN_TEST_START_ETCD_IN"
 
 func startIn(dir string) int {
@@ -34,8 +34,8 @@ func startIn(dir string) int {
 	return 0
 }
 
-// startElsewhere starts an etcd in a process of its own, for files with which etcd fails half-way and
-// leaves goroutines behind. It returns the output if the start failed, which must happen in order.
+// startElsewhere starts an etcd in its own process. It is for files that make etcd fail during the start and leave
+// goroutines behind. It returns the output of a failed start, which must be an orderly exit.
 func startElsewhere(t *testing.T, dir string) string {
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), os.Args[0])

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Status asks the member that answers requests; over a network, one of those that do.
+// Status returns the status of the embedded etcd, or of the member that the client is connected to.
 func (e *backend) Status(ctx context.Context) (*storage.Status, error) {
 	if err := e.connected(ctx); err != nil {
 		return nil, readError(err)
@@ -46,13 +46,13 @@ func (e *backend) status(ctx context.Context) (*clientv3.StatusResponse, error) 
 	if e.inProcess() {
 		return e.client.Status(ctx, "")
 	}
-	// clientv3 would dial anew for every question.
+	// clientv3 would open a new connection for every request.
 	response, err := pb.NewMaintenanceClient(e.client.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
 	return (*clientv3.StatusResponse)(response), err
 }
 
-// Defragment treats the members of an external etcd one after another, so that only one at a time
-// stands still.
+// Defragment defragments the members of an external etcd one after another, so that only one member at a time is
+// blocked.
 func (e *backend) Defragment(ctx context.Context) error {
 	if e.inProcess() {
 		// v3client's own method reports to a health service that an etcd without listeners does not
@@ -108,8 +108,8 @@ func (e *backend) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	return &snapshotStream{stream, cancel}, nil
 }
 
-// snapshotStream ends with its Close. clientv3 by itself goes on until its context ends, and etcd's read
-// transaction, by which no page is freed, stays open as long.
+// snapshotStream ends when it is closed. Without this, clientv3 would read until its context ends. etcd's read
+// transaction would stay open as long, and no page of the database would be freed.
 type snapshotStream struct {
 	io.ReadCloser
 	cancel context.CancelFunc

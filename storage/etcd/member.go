@@ -13,27 +13,27 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A machine that hangs keeps its connections: its kernel goes on acknowledging what is sent. gRPC's keep-alives notice
-// that after 13 seconds, and until then each request to that member waits. Where etcd has several members, a connection
-// on which something was sent and nothing was received for a moment is therefore probed by another one, and closed if
-// that does not succeed. A member that is only slow, or has no leader, still accepts connections and is kept. All in
-// all a member that hangs is left within 1.5 seconds.
+// A machine that hangs keeps its connections, because its kernel still acknowledges sent data. gRPC's keep-alives
+// detect this after 13 seconds, and until then each request to that member waits. If etcd has several members, each
+// connection is therefore watched. If data was sent and no response arrives for a moment, a second connection probes
+// the member. If the probe fails, the first connection is closed. A member that is only slow, or has no leader, still
+// accepts the probe and is kept. In total, a member that hangs is abandoned within 1.5 seconds.
 
 const (
-	// probeAfter is how long a member may be silent before it is probed, which costs it a TLS handshake.
+	// probeAfter is how long a member may be silent before it is probed. A probe costs the member a TLS handshake.
 	probeAfter = 250 * time.Millisecond
-	// probeTimeout is how long a member may take to accept a connection before its others are closed.
+	// probeTimeout is how long a member may take to accept the probe before its connection is closed.
 	probeTimeout = time.Second
 )
 
-// manyMembers are the options of a client that should leave a member that hangs; none if there is only one.
+// manyMembers returns the dial options that abandon a member that hangs. It returns none if there is only one member.
 func manyMembers(servers []string, secure *tls.Config) []grpc.DialOption {
 	for _, server := range servers {
 		if strings.HasPrefix(server, "unix") {
 			return nil // on this machine
 		}
 		if len(servers) > 1 && secure == nil && strings.HasPrefix(server, "https://") {
-			secure = &tls.Config{MinVersion: tls.VersionTLS12} // by the system's CAs, as the client itself
+			secure = &tls.Config{MinVersion: tls.VersionTLS12} // with the system's CAs, as the client itself
 		}
 	}
 	if len(servers) < 2 {
@@ -51,13 +51,12 @@ func manyMembers(servers []string, secure *tls.Config) []grpc.DialOption {
 	})}
 }
 
-// memberConn is a connection to a member of etcd, below TLS. The goroutine of watch ends when it is closed.
+// memberConn is a connection to a member of etcd, below TLS. Closing it ends the goroutine of watch.
 type memberConn struct {
 	net.Conn
 	address string
-	secure  *tls.Config // nil for none
-	// waiting is when something was sent for the first time since something was received, in ns since 1970; 0 if
-	// nothing was.
+	secure  *tls.Config // nil for a connection without TLS
+	// waiting is the time of the first write since the last read, in nanoseconds since 1970; 0 if there was no write.
 	waiting atomic.Int64
 	once    sync.Once
 	closed  chan struct{}
@@ -85,30 +84,30 @@ func (m *memberConn) Close() error {
 
 // watch closes the connection when the member is silent and a probe fails.
 func (m *memberConn) watch() {
-	look := time.NewTicker(probeAfter)
-	defer look.Stop()
+	ticker := time.NewTicker(probeAfter)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-m.closed:
 			return
-		case <-look.C:
+		case <-ticker.C:
 		}
 		since := m.waiting.Load()
 		if since == 0 || time.Since(time.Unix(0, since)) < probeAfter {
 			continue
 		}
 		if m.probe() != nil {
-			_ = m.Close() // gRPC has its requests fail, and tries others
+			_ = m.Close() // gRPC fails the requests of this connection and uses other members
 			return
 		}
-		m.waiting.CompareAndSwap(since, 0) // nothing was to be received, or not yet
+		m.waiting.CompareAndSwap(since, 0) // the member is alive: no response was due yet
 	}
 }
 
-// http2Preface begins a connection of HTTP/2: a server answers it with its settings.
+// http2Preface starts a connection of HTTP/2. A server answers with its settings.
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// probe connects once more, as far as the TLS handshake, or without TLS as far as the server's first byte.
+// probe opens a second connection, up to the end of the TLS handshake, or without TLS up to the server's first byte.
 func (m *memberConn) probe() error {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()

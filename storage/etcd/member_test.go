@@ -12,8 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// hanging is an address of an etcd whose process can be stopped, as by SIGSTOP: connections are still accepted, by the
-// kernel, and nothing is read or written.
+// hanging is an address of an etcd that can be made to hang, as if its process was stopped by SIGSTOP: the kernel still
+// accepts connections, but no data is read or written.
 type hanging struct {
 	net.Listener
 	to      string
@@ -90,15 +90,16 @@ func (h *hanging) copy(to io.Writer, from io.Reader) {
 	}
 }
 
-// gRPC's own probes come too late for every test, so that only what is tested here can notice a member that hangs.
+// gRPC's own probes are later than the end of every test, so that only the code under test can detect a member that
+// hangs.
 func init() { keepAliveTime = time.Hour }
 
-// Requests go round all members, and those to one that hangs fail soon; later ones avoid it.
-func TestExternal_LeavesAMemberThatHangs(t *testing.T) {
+// Requests use all members in turn. Requests to a member that hangs fail soon, and later requests avoid it.
+func TestExternal_AbandonsAMemberThatHangs(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
-	at := server.config.ListenClientUrls[0].Host
-	one, two := hangingBefore(t, at), hangingBefore(t, at)
+	address := server.config.ListenClientUrls[0].Host
+	one, two := hangingBefore(t, address), hangingBefore(t, address)
 	b, err := DialExternal(ExternalOptions{
 		Servers: []string{one.Addr().String(), two.Addr().String()}, Prefix: "/test/"})
 	require.NoError(t, err)
@@ -127,7 +128,7 @@ func TestExternal_LeavesAMemberThatHangs(t *testing.T) {
 	}
 }
 
-func TestMemberConn_KeepsAMemberThatHasNothingToSend(t *testing.T) {
+func TestMemberConn_KeepsASilentMemberThatIsAlive(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
 	conn, err := net.Dial("tcp", server.config.ListenClientUrls[0].Host)

@@ -15,12 +15,12 @@ import (
 
 // databaseState is the part of etcd's database that identifies its origin.
 type databaseState struct {
-	index, term uint64   // of the last entry of the log that it has; 0 in a new or restored one
+	index, term uint64   // of the last log entry in the database; 0 in a new or restored one
 	members     []uint64 // of the cluster
 }
 
-// inspectDatabase walks through the pages of etcd's database, as bbolt lays them out, and checks what
-// bbolt and etcd take for granted. Values are not checked: they have no checksums.
+// inspectDatabase walks through the pages of etcd's database, in bbolt's format, and checks the properties that bbolt
+// and etcd assume. It does not check values, which have no checksums.
 func inspectDatabase(file *os.File) (state *databaseState, err error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -34,7 +34,7 @@ func inspectDatabase(file *os.File) (state *databaseState, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, syscall.Munmap(data)) }()
-	// A page that cannot be read from the disk is a fault.
+	// Reading a page that the disk cannot deliver is a memory fault. It becomes a panic.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -63,9 +63,9 @@ const (
 	bucketFlag   = 0x01
 )
 
-var order = binary.NativeEndian // bbolt maps structures
+var order = binary.NativeEndian // bbolt maps its structures into memory
 
-// pages is a database file. A page is named by its number.
+// pages is a database file. A page is identified by its number.
 type pages struct {
 	data     []byte
 	size     uint64 // of a page, in bytes
@@ -79,12 +79,12 @@ type pages struct {
 func openPages(data []byte) (*pages, error) {
 	var best *pages
 	var newest uint64
-	for _, at := range metaPages(data) {
-		meta := data[at+pageHeader:]
+	for _, offset := range metaPages(data) {
+		meta := data[offset+pageHeader:]
 		if len(meta) < metaSize || order.Uint32(meta) != magic || order.Uint32(meta[4:]) != version {
 			continue
 		}
-		if size := int(order.Uint32(meta[8:])); at != 0 && at != size {
+		if size := int(order.Uint32(meta[8:])); offset != 0 && offset != size {
 			continue
 		}
 		sum := fnv.New64a()
@@ -108,18 +108,19 @@ func openPages(data []byte) (*pages, error) {
 	return best, nil
 }
 
-// metaPages is where meta pages may begin: at the start, and one page, of some size, further on.
+// metaPages returns the offsets at which meta pages may begin: the start, and the second page for each possible page
+// size.
 func metaPages(data []byte) []int {
-	at := []int{0}
+	offsets := []int{0}
 	for size := 1 << 10; size <= 1<<16; size <<= 1 {
-		at = append(at, size)
+		offsets = append(offsets, size)
 	}
-	for i, offset := range at {
+	for i, offset := range offsets {
 		if offset+pageHeader > len(data) {
-			return at[:i]
+			return offsets[:i]
 		}
 	}
-	return at
+	return offsets
 }
 
 func (p *pages) inspect() (*databaseState, error) {
@@ -176,7 +177,7 @@ func isRevision(key []byte) bool {
 	return (len(key) == 17 || len(key) == 18 && key[17] == 't') && key[8] == '_' && key[0] < 0x80 && key[9] < 0x80
 }
 
-// deepest is more levels than any tree of distinct pages has.
+// deepest is larger than the number of levels of any tree of distinct pages.
 const deepest = 64
 
 // bucket visits all keys below a page.
@@ -184,8 +185,8 @@ func (p *pages) bucket(root uint64, visit func(key, value []byte, flags uint32) 
 	return p.walk(root, nil, nil, deepest, visit)
 }
 
-// walk visits the keys below a page, each of which must be at least least and, unless that is nil, less than most.
-func (p *pages) walk(id uint64, least, most []byte, depth int,
+// walk visits the keys below a page. Each key must not be less than low, and must be less than high unless high is nil.
+func (p *pages) walk(id uint64, low, high []byte, depth int,
 	visit func(key, value []byte, flags uint32) error) error {
 	if depth == 0 {
 		return fmt.Errorf("page %d: the tree has no end", id)
@@ -202,12 +203,12 @@ func (p *pages) walk(id uint64, least, most []byte, depth int,
 		id  uint64
 	}
 	var children []child
-	last, before := least, false
+	last, before := low, false
 	err = p.elements(page, id, kind, func(key, value []byte, flags uint32) error {
 		if c := bytes.Compare(last, key); c > 0 || c == 0 && before {
 			return fmt.Errorf("page %d: its keys are not in order", id)
 		}
-		if most != nil && bytes.Compare(key, most) >= 0 {
+		if high != nil && bytes.Compare(key, high) >= 0 {
 			return fmt.Errorf("page %d: it has keys of another page", id)
 		}
 		last, before = key, true
@@ -218,7 +219,7 @@ func (p *pages) walk(id uint64, least, most []byte, depth int,
 		return nil
 	})
 	for i := 0; i < len(children) && err == nil; i++ {
-		next := most
+		next := high
 		if i+1 < len(children) {
 			next = children[i+1].key
 		}
@@ -227,14 +228,14 @@ func (p *pages) walk(id uint64, least, most []byte, depth int,
 	return err
 }
 
-// page returns a page with its overflow pages. Each belongs to one place.
+// page returns a page with its overflow pages. Each page must be used only once.
 func (p *pages) page(id uint64) (content []byte, kind uint16, err error) {
 	if id < 2 || id >= p.count {
 		return nil, 0, fmt.Errorf("there is no page %d", id)
 	}
-	at := p.data[id*p.size:]
-	more := uint64(order.Uint32(at[12:]))
-	if order.Uint64(at) != id || more >= p.count-id {
+	content = p.data[id*p.size:]
+	more := uint64(order.Uint32(content[12:]))
+	if order.Uint64(content) != id || more >= p.count-id {
 		return nil, 0, fmt.Errorf("page %d: its header is wrong", id)
 	}
 	for i := id; i <= id+more; i++ {
@@ -243,10 +244,10 @@ func (p *pages) page(id uint64) (content []byte, kind uint16, err error) {
 		}
 		p.seen[i] = true
 	}
-	return at[:(more+1)*p.size], order.Uint16(at[8:]), nil
+	return content[:(more+1)*p.size], order.Uint16(content[8:]), nil
 }
 
-// elements visits the elements of a page; the value of a branch is its child's number.
+// elements visits the elements of a page. The value of an element of a branch page is the number of its child.
 func (p *pages) elements(page []byte, id uint64, kind uint16, visit func(key, value []byte, flags uint32) error) error {
 	if len(page) < pageHeader {
 		return fmt.Errorf("page %d: it is too short", id)
@@ -256,20 +257,20 @@ func (p *pages) elements(page []byte, id uint64, kind uint16, visit func(key, va
 		return fmt.Errorf("page %d: it has %d elements", id, count)
 	}
 	for i := range count {
-		at := page[pageHeader+i*pageElement:]
+		element := page[pageHeader+i*pageElement:]
 		var flags, start, keySize, valueSize uint64
 		if kind == leafPage {
-			flags, start, keySize, valueSize = uint64(order.Uint32(at)), uint64(order.Uint32(at[4:])),
-				uint64(order.Uint32(at[8:])), uint64(order.Uint32(at[12:]))
+			flags, start, keySize, valueSize = uint64(order.Uint32(element)), uint64(order.Uint32(element[4:])),
+				uint64(order.Uint32(element[8:])), uint64(order.Uint32(element[12:]))
 		} else {
-			start, keySize = uint64(order.Uint32(at)), uint64(order.Uint32(at[4:]))
+			start, keySize = uint64(order.Uint32(element)), uint64(order.Uint32(element[4:]))
 		}
-		if keySize == 0 || start+keySize+valueSize > uint64(len(at)) {
+		if keySize == 0 || start+keySize+valueSize > uint64(len(element)) {
 			return fmt.Errorf("page %d: element %d is not within it", id, i)
 		}
-		key, value := at[start:start+keySize], at[start+keySize:start+keySize+valueSize]
+		key, value := element[start:start+keySize], element[start+keySize:start+keySize+valueSize]
 		if kind == branchPage {
-			value = at[8:16]
+			value = element[8:16]
 		}
 		if err := visit(key, value, uint32(flags)); err != nil {
 			return err
@@ -278,7 +279,7 @@ func (p *pages) elements(page []byte, id uint64, kind uint16, visit func(key, va
 	return nil
 }
 
-// free checks the list of free pages, where there is one: etcd on Linux writes none.
+// free checks the list of free pages, if there is one. etcd on Linux writes none.
 func (p *pages) free() error {
 	if p.freelist == noFreelist {
 		return nil

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// privateByDefault gives every file that is created in a folder or below it to its owner alone,
-// whatever mode it is created with: etcd creates the snapshots of its log with 0666. It is the folder's
-// default ACL, which acl(5) describes; a file system without ACLs has only the modes of the folders.
+// privateByDefault makes every new file in a folder or below it accessible only to its owner, regardless of the mode
+// with which it is created: etcd creates the snapshots of its log with mode 0666. It sets the folder's default ACL, see
+// acl(5). On a file system without ACLs, only the modes of the folders protect the files.
 func privateByDefault(dir string) {
 	const version, owner, group, other, nobody = 2, 1, 4, 32, ^uint32(0)
 	acl := binary.LittleEndian.AppendUint32(nil, version)

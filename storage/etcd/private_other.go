@@ -2,5 +2,5 @@
 
 package etcd
 
-// privateByDefault does nothing here: etcd's files are protected by the modes of their folders.
+// privateByDefault is a no-op: the modes of the folders protect etcd's files.
 func privateByDefault(string) {}

@@ -60,8 +60,7 @@ func ReadSnapshot(file string) (*SnapshotStatus, error) {
 	return status, nil
 }
 
-// checkSum compares the checksum at the end of a snapshot with what is before it, and returns
-// the size of that.
+// checkSum verifies the checksum at the end of a snapshot, and returns the size of the database before it.
 func checkSum(file string) (int64, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -147,8 +146,8 @@ func copyDatabase(file, to string, size int64) (err error) {
 	return out.Sync()
 }
 
-// forgetCluster removes from a database what binds it to its old cluster: the members, and how much of
-// their log was applied, because there is a new log.
+// forgetCluster removes the ties of a database to its old cluster: the members, and the index of the last applied log
+// entry, because there is a new log.
 func forgetCluster(file string, revision int64) (err error) {
 	log := zap.NewNop()
 	be := etcdbackend.NewDefaultBackend(log, file)

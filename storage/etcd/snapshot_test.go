@@ -27,9 +27,9 @@ func TestSnapshot_IsRestoredIntoANewCluster(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	s, pods := startPods(t)
-	kept := create(t, s, podKey("default", "kept"), pod("default", "kept", "n1"))
-	gone := create(t, s, podKey("default", "gone"), pod("default", "gone", "n1"))
-	remove(t, s, gone)
+	existing := create(t, s, podKey("default", "kept"), pod("default", "kept", "n1"))
+	deleted := create(t, s, podKey("default", "gone"), pod("default", "gone", "n1"))
+	remove(t, s, deleted)
 	file := snapshotFile(t, s)
 	later := create(t, s, podKey("default", "later"), pod("default", "later", "n1"))
 	status, err := ReadSnapshot(file)
@@ -46,7 +46,7 @@ func TestSnapshot_IsRestoredIntoANewCluster(t *testing.T) {
 	again := restored.Collection(podsName, podOptions)
 	list, err := again.List(ctx, storage.ListRequest{})
 	require.NoError(t, err)
-	require.Equal(t, []*storage.Object{kept}, list.Items)
+	require.Equal(t, []*storage.Object{existing}, list.Items)
 	require.Greater(t, list.Revision, later.Revision, "revisions that clients remember are not given again")
 	_, err = again.Watch(ctx, storage.WatchRequest{From: later.Revision})
 	require.ErrorIs(t, err, storage.ErrExpired)
@@ -54,7 +54,7 @@ func TestSnapshot_IsRestoredIntoANewCluster(t *testing.T) {
 	require.NoError(t, err, "the etcd that the snapshot is of goes on")
 
 	// The new cluster is one like any other: it is written, and found again after a restart.
-	written := update(t, restored, kept, pod("default", "kept", "n2"))
+	written := update(t, restored, existing, pod("default", "kept", "n2"))
 	require.NoError(t, restored.Close())
 	require.NoError(t, b.Close())
 	b, err = StartEmbedded(ctx, EmbeddedOptions{Dir: dir, Unsafe: true})
@@ -76,7 +76,7 @@ func TestSnapshot_OfAnExternalEtcd(t *testing.T) {
 	require.Equal(t, o.Revision, status.Revision)
 }
 
-func TestSnapshot_OnlyAnIntactOneIsRestored(t *testing.T) {
+func TestSnapshot_OnlyIntactOnesAreRestored(t *testing.T) {
 	t.Parallel()
 	s, _ := startPods(t)
 	create(t, s, podKey("default", "a"), pod("default", "a", ""))
@@ -85,16 +85,16 @@ func TestSnapshot_OnlyAnIntactOneIsRestored(t *testing.T) {
 	require.NoError(t, err)
 	flipped := bytes.Clone(content)
 	flipped[len(flipped)/2] ^= 1
-	for what, broken := range map[string][]byte{
+	for name, broken := range map[string][]byte{
 		"empty": {}, "short": content[:len(content)/2], "no checksum": content[:len(content)-32], "flipped": flipped,
 		"something else": bytes.Repeat([]byte("x"), 4096+32),
 	} {
 		file := filepath.Join(t.TempDir(), "broken.db")
 		require.NoError(t, os.WriteFile(file, broken, 0o600))
 		_, err := ReadSnapshot(file)
-		require.ErrorIs(t, err, ErrBadSnapshot, what)
+		require.ErrorIs(t, err, ErrBadSnapshot, name)
 		dir := filepath.Join(t.TempDir(), "etcd")
-		require.ErrorIs(t, RestoreSnapshot(file, dir), ErrBadSnapshot, what)
+		require.ErrorIs(t, RestoreSnapshot(file, dir), ErrBadSnapshot, name)
 		require.NoDirExists(t, dir)
 	}
 	require.ErrorIs(t, RestoreSnapshot(file+".none", t.TempDir()), os.ErrNotExist)
@@ -104,7 +104,7 @@ func TestSnapshot_OnlyAnIntactOneIsRestored(t *testing.T) {
 	require.ErrorContains(t, s.Snapshot(testContext(t), brokenWriter{}), "no room")
 }
 
-func TestSnapshot_ThatIsGivenUpLeavesNoTransactionOpen(t *testing.T) {
+func TestSnapshot_ClosedEarlyLeavesNoTransactionOpen(t *testing.T) {
 	t.Parallel()
 	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 // typical is a document of the size that pods have, 2 kB.
 var typical = fmt.Appendf(nil, `{"metadata":{"annotations":{"a":%q}}}`, strings.Repeat("x", 2000))
 
-// BenchmarkStart is the start of an embedded etcd that holds objects, and of a store on it; both should
-// cost in proportion to the number of objects. Memory is the heap that is in use then.
+// BenchmarkStart starts an embedded etcd that contains objects, and a store on it. The cost of both should be
+// proportional to the number of objects. Memory is the heap in use after the start.
 func BenchmarkStart(b *testing.B) {
 	for _, n := range []int{1000, 10000, 50000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {

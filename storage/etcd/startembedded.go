@@ -60,7 +60,7 @@ func awaitLock(ctx context.Context, path string, patience time.Duration) error {
 	}
 }
 
-// roomToStart makes sure that there is room for the whole log that a new etcd allocates when it starts.
+// roomToStart returns an error if the disk has no room for the whole log that a new etcd allocates when it starts.
 func roomToStart(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "member", "wal")); err == nil {
 		return nil
@@ -72,11 +72,11 @@ func roomToStart(dir string) error {
 	return nil
 }
 
-// openEtcd starts etcd and waits until it serves. If etcd fails or ctx ends, the error is returned at
-// once, after at most a moment of waiting for etcd's goroutines.
+// openEtcd starts etcd and waits until it serves. If etcd fails or ctx ends, it returns the error at once, or after a
+// short wait for etcd's goroutines.
 func openEtcd(ctx context.Context, c *embed.Config, log *slog.Logger) (*embed.Etcd, error) {
-	given := newGiveUp()
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(log, zap.WithPanicHook(given), zap.WithFatalHook(given)))
+	hook := newGiveUp()
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(log, zap.WithPanicHook(hook), zap.WithFatalHook(hook)))
 	var server *embed.Etcd
 	var err error
 	opened := make(chan struct{})
@@ -96,15 +96,15 @@ func openEtcd(ctx context.Context, c *embed.Config, log *slog.Logger) (*embed.Et
 			if err != nil {
 				return startError(err)
 			}
-		case err := <-given.reason:
+		case err := <-hook.reason:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		if server == nil { // it failed in the goroutine that started it
-			return <-given.reason
+			return <-hook.reason
 		}
-		return awaitReady(ctx, server, given)
+		return awaitReady(ctx, server, hook)
 	}
 	if err := ready(); err != nil {
 		closed := make(chan struct{})
@@ -120,18 +120,18 @@ func openEtcd(ctx context.Context, c *embed.Config, log *slog.Logger) (*embed.Et
 		}
 		return nil, err
 	}
-	given.started.Store(true)
+	hook.started.Store(true)
 	return server, nil
 }
 
-func awaitReady(ctx context.Context, server *embed.Etcd, given *giveUp) error {
+func awaitReady(ctx context.Context, server *embed.Etcd, hook *giveUp) error {
 	look := time.NewTicker(leaderPatience)
 	defer look.Stop()
 	for {
 		select {
 		case <-server.Server.ReadyNotify():
 			return nil
-		case err := <-given.reason:
+		case err := <-hook.reason:
 			return err
 		case err := <-server.Err():
 			return err

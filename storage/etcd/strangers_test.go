@@ -69,12 +69,12 @@ func TestStrangers_DoNotDisturbSeveralServers(t *testing.T) {
 	// An object that a stranger overwrites does not exist for readers until it is whole again.
 	path := "/test/" + a.Key.String()
 	put(path, "garbage")
-	gone, err := one.Revision(ctx)
+	deleted, err := one.Revision(ctx)
 	require.NoError(t, err)
 	put(path, string(pod("default", "a", "")))
 	whole, err := one.Revision(ctx)
 	require.NoError(t, err)
-	want = append(want, fmt.Sprintf("DELETED default/a %d", gone), fmt.Sprintf("ADDED default/a %d", whole))
+	want = append(want, fmt.Sprintf("DELETED default/a %d", deleted), fmt.Sprintf("ADDED default/a %d", whole))
 
 	for i, c := range collections {
 		require.Equal(t, want, briefs(take(t, watchers[i], len(want))))

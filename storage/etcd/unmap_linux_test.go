@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// resident is how much of a mapped file is in the process's memory, in KiB.
+// resident returns how much of a mapped file is in the process's memory, in KiB.
 func resident(t *testing.T, path string) (kib int) {
 	smaps, err := os.Open("/proc/self/smaps")
 	require.NoError(t, err)
