@@ -12,8 +12,8 @@ import (
 	"github.com/google/btree"
 )
 
-// Collection is the objects of one resource: a copy-on-write snapshot tree ordered by
-// namespace and name, and the log of its events.
+// Collection has the objects of one resource: a copy-on-write snapshot tree, ordered by namespace and name, and the log
+// of its events.
 type Collection struct {
 	store  *Store
 	name   string
@@ -59,9 +59,8 @@ func newCollection(s *Store, name string) *Collection {
 	return c
 }
 
-// before is the order of the tree: that of the paths in etcd, in which "a-b/x" comes before
-// "a/x" because '-' comes before '/'. Pages must come in one order whether memory or etcd
-// answers.
+// before reports whether a is before b in the tree. The order is that of the paths in etcd: "a-b/x" is before "a/x",
+// because '-' is before '/'. Pages from memory and from etcd must have the same order.
 func before(a, b *Object) bool { return comparePaths(&a.Key, &b.Key) < 0 }
 
 func comparePaths(a, b *Key) int {
@@ -89,7 +88,7 @@ func compareToSlash(c byte) int {
 // probes are keys to look up in the tree.
 var probes = sync.Pool{New: func() any { return new(Object) }}
 
-// get is the object that memory holds now, nil if none.
+// get returns the present object in memory, or nil.
 func (c *Collection) get(namespace, name string) *Object {
 	probe := probes.Get().(*Object)
 	probe.Key.Namespace, probe.Key.Name = namespace, name
@@ -100,22 +99,22 @@ func (c *Collection) get(namespace, name string) *Object {
 	return o
 }
 
-// Changed is the revision of the last change that memory holds of the collection, and whether it
-// holds anything. It takes no snapshot.
+// Changed returns the revision of the last change of the collection in memory, and reports whether the collection has
+// any objects. It takes no snapshot.
 func (c *Collection) Changed() (revision int64, any bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.revision, c.countLocked() > 0
 }
 
-// Count is how many objects the collection has now, those that cannot be read included.
+// Count returns the present number of objects of the collection, including objects that cannot be read.
 func (c *Collection) Count() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.countLocked()
 }
 
-// CountIn is how many readable objects a namespace has now, "" for all.
+// CountIn returns the present number of readable objects of a namespace; "" is all namespaces.
 func (c *Collection) CountIn(namespace string) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -130,8 +129,7 @@ func (c *Collection) countLocked() int {
 	return n
 }
 
-// open sets the fields and the index of the collection, and rescans the documents that it already
-// holds.
+// open sets the fields and the index of the collection, and rescans the documents that it already has.
 func (c *Collection) open(o CollectionOptions) {
 	if old := c.schema.Load(); old.is(o) {
 		return
@@ -185,7 +183,7 @@ func (sc *schema) is(o CollectionOptions) bool {
 	return index == o.Index && slices.Equal(sc.fields, o.Fields)
 }
 
-// load puts an object of the first snapshot in place, before there are readers.
+// load adds an object of the first snapshot, before there are readers.
 func (c *Collection) load(ch change) {
 	if ch.damage != nil {
 		c.setDamaged(ch)
@@ -286,7 +284,7 @@ func (c *Collection) snapshot() snapshot {
 	return c.cloneLocked()
 }
 
-// cloneLocked makes the shared clone if there is none. The caller holds the lock for writing.
+// cloneLocked returns the shared clone, which it creates if there is none. The caller holds the lock for writing.
 func (c *Collection) cloneLocked() snapshot {
 	if c.shared == nil {
 		c.shared, c.sharedTallies, c.sharedDamaged = c.tree.Clone(), tallies{c.tallies.Clone()}, nil
@@ -302,7 +300,7 @@ func (c *Collection) snapshotLocked() snapshot {
 		last: c.reachedLocked()}
 }
 
-// count is how many readable objects a namespace has, "" for all.
+// count returns the number of readable objects of a namespace; "" is all namespaces.
 func (s snapshot) count(namespace string) int {
 	if namespace == "" {
 		return s.tree.Len()
@@ -310,8 +308,8 @@ func (s snapshot) count(namespace string) int {
 	return s.tallies.of(namespace)
 }
 
-// reachedLocked is the newest revision up to which this collection has every change. The
-// frontier moves after the changes are in, and the last change is applied under one lock.
+// reachedLocked returns the newest revision up to which this collection has every change. The frontier moves after the
+// changes are applied, and the last change is applied under one lock.
 func (c *Collection) reachedLocked() int64 { return max(c.revision, c.store.Frontier()) }
 
 func (s snapshot) all() []*Object {
@@ -323,7 +321,7 @@ func (s snapshot) all() []*Object {
 	return objects
 }
 
-// At says how fresh a read must be (the API's resourceVersion and resourceVersionMatch).
+// At specifies how fresh a read must be (the API's resourceVersion and resourceVersionMatch).
 // The zero value is a consistent read.
 type At struct {
 	// Any serves from memory at once (resourceVersion=0). Revision is then ignored.
@@ -345,7 +343,7 @@ func (c *Collection) reach(ctx context.Context, at At) error {
 	return err
 }
 
-// Get reads one object. A missing one is ErrNotFound.
+// Get reads one object. It returns ErrNotFound if the object does not exist.
 func (c *Collection) Get(ctx context.Context, namespace, name string, at At) (*Object, error) {
 	key := Key{Collection: c.name, Namespace: namespace, Name: name}
 	if err := c.reach(ctx, at); err != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// compactor forgets history that is older than its retention.
+// compactor compacts history that is older than its retention.
 //
 // etcd knows revisions, not times. So once in every interval, one of the servers on an etcd records a
 // milestone: the time, and the current revision. The newest milestone that is older than the retention
@@ -41,8 +41,8 @@ type milestone struct {
 	Revision int64     `json:"revision"`
 }
 
-// Compact drops the history before a revision now, whatever the retention: reads and watches of it fail with
-// ErrExpired. Watches that are open go on.
+// Compact drops the history before a revision at once, regardless of the retention. Later reads and watches of it fail
+// with ErrExpired. Open watches continue.
 func (s *Store) Compact(ctx context.Context, revision int64) error {
 	s.compactor.expire(revision)
 	if err := s.backend.Compact(ctx, revision); err != nil && !errors.Is(err, ErrExpired) {
@@ -51,7 +51,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// round is run once in every interval.
+// round performs the work of one interval.
 func (c *compactor) round(ctx context.Context) error {
 	note, err := c.backend.Note(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *compactor) round(ctx context.Context) error {
 	return nil
 }
 
-// expire keeps readers from what is older than a revision.
+// expire makes reads of revisions before the given one fail.
 func (c *compactor) expire(before int64) {
 	for {
 		if oldest := c.oldest.Load(); oldest >= before || c.oldest.CompareAndSwap(oldest, before) {
@@ -101,8 +101,8 @@ func (c *compactor) expire(before int64) {
 	}
 }
 
-// learn adds the milestones of others. Those that cannot be true, because a clock was wrong
-// or etcd was restored from a backup, are dropped.
+// learn adds the milestones of other servers. It drops impossible ones, which exist if a clock was wrong or etcd was
+// restored from a backup.
 func (c *compactor) learn(note *Note, now time.Time) {
 	var noted []milestone
 	if note.Revision > 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/google/btree"
 )
 
-// A document that is encrypted, and for which there is no key or another one, is damaged: it is there and cannot be
-// read. It must not look as if it did not exist, because clients would then create it anew or take what depends on it
-// for orphaned. Reads that would have to return it fail with a *Damaged; all others go on. Watchers are not told of it:
-// to them it stays as it was last, until it can be read again or is deleted.
+// An encrypted document whose key is missing or wrong is damaged: it exists but cannot be read. It must not look as if
+// it did not exist, because clients would then create it again, or treat its dependents as orphans. Reads that would
+// have to return it fail with a *Damaged, all other reads succeed. Watchers get no event: for them the object keeps its
+// last state until it can be read again or is deleted.
 
 // Damaged is the error of reading an object whose document cannot be decrypted.
 type Damaged struct {
@@ -30,12 +30,13 @@ func (d *Damaged) Error() string {
 // Unwrap returns the reason.
 func (d *Damaged) Unwrap() error { return d.Err }
 
-// EncryptedPrefix begins every document that is stored encrypted, by Kubernetes' convention.
+// EncryptedPrefix is the prefix of every encrypted document, by Kubernetes' convention.
 const EncryptedPrefix = "k8s:enc:"
 
 var errNoKey = errors.New("this server is not configured to decrypt it")
 
-// unreadable returns the reason why a document cannot be read, nil if it can be, or is merely not that of an object.
+// unreadable returns the reason why a document cannot be read. It returns nil if the document can be read, or is not
+// the document of an object.
 func unreadable(kv KV) error {
 	if kv.Err == nil && bytes.HasPrefix(kv.Value, []byte(EncryptedPrefix)) {
 		return fmt.Errorf("%s %w", EncryptionOf(kv.Value), errNoKey)
@@ -43,11 +44,11 @@ func unreadable(kv KV) error {
 	return kv.Err
 }
 
-// maxEncryptionName bounds the part of a document that is shown.
+// maxEncryptionName is the largest length of the part of a document that messages contain.
 const maxEncryptionName = 128
 
-// EncryptionOf is the beginning of an encrypted document that names its provider and key: "k8s:enc:aesgcm:v1:key1:".
-// It holds nothing secret.
+// EncryptionOf returns the beginning of an encrypted document, which names its provider and key:
+// "k8s:enc:aesgcm:v1:key1:". It contains no secret.
 func EncryptionOf(value []byte) string {
 	head := string(value[:min(len(value), maxEncryptionName)])
 	parts := strings.SplitAfterN(head, ":", 6)
@@ -57,7 +58,7 @@ func EncryptionOf(value []byte) string {
 	return strings.ToValidUTF8(strings.Join(parts[:5], ""), "�")
 }
 
-// damage is a damaged document that memory knows of.
+// damage is a damaged document in memory.
 type damage struct {
 	Damaged
 	last *Object // as it could last be read, nil if it never could be
@@ -67,7 +68,7 @@ func newDamages() *btree.BTreeG[*damage] {
 	return btree.NewG(treeDegree, func(a, b *damage) bool { return comparePaths(&a.Key, &b.Key) < 0 })
 }
 
-// damagedOf returns the error of reading one object, nil if it is not damaged.
+// damagedOf returns the error of reading an object, or nil if the object is not damaged.
 func (c *Collection) damagedOf(namespace, name string) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -80,7 +81,8 @@ func (c *Collection) damagedOf(namespace, name string) error {
 	return nil
 }
 
-// loggedDamages is how many damaged documents of a collection are logged as errors: with a lost key, all of them are.
+// loggedDamages is the number of damaged documents of a collection that are logged as errors. With a lost key, all
+// documents are damaged.
 const loggedDamages = 10
 
 // logDamage logs that a document cannot be read.
@@ -95,7 +97,7 @@ func (c *Collection) logDamage(ch change) {
 		"revision", ch.revision, "err", ch.damage)
 }
 
-// setDamaged replaces an object by its damage. The lock is held for writing.
+// setDamaged replaces an object by its damage. The caller holds the lock for writing.
 func (c *Collection) setDamaged(ch change) {
 	if c.damaged == nil {
 		c.damaged = newDamages()
@@ -109,9 +111,9 @@ func (c *Collection) setDamaged(ch change) {
 	c.revision, c.shared = ch.revision, nil
 }
 
-// mend forgets the damage of an object that was written or deleted. previous is its last readable state, if any, and
-// lost reports that it was deleted without ever having been readable here: clients may know it all the same, from
-// another server or from the past. The lock is held for writing.
+// mend removes the damage of an object that was written or deleted. previous is its last readable state, or nil. lost
+// reports that it was deleted and this server could never read it. Clients may still know the object, from another
+// server or from earlier. The caller holds the lock for writing.
 func (c *Collection) mend(ch change) (previous *Object, lost bool) {
 	if c.damaged == nil {
 		return nil, false
@@ -126,8 +128,9 @@ func (c *Collection) mend(ch change) (previous *Object, lost bool) {
 	return d.last, d.last == nil && ch.object == nil
 }
 
-// breakWatches ends every watch of the collection with ErrExpired, and those that would begin before the revision: at
-// it there was a change that no event describes, and clients have to list anew. The lock is held for writing.
+// breakWatches ends every watch of the collection with ErrExpired, and makes later watches from before the revision
+// fail. At the revision there was a change without an event, so clients must list again. The caller holds the lock for
+// writing.
 func (c *Collection) breakWatches(revision int64) {
 	fallen := c.log.restart(revision)
 	c.gap, c.revision, c.shared = revision, revision, nil
@@ -135,16 +138,16 @@ func (c *Collection) breakWatches(revision int64) {
 	c.alarms.ringAll(fallen)
 }
 
-// DamagedIn returns the error of the first object of a scope that is there and cannot be read, nil if there is none.
-// Nothing is known of such an object but its namespace and name.
+// DamagedIn returns the error of the first damaged object of a scope, or nil if there is none. Only the namespace and
+// name of such an object are known.
 func (c *Collection) DamagedIn(scope Scope) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return firstDamaged(c.damaged, scope, "", "")
 }
 
-// firstDamaged returns the error of the first damaged object of a scope whose path below the collection is not before
-// start nor, unless end is "", behind it.
+// firstDamaged returns the error of the first damaged object of a scope with a path, below the collection, from start
+// to end. If end is "", there is no upper limit.
 func firstDamaged(damaged *btree.BTreeG[*damage], scope Scope, start, end string) error {
 	if damaged == nil {
 		return nil
@@ -170,8 +173,8 @@ func firstDamaged(damaged *btree.BTreeG[*damage], scope Scope, start, end string
 	return first
 }
 
-// Mend writes every damaged object that can be read again as it is, and returns how many it has written. It is to be
-// called when keys have come back: the write is the event by which watchers learn of the object's state.
+// Mend rewrites every damaged object that can be read again, unchanged, and returns their number. It must be called
+// after keys were restored: the write is the event that informs watchers about the object's state.
 func (s *Store) Mend(ctx context.Context) int {
 	mended := 0
 	s.each(func(c *Collection) {
@@ -215,14 +218,15 @@ func (s *Store) stored(ctx context.Context, key Key) (KV, error) {
 	return result.KVs[0], nil
 }
 
-// transforming is a Backend that stores the documents of some collections in another form than they are read in.
+// transforming is a Backend that stores documents of some collections in another form than they have when they are
+// read.
 type transforming interface {
 	Transforms(collection string) bool
 }
 
-// Stale reports whether an object is stored in another form than a write would give it now: encrypted with another
-// key, or not at all. It has to be written then, even if nothing in it changes. Where nothing is encrypted it asks
-// nobody.
+// Stale reports whether a write would store an object in another form: encrypted with another key, or in plain text.
+// Such an object must be written even if it does not change. If the collection is not encrypted, Stale makes no
+// request.
 func (s *Store) Stale(ctx context.Context, o *Object) (bool, error) {
 	if b, ok := s.backend.Backend.(transforming); !ok || !b.Transforms(o.Key.Collection) {
 		return false, nil
@@ -234,7 +238,7 @@ func (s *Store) Stale(ctx context.Context, o *Object) (bool, error) {
 	return kv.Revision == o.Revision && kv.Stale, nil
 }
 
-// damagedAt is the revision of a damaged document, 0 if it is none.
+// damagedAt returns the revision of a damaged document, or 0 if the document is not damaged.
 func (c *Collection) damagedAt(key Key) int64 {
 	var d *Damaged
 	if errors.As(c.damagedOf(key.Namespace, key.Name), &d) {
@@ -243,7 +247,7 @@ func (c *Collection) damagedAt(key Key) int64 {
 	return 0
 }
 
-// keys are those of all objects, damaged ones included.
+// keys returns the keys of all objects, including damaged ones.
 func (c *Collection) keys() []Key {
 	s := c.snapshot()
 	keys := make([]Key, 0, s.tree.Len())
@@ -260,7 +264,7 @@ func (c *Collection) keys() []Key {
 	return keys
 }
 
-// afterGap is ErrExpired for a watch that would begin before a change that no event describes.
+// afterGap returns ErrExpired for a watch that would begin before a change without an event.
 func (c *Collection) afterGap(revision int64) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

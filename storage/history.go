@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// past returns nil if the state at a revision, and the events after it, may be read.
+// past returns nil if the state at a revision, and the events after it, can be read.
 func (s *Store) past(ctx context.Context, scope *Scope, revision int64) error {
 	if oldest := s.compactor.oldest.Load(); revision < oldest {
 		return fmt.Errorf("%w: %d, and history begins with %d", ErrExpired, revision, oldest)
@@ -17,8 +17,8 @@ func (s *Store) past(ctx context.Context, scope *Scope, revision int64) error {
 	return scope.Past(ctx, revision)
 }
 
-// SameSince is nil if an object has been the same one, by its UID, ever since a revision, or if there
-// has been none of that name all the time. It is ErrExpired otherwise, or if the history is gone.
+// SameSince returns nil if an object has had the same UID since a revision, or if no object of that name has existed
+// since then. Otherwise, or if the history is compacted, it returns ErrExpired.
 func (c *Collection) SameSince(ctx context.Context, namespace, name string, revision int64) error {
 	key := Key{Collection: c.name, Namespace: namespace, Name: name}
 	now, same, known := c.remembered(key, revision)
@@ -35,8 +35,8 @@ func (c *Collection) SameSince(ctx context.Context, namespace, name string, revi
 	return nil
 }
 
-// remembered returns the present object of a key, nil if there is none, and whether it is the same that
-// existed at a revision, as far as memory knows.
+// remembered returns the present object of a key, or nil. same reports whether it is the object that existed at a
+// revision; known reports whether memory has that information.
 func (c *Collection) remembered(key Key, revision int64) (now *Object, same, known bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -30,7 +30,7 @@ func (s *Scope) holds(sc *schema, o *Object) bool {
 	return o != nil && s.covers(sc, o) && (s.Match == nil || s.Match(o))
 }
 
-// covers is holds without Match.
+// covers does the same as holds, but ignores Match.
 func (s *Scope) covers(sc *schema, o *Object) bool {
 	if s.Namespace != "" && o.Key.Namespace != s.Namespace || s.Name != "" && o.Key.Name != s.Name {
 		return false
@@ -42,10 +42,10 @@ func (s *Scope) covers(sc *schema, o *Object) bool {
 	return value == s.IndexValue
 }
 
-// isRange reports that everything in the collection or in the namespace is in scope.
+// isRange reports whether all objects of the collection, or of the namespace, are in scope.
 func (s *Scope) isRange() bool { return s.Name == "" && s.IndexValue == "" && s.Match == nil }
 
-// ListRequest is one LIST.
+// ListRequest is a LIST request.
 type ListRequest struct {
 	Scope Scope
 	At    At
@@ -59,7 +59,7 @@ type ListRequest struct {
 	Readable bool
 }
 
-// List is the answer. Items are in key order.
+// List is the result of a LIST request. Items are in key order.
 type List struct {
 	Items    []*Object
 	Revision int64
@@ -73,7 +73,7 @@ type List struct {
 	Remaining *int64
 }
 
-// Visits is how many objects a list will look at, at most. It is cheap.
+// Visits returns an upper bound for the number of objects that a list visits. It is cheap.
 func (c *Collection) Visits(r *ListRequest) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -99,8 +99,8 @@ func (c *Collection) Visits(r *ListRequest) int {
 	return n
 }
 
-// List reads objects in key order. A Continue that this package did not make is ErrBadToken; with one,
-// At is ignored, because the token names the revision.
+// List reads objects in key order. It returns ErrBadToken for a Continue that this package did not create. With
+// Continue, At is ignored, because the token contains the revision.
 func (c *Collection) List(ctx context.Context, r ListRequest) (*List, error) {
 	list, err := c.list(ctx, r)
 	if err != nil {
@@ -180,8 +180,7 @@ func (c *Collection) listIndexed(r ListRequest) (*List, error) {
 	return list, nil
 }
 
-// damaged returns an error if the part of a list from one path to another would have to hold an object that cannot be
-// read.
+// damaged returns an error if the part of a list from one path to another would contain an object that cannot be read.
 func (r *ListRequest) damaged(damaged *btree.BTreeG[*damage], start, end string) error {
 	if r.Readable {
 		return nil
@@ -189,8 +188,8 @@ func (r *ListRequest) damaged(damaged *btree.BTreeG[*damage], start, end string)
 	return firstDamaged(damaged, r.Scope, start, end)
 }
 
-// indexed narrows a snapshot to the objects of an index value, if nothing has changed since.
-// The index has no history: pages of the past are made of the whole snapshot.
+// indexed narrows a snapshot to the objects of an index value, if the collection has not changed since. The index has
+// no history: pages of the past use the whole snapshot.
 func (c *Collection) indexed(s snapshot, value string) snapshot {
 	if value == "" {
 		return s
@@ -203,7 +202,7 @@ func (c *Collection) indexed(s snapshot, value string) snapshot {
 	return s
 }
 
-// listAt reads at one revision exactly.
+// listAt reads at exactly one revision.
 func (c *Collection) listAt(ctx context.Context, r ListRequest, revision int64, from place) (*List, error) {
 	if err := c.store.past(ctx, &r.Scope, revision); err != nil {
 		return nil, err
@@ -281,7 +280,7 @@ func splitPath(path string) Key {
 	return Key{Name: path}
 }
 
-// etcdPage is how many documents are read at a time when etcd answers a list.
+// etcdPage is the number of documents in one request when etcd answers a list.
 const etcdPage = 500
 
 // pageFromEtcd reads a page at a revision that memory no longer has.
@@ -335,7 +334,7 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 	}
 }
 
-// held passes on how many bytes were read from etcd.
+// held reports the number of bytes that were read from etcd.
 func (r *ListRequest) held(kvs []KV) error {
 	if r.Held == nil {
 		return nil
@@ -347,7 +346,7 @@ func (r *ListRequest) held(kvs []KV) error {
 	return r.Held(size)
 }
 
-// readableOld returns an error if a past document belongs into a list and cannot be read.
+// readableOld returns an error if a past document belongs to a list but cannot be read.
 func (c *Collection) readableOld(r *ListRequest, kv KV) error {
 	err := unreadable(kv)
 	if err == nil || r.Readable {
@@ -361,7 +360,7 @@ func (c *Collection) readableOld(r *ListRequest, kv KV) error {
 	return &Damaged{Key: key, Revision: kv.Revision, Err: err}
 }
 
-// understandOld returns the object of a past document, nil if it is corrupt.
+// understandOld returns the object of a past document, or nil if the document is corrupt.
 func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 	key, err := ParseKey(kv.Path)
 	if err != nil || unreadable(kv) != nil {
@@ -376,7 +375,7 @@ func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 	return o
 }
 
-// place is where a page begins.
+// place is the start of a page.
 type place struct {
 	Start string `json:"start"` // the first path to read, below the collection; "" for all
 	// Rest is the number of objects from there on at the revision of the first page; 0 if it is not known.
@@ -388,7 +387,7 @@ type place struct {
 	Begun int64 `json:"begun,omitempty"`
 }
 
-// after returns the start of the page that follows one that began at from and ended with last.
+// after returns the start of the next page after a page that began at from and ended with last.
 func (s *Store) after(from place, last Key) place {
 	if from.Begun == 0 {
 		from.Begun = s.options.Clock.Now().UnixMilli()
@@ -396,7 +395,7 @@ func (s *Store) after(from place, last Key) place {
 	return place{Start: belowCollection(last) + "\x00", Begun: from.Begun}
 }
 
-// belowCollection is the path of a key below its collection.
+// belowCollection returns the path of a key below its collection.
 func belowCollection(k Key) string {
 	if k.Namespace == "" {
 		return k.Name
@@ -404,7 +403,7 @@ func belowCollection(k Key) string {
 	return k.Namespace + "/" + k.Name
 }
 
-// outlived returns ErrExpired if the list that a page belongs to began too long ago.
+// outlived returns ErrExpired if the list of a page began too long ago.
 func (s *Store) outlived(p place) error {
 	life := s.options.CompactionInterval
 	if age := s.options.Clock.Since(time.UnixMilli(p.Begun)); life > 0 && age > life {
@@ -413,13 +412,13 @@ func (s *Store) outlived(p place) error {
 	return nil
 }
 
-// continueToken is what a List.Continue holds. Clients must not look into it.
+// continueToken is the content of List.Continue, which is opaque to clients.
 type continueToken struct {
 	Revision int64 `json:"rv"` // or newest
 	place
 }
 
-// newest, in place of a revision, continues at the current one.
+// newest is used instead of a revision to continue at the current one.
 const newest = -1
 
 func (t continueToken) String() string {
@@ -445,9 +444,8 @@ func parseToken(text string) (continueToken, error) {
 	return token, nil
 }
 
-// Snapshots from which a page was served are kept for requests for the next one. They share all nodes
-// that have not changed since with the tree, so that only a collection that changes a lot pays for
-// them, and not for long.
+// Snapshots that a page was served from are kept for the next page. They share all unchanged nodes with the tree.
+// Therefore they cost memory only if the collection changes a lot, and only for a short time.
 const (
 	keptCount = 4
 	keptFor   = time.Minute
@@ -472,7 +470,7 @@ func (k *keptSnapshots) prune(now time.Time) {
 	}
 }
 
-// keep keeps a snapshot for the next page, or keeps it longer.
+// keep keeps a snapshot for the next page, or extends its lifetime.
 func (c *Collection) keep(s snapshot) {
 	now := time.Now()
 	c.mu.Lock()
@@ -492,7 +490,7 @@ func (c *Collection) keep(s snapshot) {
 	c.kept.list = append(kept, keptSnapshot{s, now.Add(keptFor)})
 }
 
-// snapshotAt finds the state at a revision, if memory still has it.
+// snapshotAt returns the state at a revision, if memory still has it.
 func (c *Collection) snapshotAt(revision int64) (snapshot, bool) {
 	s := c.snapshot()
 	if s.first <= revision && revision <= s.last {
