@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// controlPlaneLabel is how an administrator marks a Node that is on the machine of an API server, and so has that
-	// server's addresses. Nodes may not set it (NodeRestriction).
+	// controlPlaneLabel is set by an administrator on a Node that shares a machine, and thus addresses, with an
+	// API server. Nodes may not set it (NodeRestriction).
 	controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-	// agentAnnotation names the Node whose serving certificate the Node's agent presents, where one agent runs several
-	// Nodes at one address. Nothing but the Node's own agent and administrators can write it: it is the Node's consent.
+	// agentAnnotation names the Node whose serving certificate this Node's agent presents, if one agent runs
+	// several Nodes at one address. Only the Node's own agent and administrators can write it, so it is the
+	// Node's consent to share its address.
 	agentAnnotation = "coxswain.dev/agent"
-	// clusterDomain is what --cluster-domain is by default.
+	// clusterDomain is the default of --cluster-domain.
 	clusterDomain = "cluster.local"
 )
 
-// claims are the names and addresses that others in the cluster have.
+// claims looks up the names and addresses that are in use elsewhere in the cluster.
 type claims struct {
 	nodes    corelisters.NodeLister
 	services corelisters.ServiceLister
@@ -51,7 +52,8 @@ func newClaims(env *controller.Env, c *controller.Controller) claims {
 	return s
 }
 
-// forbidden returns what no node may have a certificate for, whatever people or its status say; "" if there is nothing.
+// forbidden returns the first host that no node may have in a certificate, even if its status lists it, with
+// the reason; "" if there is none. The request is denied, so that it does not wait for an administrator.
 func (s claims) forbidden(hosts []host) (string, error) {
 	cidrs, err := s.ranges.List(labels.Everything())
 	if err != nil {
@@ -66,12 +68,12 @@ func (s claims) forbidden(hosts []host) (string, error) {
 		}
 	}
 	for _, h := range hosts {
-		what := forbiddenName(h.name)
+		reason := forbiddenName(h.name)
 		if h.address.IsValid() {
-			what = forbiddenAddress(h.address, ranges)
+			reason = forbiddenAddress(h.address, ranges)
 		}
-		if what != "" {
-			return fmt.Sprintf("%s, %s", h, what), nil
+		if reason != "" {
+			return fmt.Sprintf("%s, %s", h, reason), nil
 		}
 	}
 	return "", nil
@@ -105,8 +107,9 @@ func forbiddenName(name string) string {
 	return ""
 }
 
-// ofAnotherNode returns which other Node has one of the hosts too, "" if none has. It may be this one that lies.
-func (s claims) ofAnotherNode(node *corev1.Node, hosts []host) (string, error) {
+// conflictingNode returns a sentence about another Node that has one of the hosts, "" if none has. Either of
+// the two Nodes may have written a wrong address.
+func (s claims) conflictingNode(node *corev1.Node, hosts []host) (string, error) {
 	nodes, err := s.nodes.List(labels.Everything())
 	if err != nil {
 		return "", err
@@ -124,8 +127,8 @@ func (s claims) ofAnotherNode(node *corev1.Node, hosts []host) (string, error) {
 	return "", nil
 }
 
-// ofAService returns which Service has one of the hosts, "" if none has.
-func (s claims) ofAService(hosts []host) (string, error) {
+// conflictingService returns a sentence about a Service that has one of the hosts, "" if none has.
+func (s claims) conflictingService(hosts []host) (string, error) {
 	services, err := s.services.List(labels.Everything())
 	if err != nil {
 		return "", err
@@ -149,9 +152,9 @@ func serviceAddresses(service *corev1.Service) []string {
 	return slices.DeleteFunc(all, func(a string) bool { return a == "" || a == corev1.ClusterIPNone })
 }
 
-// ofAnAPIServer returns which host is an API server's, "" if none is. Loopback addresses are: clients on the API
-// server's machine reach it there.
-func (s claims) ofAnAPIServer(hosts []host) (string, error) {
+// conflictingAPIServer returns a sentence about a host that belongs to an API server, "" if none does. Loopback
+// addresses do: clients on the API server's machine reach it there.
+func (s claims) conflictingAPIServer(hosts []host) (string, error) {
 	servers := slices.Clone(s.servers)
 	endpoints, err := s.slices.EndpointSlices(corev1.NamespaceDefault).List(
 		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"}))

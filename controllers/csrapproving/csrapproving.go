@@ -1,10 +1,10 @@
-// Package csrapproving approves the client certificates that kubelets ask for, if the requester has
-// the right to: certificatesigningrequests/selfnodeclient for one of its own name, …/nodeclient for
-// any node's. It also approves the serving certificates that nodes ask for, of a node for itself or of users with the
-// right to …/nodeserver, where a CA of their own signs them: for names and addresses that their Nodes have and that
-// nothing else has. Kubernetes leaves those to people and to controllers of clouds. All other requests are people's to
-// approve.
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/#approval
+// Package csrapproving approves the client certificates that kubelets request, if the requester has the right:
+// certificatesigningrequests/selfnodeclient for its own name, …/nodeclient for the name of any node.
+//
+// It also approves serving certificates of nodes, which Kubernetes leaves to administrators and cloud
+// controllers. The requester is the node itself, or a user with the right …/nodeserver. The signing CA must
+// sign only such certificates. The certificate may only contain names and addresses of the Node that no other
+// object in the cluster has. An administrator decides about all other requests.
 package csrapproving
 
 import (
@@ -29,7 +29,7 @@ type approver struct {
 	clock   clock.PassiveClock
 	events  record.EventRecorder
 	cluster claims
-	// servingAlone reports whether a CA of its own signs serving certificates.
+	// servingAlone reports whether the CA of serving certificates signs only these.
 	servingAlone func() (bool, error)
 }
 
@@ -52,7 +52,7 @@ func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateS
 	}
 	request, err := csr.Parse(r)
 	if err != nil || csr.CheckSigner(r, request) != nil {
-		return nil // the API server refuses an unreadable one; the rest is for people to decide
+		return nil // the API server rejects an unreadable request; an administrator decides about the others
 	}
 	if r.Spec.SignerName == certificatesv1.KubeletServingSignerName {
 		return a.serving(ctx, r, request)
@@ -76,15 +76,15 @@ func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateS
 			return a.approve(ctx, r, kind.message)
 		}
 	}
-	// The right may be given yet, which nothing here would hear of.
+	// The requester may get the right later, and no watch event would announce that.
 	return fmt.Errorf("%w: %q is a kubelet's request, and %s may not make it", controller.ErrRequeue, r.Name,
 		r.Spec.Username)
 }
 
-// signers are those whose requests are considered.
+// signers lists the signers of the requests that the controller considers.
 var signers = []string{certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName}
 
-// may asks the API server whether the requester of the certificate has the right.
+// may reports, by a SubjectAccessReview, whether the requester of the certificate has the right.
 func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}

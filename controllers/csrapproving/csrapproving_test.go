@@ -33,8 +33,8 @@ import (
 
 const nodeA = "system:node:a"
 
-// attempt is a request that a test makes, its requester, and the requester's rights. The zero value of the fields
-// stands for those of node a, which asks for a certificate of its own.
+// attempt is a certificate request of the test with its requester and the requester's rights. client and
+// serving fill the fields with values of node a, which requests a certificate for itself.
 type attempt struct {
 	signer   string
 	subject  pkix.Name
@@ -45,12 +45,12 @@ type attempt struct {
 	usages   []certificatesv1.KeyUsage
 	user     string
 	groups   []string
-	rights   []string // subresources for which the SubjectAccessReview allows the request
+	rights   []string // subresources that the SubjectAccessReview allows
 	existing []certificatesv1.CertificateSigningRequestCondition
 	issued   bool
 }
 
-// client is node a's request for a client certificate, as changed.
+// client returns node a's request for a client certificate, after change.
 func client(change func(*attempt)) attempt {
 	a := attempt{signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		subject: pkix.Name{CommonName: nodeA, Organization: []string{"system:nodes"}},
@@ -60,7 +60,7 @@ func client(change func(*attempt)) attempt {
 	return a
 }
 
-// serving is node a's request for a serving certificate for its own name and address, as changed.
+// serving returns node a's request for a serving certificate for its own name and address, after change.
 func serving(change func(*attempt)) attempt {
 	return client(func(a *attempt) {
 		a.signer, a.rights = certificatesv1.KubeletServingSignerName, nil
@@ -101,14 +101,14 @@ func (a attempt) object(t *testing.T) *certificatesv1.CertificateSigningRequest 
 	return r
 }
 
-// outcome is what becomes of a request: Approved, Denied or, if it is left to people, "".
+// outcome is the decision about a request: Approved, Denied, or "" if it is left to an administrator.
 type outcome struct {
 	decision certificatesv1.RequestConditionType
 	message  string
 	events   []string
 }
 
-// state has the Nodes a and b and two Services, as changed.
+// state holds the Nodes a and b and two Services, after the changes of a test.
 type state struct {
 	nodes    []*corev1.Node
 	services []*corev1.Service
@@ -128,7 +128,7 @@ func newCluster(change ...func(*state)) *state {
 	return c
 }
 
-// outcome lets the controller see the request.
+// outcome reconciles the request once and returns the decision and the Events.
 func (c *state) outcome(t *testing.T, a attempt) outcome {
 	r := a.object(t)
 	objects := []runtime.Object{r,
@@ -163,13 +163,13 @@ func (c *state) outcome(t *testing.T, a attempt) outcome {
 	return o
 }
 
-// review answers the controller's questions about the requester's rights.
+// review answers the controller's SubjectAccessReviews by the requester's rights.
 func (a attempt) review(t *testing.T) clienttesting.ReactionFunc {
 	return func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		asked := review.Spec.ResourceAttributes
+		attributes := review.Spec.ResourceAttributes
 		for _, right := range a.rights {
-			review.Status.Allowed = review.Status.Allowed || *asked == authorizationv1.ResourceAttributes{
+			review.Status.Allowed = review.Status.Allowed || *attributes == authorizationv1.ResourceAttributes{
 				Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: right,
 				Verb: "create", Version: "*"}
 		}
@@ -185,7 +185,7 @@ func (a attempt) approved(t *testing.T) bool {
 	return newCluster().outcome(t, a).decision == certificatesv1.CertificateApproved
 }
 
-// testKeys are the cluster's CA and that of nodes' serving certificates.
+// testKeys returns the cluster's CA and the CA of nodes' serving certificates.
 var testKeys = sync.OnceValue(func() (pairs [2]controller.KeyPair) {
 	for i := range pairs {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -218,7 +218,7 @@ func node(name string, ips ...string) *corev1.Node {
 	return n
 }
 
-func TestApproving_ApprovesANodesOwnRequest(t *testing.T) {
+func TestApproving_ApprovesRequestsOfTheNodeItself(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]attempt{
 		"client": client(func(*attempt) {}),
@@ -273,13 +273,13 @@ func TestApproving_RefusesAServingCertificate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Empty(t, newCluster().outcome(t, serving(change)).decision, "people may know better")
+			require.Empty(t, newCluster().outcome(t, serving(change)).decision, "an administrator may still approve it")
 		})
 	}
 }
 
-// TestApproving_DeniesWhatNoNodeMayBe has a node that writes into its status what it asks for.
-func TestApproving_DeniesWhatNoNodeMayBe(t *testing.T) {
+// The node writes the forbidden name or address into its status before it requests the certificate.
+func TestApproving_DeniesForbiddenHosts(t *testing.T) {
 	t.Parallel()
 	for claim, words := range map[string]string{
 		"kubernetes":                           "API server",
@@ -314,8 +314,8 @@ func TestApproving_DeniesWhatNoNodeMayBe(t *testing.T) {
 	}
 }
 
-// TestApproving_LeavesToPeopleWhatOthersHave has a node that writes into its status what it asks for.
-func TestApproving_LeavesToPeopleWhatOthersHave(t *testing.T) {
+// The node writes another object's name or address into its status before it requests the certificate.
+func TestApproving_LeavesConflictingHostsToAnAdministrator(t *testing.T) {
 	t.Parallel()
 	for claim, words := range map[string]string{
 		"10.0.0.2":        "also of Node b",
@@ -344,7 +344,7 @@ func TestApproving_LeavesToPeopleWhatOthersHave(t *testing.T) {
 	}
 }
 
-func TestApproving_ANodeOnTheMachineOfAnAPIServerIsWhatAnAdministratorSays(t *testing.T) {
+func TestApproving_ApprovesAPIServerAddressesOfControlPlaneNodes(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []string{"10.0.0.6", "127.0.0.1", "::1", "api.example.org"} {
 		c := newCluster(claiming("a", claim))
@@ -362,11 +362,11 @@ func TestApproving_NodesOfOneAgentShareItsAddress(t *testing.T) {
 	c.nodes[1].Annotations = nil
 	for _, agent := range []string{"a", "b"} {
 		c.nodes[0].Annotations = map[string]string{"coxswain.dev/agent": agent}
-		require.Empty(t, c.outcome(t, serving(func(*attempt) {})).decision, "the one that asks consents for the other")
+		require.Empty(t, c.outcome(t, serving(func(*attempt) {})).decision, "agent %s", agent)
 	}
 }
 
-func TestApproving_LooksAgainForAWhile(t *testing.T) {
+func TestApproving_RequeuesUndecidedRequestsForALimitedTime(t *testing.T) {
 	t.Parallel()
 	foreign := serving(func(a *attempt) { a.ips = []string{"10.0.0.7"} })
 	require.Empty(t, newCluster().outcome(t, foreign).events, "its Node's status may be on its way")
@@ -380,7 +380,7 @@ func TestApproving_LooksAgainForAWhile(t *testing.T) {
 	}
 }
 
-func TestApproving_ServingCertificatesOfAnyOtherCAAreForPeopleToApprove(t *testing.T) {
+func TestApproving_NeedsACAForServingCertificatesAlone(t *testing.T) {
 	t.Parallel()
 	cluster, nodes := testKeys()[0], testKeys()[1]
 	for name, signing := range map[string]controller.SigningSettings{
@@ -395,7 +395,7 @@ func TestApproving_ServingCertificatesOfAnyOtherCAAreForPeopleToApprove(t *testi
 	}
 }
 
-// claiming has a Node write a name or an address into its status.
+// claiming returns a change that writes a name or an address into a Node's status.
 func claiming(name, claim string) func(*state) {
 	return func(c *state) {
 		for _, n := range c.nodes {

@@ -18,15 +18,17 @@ import (
 )
 
 const (
-	// undecidedFor is how long a request is looked at again whose Node is not there yet or does not have all addresses:
-	// as long as an agent waits for an answer before it asks anew. After that it is people's to decide.
+	// undecidedFor bounds how long a request is retried while its Node does not exist yet or does not have all
+	// addresses. It is the time that an agent waits for an answer before it sends a new request. After that an
+	// administrator decides.
 	undecidedFor = 10 * time.Minute
-	// quietFor is how long this is expected, and no Event says so.
+	// quietFor is the age of an undecided request before which no Event is recorded.
 	quietFor = 30 * time.Second
 )
 
-// serving approves a serving certificate for the names and addresses in the Node's status. The node writes that status,
-// so it proves nothing by itself: names of the API server, of Services and of other nodes are refused.
+// serving approves a serving certificate for the names and addresses in the Node's status. The node writes that
+// status, so it proves nothing: names and addresses of the API server, of Services and of other nodes are never
+// approved.
 func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	request *x509.CertificateRequest) error {
 	self := r.Spec.Username == request.Subject.CommonName && slices.Contains(r.Spec.Groups, "system:nodes")
@@ -36,11 +38,11 @@ func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSig
 			return err
 		}
 		if !allowed {
-			return nil // people may know better
+			return nil // an administrator may still approve it
 		}
 	}
 	if alone, err := a.servingAlone(); err != nil || !alone {
-		return err // clients of the API server would trust the certificate: people have to approve it, as in Kubernetes
+		return err // API server clients would trust the certificate: an administrator must approve it, as in Kubernetes
 	}
 	hosts := hostsOf(request)
 	forbidden, err := a.cluster.forbidden(hosts)
@@ -60,7 +62,8 @@ func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSig
 	return a.undecided(r, doubt)
 }
 
-// undecided has the request looked at again, for a while.
+// undecided requeues the request until it is undecidedFor old, and records an Event with the reason once it is
+// quietFor old.
 func (a *approver) undecided(r *certificatesv1.CertificateSigningRequest, doubt string) error {
 	age := a.clock.Since(r.CreationTimestamp.Time)
 	if age >= quietFor {
@@ -72,7 +75,7 @@ func (a *approver) undecided(r *certificatesv1.CertificateSigningRequest, doubt 
 	return fmt.Errorf("%w: %s: %s", controller.ErrRequeue, r.Name, doubt)
 }
 
-// doubt returns why nobody but people can decide about the hosts, "" if there is no reason.
+// doubt returns the reason why only an administrator can decide about the hosts, "" if there is none.
 func (a *approver) doubt(ctx context.Context, name string, hosts []host) (string, error) {
 	node, err := a.client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -87,19 +90,19 @@ func (a *approver) doubt(ctx context.Context, name string, hosts []host) (string
 			return fmt.Sprintf("%s is not an address of Node %s", h, name), nil
 		}
 	}
-	if doubt, err := a.cluster.ofAnotherNode(node, hosts); doubt != "" || err != nil {
+	if doubt, err := a.cluster.conflictingNode(node, hosts); doubt != "" || err != nil {
 		return doubt, err
 	}
-	if doubt, err := a.cluster.ofAService(hosts); doubt != "" || err != nil {
+	if doubt, err := a.cluster.conflictingService(hosts); doubt != "" || err != nil {
 		return doubt, err
 	}
 	if _, ok := node.Labels[controlPlaneLabel]; ok {
 		return "", nil
 	}
-	return a.cluster.ofAnAPIServer(hosts)
+	return a.cluster.conflictingAPIServer(hosts)
 }
 
-// host is a name in lower case, without a dot at the end, or an address.
+// host is a lower-case name without a trailing dot, or an address.
 type host struct {
 	name    string
 	address netip.Addr

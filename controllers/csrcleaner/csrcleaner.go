@@ -1,5 +1,5 @@
-// Package csrcleaner deletes CertificateSigningRequests that are no longer needed: an hour after they
-// were answered, after a day without an answer, and when their certificate has expired.
+// Package csrcleaner deletes CertificateSigningRequests an hour after they were answered, after a day without
+// an answer, and when their certificate has expired.
 package csrcleaner
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/csr"
 )
 
-// How long a request is kept.
+// How long answered and pending requests are kept.
 const (
 	answered = time.Hour
 	pending  = 24 * time.Hour
@@ -37,8 +37,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c, nil
 }
 
-// deadline is when a request is to go. An approved one that waits for its certificate waits as long as one
-// that nobody has answered.
+// deadline returns when a request is deleted. An approved request without a certificate counts as pending.
 func deadline(r *certificatesv1.CertificateSigningRequest) time.Time {
 	end := r.CreationTimestamp.Add(pending)
 	sooner := func(t time.Time) {

@@ -22,7 +22,7 @@ import (
 
 var made = time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC)
 
-// request has the conditions, each set ten minutes after it was made.
+// request returns a request with the conditions, each set ten minutes after its creation.
 func request(conditions ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r-1",
 		ResourceVersion: "7", CreationTimestamp: metav1.NewTime(made)}}
@@ -33,7 +33,7 @@ func request(conditions ...certificatesv1.RequestConditionType) *certificatesv1.
 	return r
 }
 
-// issued adds a certificate that is valid for so long.
+// issued adds a certificate with the given validity.
 func issued(t *testing.T, r *certificatesv1.CertificateSigningRequest,
 	life time.Duration) *certificatesv1.CertificateSigningRequest {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -17,18 +17,19 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// authority signs with a CA, which is read again for each certificate: it may be replaced at any time.
+// authority signs with a CA. It reads the CA for each certificate, because the files may be replaced at any
+// time.
 type authority struct {
 	pair controller.KeyPair
-	// longest is how long certificates are valid, unless less is asked for.
+	// longest is the validity of certificates whose request asks for no shorter one.
 	longest time.Duration
 	clock   clock.PassiveClock
 }
 
 const (
-	// backdate is how far the clock of a certificate's verifier may be behind.
+	// backdate is how far the clock of a verifier may be behind.
 	backdate = 5 * time.Minute
-	// short is a life of which the backdating would be too large a part; it is not added to.
+	// short bounds the lives that are not shortened by backdate, which would be too large a part of them.
 	short = 8 * time.Hour
 )
 
@@ -39,16 +40,16 @@ func (a *authority) load() (*x509.Certificate, crypto.Signer, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the CA that signs: %w", err)
+		return nil, nil, fmt.Errorf("load signing CA: %w", err)
 	}
 	signer, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, nil, errors.New("the CA that signs is not a CA")
+		return nil, nil, errors.New("the signing certificate is not a CA")
 	}
 	return pair.Leaf, signer, nil
 }
 
-// issue makes the certificate in PEM.
+// issue returns the certificate in PEM.
 func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (
 	[]byte, error) {
 	ca, key, err := a.load()
@@ -56,12 +57,12 @@ func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *
 		return nil, err
 	}
 	life := a.longest
-	if asked := r.Spec.ExpirationSeconds; asked != nil {
-		life = min(life, max(time.Duration(*asked)*time.Second, minLife))
+	if seconds := r.Spec.ExpirationSeconds; seconds != nil {
+		life = min(life, max(time.Duration(*seconds)*time.Second, minLife))
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("a serial number: %w", err)
+		return nil, fmt.Errorf("generate serial number: %w", err)
 	}
 	now := a.clock.Now()
 	template := &x509.Certificate{
@@ -77,7 +78,7 @@ func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *
 		template.NotAfter = ca.NotAfter
 	}
 	if !now.Before(template.NotAfter) {
-		return nil, fmt.Errorf("the CA that signs has expired: NotAfter=%s", ca.NotAfter)
+		return nil, fmt.Errorf("the signing CA has expired: NotAfter=%s", ca.NotAfter)
 	}
 	if template.KeyUsage, template.ExtKeyUsage, err = usages(r.Spec.Usages); err != nil {
 		return nil, err
@@ -89,11 +90,11 @@ func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// minLife is the least expirationSeconds that the API takes.
+// minLife is the lowest expirationSeconds that the API accepts.
 const minLife = 10 * time.Minute
 
-func usages(asked []certificatesv1.KeyUsage) (key x509.KeyUsage, ext []x509.ExtKeyUsage, err error) {
-	for _, u := range asked {
+func usages(names []certificatesv1.KeyUsage) (key x509.KeyUsage, ext []x509.ExtKeyUsage, err error) {
+	for _, u := range names {
 		if k, ok := keyUsages[u]; ok {
 			key |= k
 		} else if e, ok := extKeyUsages[u]; ok {

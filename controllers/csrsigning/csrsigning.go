@@ -1,6 +1,6 @@
-// Package csrsigning issues the certificates of approved CertificateSigningRequests, for
-// Kubernetes' own signers: client certificates of users and of kubelets, serving certificates of
-// kubelets, and anything for legacy-unknown. The condition Failed marks what a signer does not sign.
+// Package csrsigning issues the certificates of approved CertificateSigningRequests for Kubernetes' own
+// signers: client certificates of users and of kubelets, serving certificates of kubelets, and any certificate
+// for legacy-unknown. A request that its signer must not sign gets the condition Failed.
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/#kubernetes-signers
 package csrsigning
 
@@ -22,8 +22,8 @@ type signing struct {
 	authorities map[string]*authority
 }
 
-// New returns the controller. Its keys are CertificateSigningRequests. It signs for those signers
-// that Settings.Signing has a CA for, and without any it does nothing.
+// New returns the controller. Its keys are CertificateSigningRequests. It signs for the signers that have a CA
+// in Settings.Signing; without any CA it does nothing.
 func New(env *controller.Env) (*controller.Controller, error) {
 	settings := env.Settings.Signing
 	s := &signing{client: env.Client, authorities: map[string]*authority{}}
@@ -55,7 +55,7 @@ func (s *signing) reconcile(ctx context.Context, r *certificatesv1.CertificateSi
 	}
 	a := s.authorities[r.Spec.SignerName]
 	if a == nil {
-		return nil // somebody else's to sign
+		return nil // another controller signs for this signer
 	}
 	r = r.DeepCopy()
 	request, err := csr.Parse(r)

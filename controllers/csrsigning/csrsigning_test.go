@@ -29,7 +29,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// newCA is a CA that is valid for so long.
+// newCA returns a CA with the given validity.
 func newCA(t *testing.T, life time.Duration, isCA bool) controller.KeyPair {
 	key := newKey(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: isCA,
@@ -42,7 +42,7 @@ func newCA(t *testing.T, life time.Duration, isCA bool) controller.KeyPair {
 		Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})}
 }
 
-// request is an approved one for a client certificate of jane, as changed.
+// request returns an approved request for a client certificate of jane, after change.
 func request(t *testing.T,
 	change func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
@@ -64,7 +64,7 @@ func has(c certificatesv1.RequestConditionType) func(*certificatesv1.Certificate
 	}
 }
 
-// sign returns the request after the controller has seen it.
+// sign reconciles the request once and returns it.
 func sign(t *testing.T, ca controller.KeyPair,
 	r *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	e := fakeenv.New(t, r)
@@ -83,7 +83,7 @@ func parse(t *testing.T, certificate []byte) *x509.Certificate {
 	return cert
 }
 
-func TestSigning_IssuesWhatWasApproved(t *testing.T) {
+func TestSigning_IssuesApprovedCertificates(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t, 10*365*24*time.Hour, true)
 	cert := parse(t, sign(t, ca, request(t, func(*certificatesv1.CertificateSigningRequest) {})).Status.Certificate)
@@ -95,7 +95,7 @@ func TestSigning_IssuesWhatWasApproved(t *testing.T) {
 	require.False(t, cert.IsCA)
 }
 
-func TestSigning_BoundsTheLife(t *testing.T) {
+func TestSigning_LimitsTheValidity(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
 	for name, c := range map[string]struct {
@@ -117,7 +117,7 @@ func TestSigning_BoundsTheLife(t *testing.T) {
 	}
 }
 
-func TestSigning_LeavesAlone(t *testing.T) {
+func TestSigning_IgnoresOtherRequests(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t, time.Hour, true)
 	for name, change := range map[string]func(*certificatesv1.CertificateSigningRequest){
@@ -140,7 +140,7 @@ func TestSigning_LeavesAlone(t *testing.T) {
 	require.Equal(t, "earlier", string(sign(t, ca, issued).Status.Certificate))
 }
 
-func TestSigning_MarksAsFailedWhatItsSignerMustNotSign(t *testing.T) {
+func TestSigning_FailsRequestsAgainstTheSignersRules(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*certificatesv1.CertificateSigningRequest){
 		"a usage for servers": func(r *certificatesv1.CertificateSigningRequest) {
@@ -164,7 +164,7 @@ func TestSigning_MarksAsFailedWhatItsSignerMustNotSign(t *testing.T) {
 	}
 }
 
-func TestSigning_IssuesNothingByACAThatHasExpired(t *testing.T) {
+func TestSigning_IssuesNothingWithAnExpiredCA(t *testing.T) {
 	t.Parallel()
 	s := &signing{authorities: map[string]*authority{certificatesv1.KubeAPIServerClientSignerName: {
 		pair: newCA(t, 0, true), longest: time.Hour, clock: fakeenv.New(t).Clock}}}
@@ -172,7 +172,7 @@ func TestSigning_IssuesNothingByACAThatHasExpired(t *testing.T) {
 	require.ErrorContains(t, s.reconcile(t.Context(), r), "has expired")
 }
 
-func TestNew_RefusesACertificateThatIsNoCA(t *testing.T) {
+func TestNew_RejectsACertificateThatIsNoCA(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t)
 	e.Settings.Signing.Default = newCA(t, time.Hour, false)

@@ -9,8 +9,9 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// New returns a controller whose keys are requests. handle is called with each that exists and is not being deleted, as
-// the cache has it: it must not be changed. A request that is gone when it is written to is no error.
+// New returns a controller whose keys are requests. It calls handle for each request that exists and is not
+// being deleted. The request comes from the cache and must not be changed. NotFound from handle is dropped: the
+// request was deleted meanwhile.
 func New(env *controller.Env, name string,
 	handle func(context.Context, *certificatesv1.CertificateSigningRequest) error) *controller.Controller {
 	informer := env.Informers.Certificates().V1().CertificateSigningRequests()

@@ -1,5 +1,4 @@
-// Package csr reads CertificateSigningRequests, for the controllers that approve, sign and delete
-// them.
+// Package csr reads CertificateSigningRequests, for the controllers that approve, sign and delete them.
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/
 package csr
 
@@ -15,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Parse reads the PKCS #10 request that a CertificateSigningRequest holds.
+// Parse reads the PKCS #10 request in a CertificateSigningRequest.
 func Parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(r.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -28,7 +27,7 @@ func Parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateReques
 	return request, nil
 }
 
-// Has returns a condition that is true, nil if there is none.
+// Has returns the condition of a type if it is true, otherwise nil.
 func Has(r *certificatesv1.CertificateSigningRequest,
 	t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range r.Status.Conditions {
@@ -44,8 +43,8 @@ const (
 	nodesGroup     = "system:nodes"
 )
 
-// CheckSigner refuses what one of Kubernetes' own signers does not sign. Others, and legacy-unknown,
-// have no rules of their own.
+// CheckSigner returns an error if one of Kubernetes' own signers must not sign the request. Other signers, and
+// legacy-unknown, have no rules.
 func CheckSigner(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) error {
 	switch r.Spec.SignerName {
 	case certificatesv1.KubeAPIServerClientSignerName:
@@ -83,7 +82,7 @@ func checkNode(request *x509.CertificateRequest) error {
 	return nil
 }
 
-// checkUsages insists on one usage, beside which only those are allowed that TLS takes.
+// checkUsages requires one usage, and allows beside it only the usages that TLS needs.
 func checkUsages(usages []certificatesv1.KeyUsage, needed certificatesv1.KeyUsage) error {
 	if !slices.Contains(usages, needed) {
 		return fmt.Errorf("usages did not contain %s", needed)

@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for requests to a controllertest.Clocked.
 type cluster struct{ *controllertest.Clocked }
 
-// certificateRequest is what a test asks to be certified.
+// certificateRequest describes a certificate to be requested.
 type certificateRequest struct {
 	signer  string
 	subject pkix.Name
@@ -41,7 +41,7 @@ type certificateRequest struct {
 
 var clientUsages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
 
-// request asks for a certificate, as the user of client.
+// request creates a CertificateSigningRequest as the user of client.
 func (c cluster) request(client kubernetes.Interface, name string, r certificateRequest) (key *ecdsa.PrivateKey) {
 	c.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -75,18 +75,18 @@ func (c cluster) csr(name string) *certificatesv1.CertificateSigningRequest {
 	return r
 }
 
-// decide is `kubectl certificate approve` or deny.
-func (c cluster) decide(name string, what certificatesv1.RequestConditionType) {
+// decide approves or denies a request, as `kubectl certificate` does.
+func (c cluster) decide(name string, decision certificatesv1.RequestConditionType) {
 	c.Helper()
 	c.Reaches("decide "+name, func() bool {
 		r := c.csr(name)
 		for _, condition := range r.Status.Conditions {
-			if condition.Type == what {
-				return true // the approver, which may approve what an administrator requests, was faster
+			if condition.Type == decision {
+				return true // the approver was faster: it may approve an administrator's request
 			}
 		}
 		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: what, Status: corev1.ConditionTrue, Reason: "ByATest", LastUpdateTime: metav1.NewTime(c.Now()),
+			Type: decision, Status: corev1.ConditionTrue, Reason: "ByATest", LastUpdateTime: metav1.NewTime(c.Now()),
 		})
 		_, err := c.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(c.Context(), name, r,
 			metav1.UpdateOptions{})
@@ -111,10 +111,10 @@ func (c cluster) issued(name string) *x509.Certificate {
 	return cert
 }
 
-func TestCertificates_AnApprovedOneLogsIn(t *testing.T) {
+func TestCertificates_ApprovedCertificateAuthenticates(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewSigning(t, "csrapproving", "csrsigning")}
-	// By the clock of the test's API server the certificate must be valid.
+	// The certificate must be valid by the clock of the test's API server.
 	key := c.request(c.Client, "jane", certificateRequest{
 		signer: certificatesv1.KubeAPIServerClientSignerName, subject: pkix.Name{CommonName: "jane",
 			Organization: []string{"devs"}},
@@ -136,7 +136,7 @@ func TestCertificates_AnApprovedOneLogsIn(t *testing.T) {
 	require.Equal(t, "jane", name)
 }
 
-func TestCertificates_SignersSignWhatTheyAreForAndNothingElse(t *testing.T) {
+func TestCertificates_SignersFollowTheirRules(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewSigning(t, "csrapproving", "csrsigning")}
 	node := pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}
@@ -187,7 +187,7 @@ func TestCertificates_SignersSignWhatTheyAreForAndNothingElse(t *testing.T) {
 		require.Empty(t, c.csr(name).Status.Certificate)
 	}
 
-	// Others' signers are others', and what is denied or not decided is not signed.
+	// Requests for other signers, and requests that are denied or undecided, are not signed.
 	c.request(c.Client, "foreign", certificateRequest{signer: "example.com/signer", subject: node,
 		usages: clientUsages})
 	c.decide("foreign", certificatesv1.CertificateApproved)
@@ -202,7 +202,7 @@ func TestCertificates_SignersSignWhatTheyAreForAndNothingElse(t *testing.T) {
 	require.Empty(t, c.csr("denied").Status.Certificate)
 }
 
-func TestCertificates_AKubeletsIsApprovedIfItMayAsk(t *testing.T) {
+func TestCertificates_ApprovesKubeletsByRights(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewSigning(t, "csrapproving", "csrsigning")}
 	request := certificateRequest{
@@ -227,7 +227,7 @@ func TestCertificates_AKubeletsIsApprovedIfItMayAsk(t *testing.T) {
 		bind("system:node-bootstrapper", group)
 		bind("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", group)
 	}
-	// Another node is refused by NodeRestriction before anybody could approve.
+	// NodeRestriction rejects requests of another node before an approver sees them.
 	joining, other, itself := as("system:bootstrap:abcdef", "system:bootstrappers"), as("jane", "thieves"),
 		as("system:node:a", "system:nodes")
 
@@ -248,7 +248,7 @@ func TestCertificates_AKubeletsIsApprovedIfItMayAsk(t *testing.T) {
 	require.Empty(t, c.csr("theft").Status.Conditions)
 }
 
-func TestCertificates_ANodesServingCertificateIsForItsOwnAddresses(t *testing.T) {
+func TestCertificates_ApprovesServingCertificatesForTheNodesAddresses(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewSigning(t, "csrapproving", "csrsigning")}
 	node, err := c.Client.CoreV1().Nodes().Create(c.Context(), &corev1.Node{
@@ -291,7 +291,7 @@ func TestCertificates_ANodesServingCertificateIsForItsOwnAddresses(t *testing.T)
 	require.NoError(t, err)
 }
 
-func TestCertificates_RequestsAreForgotten(t *testing.T) {
+func TestCertificates_OldRequestsAreDeleted(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewSigning(t, "csrsigning", "csrcleaner")}
 	client := certificateRequest{signer: certificatesv1.KubeAPIServerClientSignerName,
