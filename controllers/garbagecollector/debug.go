@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// drawing is the graph, or a part of it, as users see it.
+// drawing is the graph, or a part of it, as the debug endpoint serves it.
 type drawing struct {
 	Nodes []drawn `json:"nodes"`
 	// Edges lead from a dependent to its owner.
@@ -28,7 +28,7 @@ type drawn struct {
 	Name      string    `json:"name"`
 	// Missing is true if the object is known only because others name it as their owner.
 	Missing bool `json:"missing"`
-	// BeingDeleted and DeletingDependents are how far its deletion is.
+	// BeingDeleted reports a deletionTimestamp, DeletingDependents a deletion in the foreground.
 	BeingDeleted       bool `json:"beingDeleted"`
 	DeletingDependents bool `json:"deletingDependents"`
 }
@@ -38,8 +38,8 @@ type edge struct {
 	Owner     types.UID `json:"owner"`
 }
 
-// draw shows all objects that own or are owned; or, where uids are given, these with all that they depend on and that
-// depends on them.
+// draw returns all objects that own or are owned. With uids it returns these objects, everything that they
+// depend on, and everything that depends on them.
 func (g *graph) draw(uids ...types.UID) drawing {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -77,14 +77,15 @@ func (g *graph) draw(uids ...types.UID) drawing {
 	return g.drawn(shown)
 }
 
-// spread adds all that can be reached from uid; what is not known and named by nobody is nothing.
-func (g *graph) spread(uid types.UID, to map[types.UID]bool, next func(types.UID) []types.UID) {
-	if to[uid] || g.nodes[uid] == nil && len(g.named[uid]) == 0 {
+// spread adds uid, and everything reachable from it by next, to found. It skips a uid that is neither in the
+// graph nor named as an owner.
+func (g *graph) spread(uid types.UID, found map[types.UID]bool, next func(types.UID) []types.UID) {
+	if found[uid] || g.nodes[uid] == nil && len(g.named[uid]) == 0 {
 		return
 	}
-	to[uid] = true
+	found[uid] = true
 	for _, n := range next(uid) {
-		g.spread(n, to, next)
+		g.spread(n, found, next)
 	}
 }
 
@@ -114,7 +115,7 @@ func (g *graph) drawn(shown map[types.UID]bool) drawing {
 	return d
 }
 
-// missing is an owner that is known only from references.
+// missing describes an owner that only references name, as far as the first reference knows it.
 func (g *graph) missing(uid types.UID) drawn {
 	out := drawn{UID: uid, Missing: true}
 	for d := range g.named[uid] {
@@ -131,8 +132,8 @@ func (g *graph) missing(uid types.UID) drawn {
 	return out
 }
 
-// ServeHTTP answers /graph: in DOT, the language of Graphviz, or with ?format=json in JSON; with ?uid=, which may be
-// repeated, only what has to do with these objects.
+// ServeHTTP serves /graph in DOT, the language of Graphviz, or with ?format=json in JSON. With ?uid=, which may
+// be repeated, it serves only objects connected with these.
 func (g *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/graph" {
 		http.NotFound(w, r)
@@ -155,7 +156,7 @@ func (g *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dot writes the drawing as Kubernetes' collector does.
+// dot writes the drawing in the format of Kubernetes' garbage collector.
 func (d *drawing) dot(w io.Writer) {
 	number := make(map[types.UID]int, len(d.Nodes))
 	fmt.Fprint(w, "strict digraph full {\n  // Node definitions.\n")

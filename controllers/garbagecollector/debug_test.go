@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// object is a node of kind k (in apps/v1) that is named after its uid.
+// object returns a node of kind K in apps/v1 with the name "n-" and its uid.
 func object(uid types.UID, owners ...types.UID) *node {
 	n := &node{uid: uid, name: "n-" + string(uid), namespace: "ns",
 		gvk: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "K"}}
@@ -24,7 +24,7 @@ func object(uid types.UID, owners ...types.UID) *node {
 	return n
 }
 
-func TestGraph_IsDrawnForPeopleAndForPrograms(t *testing.T) {
+func TestGraph_IsServedAsDOTAndJSON(t *testing.T) {
 	g := &collector{graph: newGraph()}
 	for _, n := range []*node{object("d"), object("r", "d"), object("p1", "r"), object("p2", "r"), object("x", "gone"),
 		object("alone")} {
@@ -52,7 +52,7 @@ func TestGraph_IsDrawnForPeopleAndForPrograms(t *testing.T) {
 	}
 	all, missing, edges := uids("/graph?format=json")
 	require.Equal(t, []string{"d", "gone", "p1", "p2", "r", "x"}, all,
-		"who owns nothing and is owned by nobody is not shown")
+		"an object without owners and dependents is left out")
 	require.Equal(t, []string{"gone"}, missing)
 	require.Equal(t, 4, edges)
 	all, _, edges = uids("/graph?format=json&uid=p1")
@@ -61,7 +61,7 @@ func TestGraph_IsDrawnForPeopleAndForPrograms(t *testing.T) {
 	all, _, _ = uids("/graph?format=json&uid=r&uid=x&uid=nothing")
 	require.Equal(t, []string{"d", "gone", "p1", "p2", "r", "x"}, all)
 
-	g.graph.put(object("r", "d", "r")) // a circle ends
+	g.graph.put(object("r", "d", "r")) // a cycle terminates
 	all, _, _ = uids("/graph?format=json&uid=d")
 	require.Equal(t, []string{"d", "p1", "p2", "r"}, all)
 

@@ -1,22 +1,21 @@
 // Package garbagecollector deletes objects that have lost their last owner.
 //
-// Objects name their owners in metadata.ownerReferences. From the metadata of every object
-// of every resource that can be listed, watched and deleted, the collector keeps a graph
-// (graph.go, fed by monitors.go); when an object changes or is deleted, those whose
-// fate may depend on it are reconciled, one by one:
+// Objects name their owners in metadata.ownerReferences. From the metadata of all objects that can be listed,
+// watched and deleted, the collector builds a graph (graph.go, fed by monitors.go). When an object changes or
+// is deleted, each object that may have to be deleted therefore is reconciled:
 //
-//   - An object none of whose owners exists any more is deleted. The graph may lag, so that
-//     it never proves the absence of an owner: the API server is asked (owners.go). While
+//   - An object is deleted once none of its owners exists. The graph may lag, so a missing node
+//     does not prove that an owner is absent: the API server is asked (owners.go). While
 //     discovery does not know the owner's kind, the object is left alone.
 //   - An object that has lost some of its owners keeps only the references to the others.
 //   - An owner deleted in the foreground (finalizer "foregroundDeletion") waits until its
-//     dependents with blockOwnerDeletion are gone, and these are deleted in the foreground too.
-//   - An owner deleted with orphaning (finalizer "orphan") goes when no dependent names it
-//     any more; their references are removed here.
+//     dependents with blockOwnerDeletion are gone. They are deleted in the foreground too.
+//   - An owner deleted with orphaning (finalizer "orphan") is released when no dependent names
+//     it any more. The collector removes these references.
 //
-// Deletes and patches carry the uid and the resourceVersion of the object that was judged:
-// the server refuses one that is based on an outdated view, the object is judged again, and
-// no second read is needed before acting.
+// Deletes and patches carry the uid and the resourceVersion of the object that was judged. The
+// server rejects a request that is based on an outdated view, and the object is judged again;
+// so no second read is needed before a write.
 package garbagecollector
 
 import (
@@ -39,9 +38,10 @@ import (
 )
 
 const (
-	// parallel bounds the requests for the dependents of one owner that are under way at once.
+	// parallel bounds the concurrent requests for the dependents of one owner.
 	parallel = 20
-	// rememberAbsent is how many owners that do not exist are remembered. Uids do not come back.
+	// rememberAbsent bounds the cache of owners that do not exist. An entry never becomes wrong: uids are not
+	// reused.
 	rememberAbsent = 1000
 )
 
@@ -50,29 +50,30 @@ type collector struct {
 	client   func() metadata.Interface
 	graph    *graph
 	monitors *monitors
-	absent   *lru.Cache // of ownerAt
-	unknown  *lru.Cache // of hashes of the kinds that have been logged as unknown
+	absent   *lru.Cache // ownerLocations that do not exist
+	unknown  *lru.Cache // hashes of the unknown kinds that have been logged
 	seed     maphash.Seed
 	recorder record.EventRecorder
-	// slow has objects with many owners to ask for, and inquiries what has been found of these.
+	// slow reconciles objects with many owners to look up; inquiries keeps their partial results. See
+	// owners.go.
 	slow      *controller.Controller
 	inquiries inquiries
 }
 
-// ownerAt is an owner as a dependent names it, with the namespace it would have to be in.
-type ownerAt struct {
+// ownerLocation identifies an owner by a dependent's reference and the namespace where the owner must be.
+type ownerLocation struct {
 	apiVersion, kind, namespace, name string
 	uid                               types.UID
 }
 
-// New returns the controller. Its keys are uids.
+// New returns the controller. Its keys are the uids of objects.
 func New(env *controller.Env) (*controller.Controller, error) {
 	g := &collector{
 		client: env.Metadata, graph: newGraph(), absent: lru.New(rememberAbsent),
 		unknown: lru.New(rememberAbsent), seed: maphash.MakeSeed(),
 		recorder: env.Recorder("garbage-collector-controller"),
 	}
-	g.inquiries.of = map[types.UID]*inquiry{}
+	g.inquiries.byUID = map[types.UID]*inquiry{}
 	g.Controller = controller.New(env, "garbagecollector", g.reconcile)
 	g.slow = controller.New(env, "garbagecollector-owners", g.judgeSlowly)
 	g.AddRunnable(g.slow.Run)
@@ -85,7 +86,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return g.Controller, nil
 }
 
-// observed takes in an object's metadata, and wakes whose fate may depend on the change.
+// observed puts an object's metadata into the graph, and enqueues the objects that the change may affect.
 func (g *collector) observed(n *node) {
 	old := g.graph.put(n)
 	if n.deleting && (n.foreground() || n.orphans()) {
@@ -94,31 +95,32 @@ func (g *collector) observed(n *node) {
 		g.enqueue(n.uid)
 	}
 	if old != nil {
-		g.wakeOwnersLost(old, n)
+		g.enqueueFormerOwners(old, n)
 	}
 }
 
-// wakeOwnersLost wakes the owners that old named, and perhaps waits for, and n does not.
-func (g *collector) wakeOwnersLost(old, n *node) {
+// enqueueFormerOwners enqueues owners that old named and n does not, or that n no longer blocks: they may be
+// waiting for it.
+func (g *collector) enqueueFormerOwners(old, n *node) {
 	blocking := make(map[types.UID]bool, len(n.owners))
-	for _, ref := range slices.Backward(n.owners) { // of several references to one owner the first counts
+	for _, ref := range slices.Backward(n.owners) { // the first of several references to one owner counts
 		blocking[ref.UID] = blocks(ref)
 	}
 	for _, ref := range old.owners {
-		if still, named := blocking[ref.UID]; !named || blocks(ref) && !still {
-			g.wakeIfDeleting(ref.UID)
+		if still, ok := blocking[ref.UID]; !ok || blocks(ref) && !still {
+			g.enqueueIfDeleting(ref.UID)
 		}
 	}
 }
 
-func (g *collector) wakeIfDeleting(owner types.UID) {
+func (g *collector) enqueueIfDeleting(owner types.UID) {
 	if n := g.graph.node(owner); n != nil && n.deleting {
 		g.enqueue(owner)
 	}
 }
 
-// gone takes an object out, and wakes its dependents and the owners that waited for it.
-func (g *collector) gone(uid types.UID) {
+// removed deletes an object from the graph, and enqueues its dependents and the owners that waited for it.
+func (g *collector) removed(uid types.UID) {
 	n := g.graph.remove(uid)
 	if n == nil {
 		return
@@ -127,12 +129,13 @@ func (g *collector) gone(uid types.UID) {
 		g.enqueue(d.uid)
 	}
 	for _, ref := range n.owners {
-		g.wakeIfDeleting(ref.UID)
+		g.enqueueIfDeleting(ref.UID)
 	}
 	g.inquiries.end(uid)
 }
 
-// kindsAdded wakes those that have been left alone since a kind of theirs was not known.
+// kindsAdded enqueues the objects with an owner of one of these kinds: they were left alone while the kind was
+// unknown.
 func (g *collector) kindsAdded(added map[schema.GroupVersionKind]bool) {
 	for _, uid := range g.graph.ownedBy(added) {
 		g.enqueue(uid)
@@ -156,7 +159,7 @@ func (g *collector) reconcile(ctx context.Context, key string) error {
 	return g.judge(ctx, n)
 }
 
-// judge deletes n if it has no owner left, or takes the references to lost owners from it.
+// judge deletes n if it has no owner left, or removes its references to owners that do not exist.
 func (g *collector) judge(ctx context.Context, n *node) error {
 	v, ok, err := g.verdict(ctx, n)
 	if err == nil && ok {
@@ -165,23 +168,24 @@ func (g *collector) judge(ctx context.Context, n *node) error {
 	return g.unlessUnknown(n, err)
 }
 
-// unlessUnknown returns an error unless it is that a kind is not known: kindsAdded brings the object back then.
+// unlessUnknown logs and drops an unknownKind error, and returns all others. kindsAdded enqueues the object
+// once discovery has the kind.
 func (g *collector) unlessUnknown(n *node, err error) error {
 	if unknown := (unknownKind{}); errors.As(err, &unknown) {
-		g.tellUnknown(n, unknown)
+		g.logUnknown(n, unknown)
 		return nil
 	}
 	return err
 }
 
-// act does what the verdict on n's owners demands.
+// act deletes or patches n according to the verdict on its owners.
 func (g *collector) act(ctx context.Context, n *node, v verdict) error {
 	switch {
 	case len(v.solid) > 0 && len(v.lost)+len(v.waiting) > 0:
 		return ignoreGone(g.patchOwners(ctx, n, v.solid))
 	case len(v.solid) > 0 && v.unseen:
-		// The owner is there but not in the graph yet: were it deleted before it gets
-		// there, nothing would wake us.
+		// The owner exists but is not in the graph yet. If it were deleted before the graph sees it, no event
+		// would enqueue n.
 		return controller.ErrRequeue
 	case len(v.solid) > 0:
 		return nil
@@ -191,8 +195,8 @@ func (g *collector) act(ctx context.Context, n *node, v verdict) error {
 	return g.delete(ctx, n, n.version, n.policy())
 }
 
-// deleteInForeground deletes n, for which an owner waits, dependents first. Where one of
-// them waits for n in turn, the circle is opened by letting n's owners wait no longer.
+// deleteInForeground deletes n, which blocks an owner, with its dependents first. If a dependent waits for n in
+// turn, the cycle is broken: n's references no longer block its owners.
 func (g *collector) deleteInForeground(ctx context.Context, n *node) error {
 	version := n.version
 	for _, d := range g.graph.dependents(n) {
@@ -210,16 +214,16 @@ func (g *collector) deleteInForeground(ctx context.Context, n *node) error {
 }
 
 func (g *collector) delete(ctx context.Context, n *node, version string, policy metav1.DeletionPropagation) error {
-	err := g.at(n).Delete(ctx, n.name, metav1.DeleteOptions{
+	err := g.clientOf(n).Delete(ctx, n.name, metav1.DeleteOptions{
 		PropagationPolicy: &policy,
 		Preconditions:     &metav1.Preconditions{UID: &n.uid, ResourceVersion: &version},
 	})
 	return ignoreGone(err)
 }
 
-// deleteDependents is the foreground deletion of n: it lets n go when nothing blocks it. Where a dependent
-// waits for n in turn, both having been deleted so by a user, the circle is opened by letting n wait for it
-// no longer.
+// deleteDependents drives the foreground deletion of n, and removes n's finalizer when no dependent blocks it.
+// If a dependent waits for n in turn, because a user deleted both in the foreground, the cycle is broken: that
+// dependent no longer blocks n.
 func (g *collector) deleteDependents(ctx context.Context, n *node) error {
 	blocked := false
 	waiters := g.graph.waiters(n)
@@ -238,12 +242,12 @@ func (g *collector) deleteDependents(ctx context.Context, n *node) error {
 		}
 	}
 	if blocked {
-		return nil // watch events report their deletion, and those that no longer block
+		return nil // watch events of the dependents enqueue n again
 	}
 	return g.removeFinalizer(ctx, n, metav1.FinalizerDeleteDependents)
 }
 
-// orphanDependents frees n's dependents from it, and then lets n go.
+// orphanDependents removes the dependents' references to n, and then n's finalizer.
 func (g *collector) orphanDependents(ctx context.Context, n *node) error {
 	dependents := g.graph.dependents(n)
 	errs := make([]error, len(dependents))
@@ -263,7 +267,8 @@ func (g *collector) orphanDependents(ctx context.Context, n *node) error {
 	return g.removeFinalizer(ctx, n, metav1.FinalizerOrphanDependents)
 }
 
-// unblocking are the references, of which those to the given owners, or all where none is given, block no longer.
+// unblocking returns the references with blockOwnerDeletion false for the given owners, or for all owners if
+// none is given.
 func unblocking(refs []metav1.OwnerReference, owners ...types.UID) []metav1.OwnerReference {
 	next := slices.Clone(refs)
 	for i := range next {
@@ -275,25 +280,25 @@ func unblocking(refs []metav1.OwnerReference, owners ...types.UID) []metav1.Owne
 }
 
 func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReference {
-	kept := []metav1.OwnerReference{}
+	remaining := []metav1.OwnerReference{}
 	for _, ref := range refs {
 		if ref.UID != uid {
-			kept = append(kept, ref)
+			remaining = append(remaining, ref)
 		}
 	}
-	return kept
+	return remaining
 }
 
-// tellUnknown logs a kind once, however many objects name it.
-func (g *collector) tellUnknown(n *node, kind unknownKind) {
-	key := maphash.Comparable(g.seed, kind) // a kind may be as long as its author likes
-	if _, told := g.unknown.Get(key); !told {
+// logUnknown logs an unknown kind once, however many objects name it.
+func (g *collector) logUnknown(n *node, kind unknownKind) {
+	key := maphash.Comparable(g.seed, kind) // the hash bounds the memory: a kind may be of any length
+	if _, logged := g.unknown.Get(key); !logged {
 		g.unknown.Add(key, nil)
-		g.Log.Warn("the kind of an owner is not known", "object", n, "kind", kind)
+		g.Log.Warn("owner has an unknown kind", "object", n, "kind", kind)
 	}
 }
 
-func (g *collector) tellInvalid(n *node, ref metav1.OwnerReference) {
+func (g *collector) recordInvalid(n *node, ref metav1.OwnerReference) {
 	g.recorder.Eventf(&corev1.ObjectReference{
 		APIVersion: n.gvk.GroupVersion().String(), Kind: n.gvk.Kind,
 		Namespace: n.namespace, Name: n.name, UID: n.uid,

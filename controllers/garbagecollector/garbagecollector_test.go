@@ -34,7 +34,7 @@ func awaitGone(c *controllertest.Cluster, names ...string) {
 	}
 }
 
-// order tells when each ConfigMap went, counted in deletions.
+// order returns the order in which ConfigMaps were deleted, beginning with 1.
 func order(c *controllertest.Cluster) map[string]int {
 	order := map[string]int{}
 	for _, e := range c.MapChanges(c.Began) {
@@ -59,7 +59,7 @@ func TestGarbageCollector_Background(t *testing.T) {
 	require.Equal(t, other.UID, c.Map("default", "shared").OwnerReferences[0].UID)
 }
 
-func TestGarbageCollector_ForegroundGoesFromTheLeavesUp(t *testing.T) {
+func TestGarbageCollector_ForegroundDeletesLeavesFirst(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil, "garbagecollector")
 	a := c.CreateMap("default", "a")
@@ -73,7 +73,7 @@ func TestGarbageCollector_ForegroundGoesFromTheLeavesUp(t *testing.T) {
 	require.Less(t, o["b"], o["a"])
 }
 
-func TestGarbageCollector_ForegroundWaitsOnlyForThoseThatBlock(t *testing.T) {
+func TestGarbageCollector_ForegroundWaitsOnlyForBlockingDependents(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil, "garbagecollector")
 	a := c.CreateMap("default", "a")
@@ -119,15 +119,15 @@ func TestGarbageCollector_Cycles(t *testing.T) {
 	}
 }
 
-// TestGarbageCollector_CirclesThatUsersDelete has users delete both halves of a circle in the foreground, before the
-// collector has done anything about it: each would wait for the other.
-func TestGarbageCollector_CirclesThatUsersDelete(t *testing.T) {
+// A user deletes all objects of a cycle in the foreground before the collector acts, so that each waits for
+// another.
+func TestGarbageCollector_BreaksCyclesDeletedInTheForeground(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil, "garbagecollector")
 	a := c.CreateMap("default", "a")
 	b := c.CreateMap("default", "b", owner(a, true))
 	third := c.CreateMap("default", "c", owner(b, true))
-	a.OwnerReferences = []metav1.OwnerReference{owner(third, true), owner(a, true)} // and one waits for itself
+	a.OwnerReferences = []metav1.OwnerReference{owner(third, true), owner(a, true)} // and one owns itself
 	_, err := c.Client.CoreV1().ConfigMaps("default").Update(c.Context(), a, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	c.AwaitCollected("default")
@@ -158,7 +158,7 @@ func TestGarbageCollector_OwnersMustBeWhereTheyAreSaidToBe(t *testing.T) {
 	require.NotNil(t, c.Map("default", "right"))
 }
 
-func TestGarbageCollector_LeavesAloneWhatItCannotJudge(t *testing.T) {
+func TestGarbageCollector_LeavesObjectsWithUnknownOwnersAlone(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil, "garbagecollector")
 	c.CreateMap("default", "unknown", metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Widget",
@@ -197,8 +197,8 @@ func TestGarbageCollector_CascadesThroughADeployment(t *testing.T) {
 	}
 }
 
-// TestGarbageCollector_RandomWalk compares with a model: after quiet, exactly that lives
-// which can be reached from an object without owners that was never deleted.
+// TestGarbageCollector_RandomWalk compares with a model: when the collector is idle, an object exists if and
+// only if it is reachable from an object without owners by objects that were never deleted.
 func TestGarbageCollector_RandomWalk(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil, "garbagecollector")
@@ -212,10 +212,10 @@ func TestGarbageCollector_RandomWalk(t *testing.T) {
 		var refs []metav1.OwnerReference
 		for range random.IntN(3) {
 			if i > 0 {
-				of := names[random.IntN(len(names))]
-				if len(refs) == 0 || refs[0].Name != of {
-					owners[name] = append(owners[name], of)
-					refs = append(refs, owner(objects[of], random.IntN(2) == 0))
+				target := names[random.IntN(len(names))]
+				if len(refs) == 0 || refs[0].Name != target {
+					owners[name] = append(owners[name], target)
+					refs = append(refs, owner(objects[target], random.IntN(2) == 0))
 				}
 			}
 		}
@@ -236,8 +236,8 @@ func TestGarbageCollector_RandomWalk(t *testing.T) {
 	lives := map[string]bool{}
 	for _, name := range names { // owners come before their dependents
 		lives[name] = !deleted[name] && len(owners[name]) == 0
-		for _, of := range owners[name] {
-			lives[name] = lives[name] || lives[of] && !deleted[name]
+		for _, target := range owners[name] {
+			lives[name] = lives[name] || lives[target] && !deleted[name]
 		}
 	}
 	for _, name := range names {
@@ -253,37 +253,37 @@ func TestGarbageCollector_RandomWalk(t *testing.T) {
 	}
 }
 
-// A server of others that is away takes nothing with it: what it serves stays in the graph, an object whose owner
-// it may have is left alone, and everything else is collected.
-func TestGarbageCollector_KeepsWhatServersThatAreAwayHave(t *testing.T) {
+// While an aggregated server is unavailable, its objects stay in the graph, objects that name an owner there
+// are left alone, and everything else is collected.
+func TestGarbageCollector_KeepsDependentsOfUnavailableServers(t *testing.T) {
 	t.Parallel()
 	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
 		testenv.WithoutScheduler())
 	extensions, config := controllertest.StartExtensions(t, direct)
 	strange, batch := schema.GroupVersion{Group: "wardle.example.com", Version: "v1alpha1"}, batchv1.SchemeGroupVersion
-	extensions.Take(strange) // it has not been seen yet
+	extensions.Take(strange) // the collector has never discovered it
 	c := controllertest.ClockedAt(t, direct, "garbagecollector")
 	c.Config, c.Impersonate = config, true
 	c.Restart()
 	job := c.CreateJob("owner", nil)
-	of := func(gv schema.GroupVersion, kind, name string, uid types.UID) metav1.OwnerReference {
+	reference := func(gv schema.GroupVersion, kind, name string, uid types.UID) metav1.OwnerReference {
 		return metav1.OwnerReference{APIVersion: gv.String(), Kind: kind, Name: name, UID: uid}
 	}
-	c.CreateMap("default", "flunders", of(strange, "Flunder", "f", "somewhere"))
-	c.CreateMap("default", "jobs", of(batch, "Job", job.Name, job.UID))
-	c.CreateMap("default", "lost", of(batch, "Job", "none", "never"))
+	c.CreateMap("default", "flunders", reference(strange, "Flunder", "f", "somewhere"))
+	c.CreateMap("default", "jobs", reference(batch, "Job", job.Name, job.UID))
+	c.CreateMap("default", "lost", reference(batch, "Job", "none", "never"))
 	awaitGone(c.Cluster, "lost")
 	c.AwaitCollected("default")
 
-	// Now one that has been seen goes away, and discovery is asked again.
+	// Now a discovered group becomes unavailable, and discovery runs again.
 	extensions.Take(batch)
 	c.Step(time.Minute)
-	c.CreateMap("default", "unclear", of(batch, "Job", "none", "perhaps"))
+	c.CreateMap("default", "unclear", reference(batch, "Job", "none", "perhaps"))
 	c.AwaitCollected("default")
 	for _, name := range []string{"flunders", "jobs", "unclear"} {
 		require.NotNil(t, c.Map("default", name), name)
 	}
-	// Its objects may go while it is away; their dependents follow when it is back.
+	// An owner is deleted while its group is unavailable. Its dependents follow when the group is back.
 	require.NoError(t, c.Client.BatchV1().Jobs("default").Delete(c.Context(), job.Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground)}))
 	extensions.Give(batch)

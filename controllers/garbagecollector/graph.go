@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// node is what the graph knows of one object. It is immutable: a change is a new node.
+// node is one object in the graph. It is immutable, so that it can be read without the graph's lock: put
+// replaces it by a new node.
 type node struct {
 	gvr             schema.GroupVersionResource
 	gvk             schema.GroupVersionKind
@@ -26,7 +27,7 @@ func (n *node) String() string { return n.gvr.Resource + " " + n.namespace + "/"
 func (n *node) foreground() bool { return has(n.finalizers, metav1.FinalizerDeleteDependents) }
 func (n *node) orphans() bool    { return has(n.finalizers, metav1.FinalizerOrphanDependents) }
 
-// policy is what n's own finalizers ask for when n is deleted.
+// policy returns the propagation policy for a delete of n that keeps the finalizers that n has.
 func (n *node) policy() metav1.DeletionPropagation {
 	switch {
 	case n.orphans():
@@ -37,7 +38,7 @@ func (n *node) policy() metav1.DeletionPropagation {
 	return metav1.DeletePropagationBackground
 }
 
-// reference is n's reference to an owner, or nil.
+// reference returns n's reference to an owner, or nil.
 func (n *node) reference(owner types.UID) *metav1.OwnerReference {
 	for i := range n.owners {
 		if n.owners[i].UID == owner {
@@ -47,9 +48,9 @@ func (n *node) reference(owner types.UID) *metav1.OwnerReference {
 	return nil
 }
 
-// isNamedBy reports whether ref, found in dependent, has all of n's coordinates right. A uid
-// alone does not make an owner: references are written by anyone, and an owner in another
-// namespace is none. The version of the group is of no account.
+// isNamedBy reports whether ref, found in dependent, names n by group, kind, name, uid and namespace. A uid
+// alone does not make an owner: any client writes references, and an owner in another namespace is invalid. The
+// version of the group does not matter.
 func (n *node) isNamedBy(ref metav1.OwnerReference, dependent *node) bool {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	return err == nil && gv.Group == n.gvk.Group && ref.Kind == n.gvk.Kind && ref.Name == n.name &&
@@ -62,12 +63,13 @@ func blocks(ref metav1.OwnerReference) bool {
 
 func has(finalizers []string, f string) bool { return slices.Contains(finalizers, f) }
 
-// graph is all objects and their references to owners. The owner need not be in it: such a
-// name is kept as well, and is found when the owner appears. It is safe for concurrent use.
+// graph holds all objects and their references to owners. An owner need not be in it: references to it are
+// indexed all the same, and resolved when it appears. It is safe for concurrent use.
 type graph struct {
 	mu    sync.RWMutex
 	nodes map[types.UID]*node
-	// named has, for each uid that is named as an owner, the uids of those that name it.
+	// named maps the uid of an owner to the uids of the objects with a reference to it. It has an entry for
+	// every reference of nodes, and no empty sets.
 	named map[types.UID]map[types.UID]struct{}
 }
 
@@ -81,7 +83,7 @@ func (g *graph) node(uid types.UID) *node {
 	return g.nodes[uid]
 }
 
-// put adds a node or replaces the one of its uid, which is returned.
+// put adds a node. It returns the node that it replaces, or nil.
 func (g *graph) put(n *node) (old *node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,7 +99,7 @@ func (g *graph) put(n *node) (old *node) {
 	return old
 }
 
-// remove takes a node out and returns it, or nil.
+// remove deletes a node and returns it, or nil.
 func (g *graph) remove(uid types.UID) *node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,7 +121,7 @@ func (g *graph) unlink(n *node) {
 	}
 }
 
-// naming returns all nodes that name uid as an owner, rightly or not.
+// naming returns all nodes with a reference to uid, valid or not.
 func (g *graph) naming(uid types.UID) []*node {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -130,15 +132,15 @@ func (g *graph) naming(uid types.UID) []*node {
 	return nodes
 }
 
-// dependents returns the nodes that rightly name n as an owner.
+// dependents returns the nodes with a valid reference to n.
 func (g *graph) dependents(n *node) []*node {
 	return slices.DeleteFunc(g.naming(n.uid), func(d *node) bool {
 		return !n.isNamedBy(*d.reference(n.uid), d)
 	})
 }
 
-// waiters returns the uids of those that wait for n to be gone, as owners that are deleted in the foreground,
-// and of those that wait for these in turn.
+// waiters returns the uids of the owners that wait, deleted in the foreground, for n to be gone, and of the
+// owners that wait for these in turn.
 func (g *graph) waiters(n *node) map[types.UID]bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -158,7 +160,8 @@ func (g *graph) waiters(n *node) map[types.UID]bool {
 	return found
 }
 
-// doubtful reports whether one of n's owners is not known to exist, or waits for n to go.
+// doubtful reports whether one of n's owners is not in the graph, is not a valid owner, or waits for n's
+// deletion.
 func (g *graph) doubtful(n *node) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -168,7 +171,7 @@ func (g *graph) doubtful(n *node) bool {
 	})
 }
 
-// ownedBy returns all that name an owner of one of the kinds.
+// ownedBy returns all objects that name an owner of one of the kinds.
 func (g *graph) ownedBy(kinds map[schema.GroupVersionKind]bool) (found []types.UID) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

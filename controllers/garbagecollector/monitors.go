@@ -26,38 +26,40 @@ import (
 )
 
 const (
-	// rediscover is how often the API server is asked which resources there are, beside
-	// being asked when a CustomResourceDefinition or an APIService changes.
+	// rediscover is the period of discovery. A change of a CustomResourceDefinition or an APIService triggers
+	// it, too.
 	rediscover = 30 * time.Second
-	// retryDiscovery is how soon after a failure it is asked again before there is a graph. This and the following are
+	// retryDiscovery is the pause after failed discovery, before there is a graph. This and the following are
 	// real time.
 	retryDiscovery = time.Second
-	// apart is how much later than a question the next may be asked, however often the set of resources changes.
-	apart = 200 * time.Millisecond
-	// firstSync bounds how long a resource that cannot be listed holds up all others.
+	// minDiscoveryInterval is the least time between two discoveries, however often the set of resources
+	// changes.
+	minDiscoveryInterval = 200 * time.Millisecond
+	// firstSync bounds how long a resource that cannot be listed delays all others.
 	firstSync = 30 * time.Second
 )
 
-// ignored are resources whose objects own nothing, are owned by nothing, and are many.
+// ignored lists resources with very many objects, which neither own nor are owned.
 var ignored = map[schema.GroupResource]bool{
 	{Resource: "events"}:                         true,
 	{Group: "events.k8s.io", Resource: "events"}: true,
 }
 
-// defines are resources whose changes change the set of resources.
+// defines lists the resources whose objects define further resources.
 var defines = map[schema.GroupResource]bool{
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: true,
 	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             true,
 }
 
-// resource is one that discovery names.
+// resource is a resource found by discovery.
 type resource struct {
 	gvr        schema.GroupVersionResource
 	gvk        schema.GroupVersionKind
 	namespaced bool
 }
 
-// monitors keep an informer on each resource that is worth collecting.
+// monitors runs an informer for each resource that can be collected, and feeds its events to the collector. run
+// starts and stops the informers; it is the only goroutine that writes running.
 type monitors struct {
 	collector *collector
 	discovery discovery.DiscoveryInterface
@@ -65,21 +67,23 @@ type monitors struct {
 	shared    *informer.Factory
 	clock     clock.WithTicker
 	log       *slog.Logger
-	real      clock.RealClock // of pauses and patience
-	changed   chan struct{}   // the set of resources may have changed
+	real      clock.RealClock // for pauses and timeouts
+	changed   chan struct{}   // of one element: the set of resources may have changed
 	synced    chan struct{}   // closed when the graph is complete for the first time
 
-	// asked counts the changes of the set of resources, and followed those that the monitors have followed.
+	// asked counts the requests for discovery, and followed is the value of asked when follow last finished.
+	// They differ while a change of the set of resources is pending (busy).
 	asked, followed atomic.Int64
 
 	mu sync.Mutex
-	// kinds are all kinds in all versions, those that are not monitored included.
+	// kinds has the resources of all kinds in all versions, also of kinds that are not monitored. mu guards it.
 	kinds map[schema.GroupVersionKind]resource
-	// running is changed by run alone, which reads it without the lock.
+	// running has the monitors that run. Only run changes it, under mu; run itself reads it without the lock.
 	running map[schema.GroupVersionResource]*monitor
 }
 
-// monitor is an informer that the graph follows: one that the controllers share, or one of the collector's own.
+// monitor is the collector's registration with an informer: one that the controllers share, or one of its own
+// (own). end removes the registration, or stops the own informer and waits for it.
 type monitor struct {
 	*informer.Informer
 	handled cache.ResourceEventHandlerRegistration
@@ -100,7 +104,7 @@ func newMonitors(env *controller.Env, g *collector) *monitors {
 func (m *monitors) Name() string          { return "garbage collector's graph" }
 func (m *monitors) Done() <-chan struct{} { return m.synced }
 
-// run follows the set of resources until ctx ends, and returns when every informer has stopped.
+// run keeps the monitors in line with discovery until ctx ends, and returns when every informer has stopped.
 func (m *monitors) run(ctx context.Context) {
 	defer func() {
 		for _, monitor := range m.running {
@@ -131,7 +135,7 @@ func (m *monitors) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.real.After(virtualtime.Pause(m.clock, apart)):
+		case <-m.real.After(virtualtime.Pause(m.clock, minDiscoveryInterval)):
 		}
 	}
 }
@@ -145,20 +149,20 @@ func (m *monitors) awaitFirstSync(ctx context.Context) bool {
 			return false
 		case <-monitor.handled.HasSyncedChecker().Done():
 		case <-late.C():
-			m.log.Warn("starting without all resources", "missing", gvr)
+			m.log.Warn("start without some resources", "missing", gvr)
 			return true
 		}
 	}
 	return true
 }
 
-// follow starts and stops monitors so that they are those of the resources there are now,
-// and reports whether discovery succeeded.
+// follow discovers resources, and starts and stops monitors accordingly. It reports whether discovery
+// succeeded. A resource whose group version could not be discovered keeps its monitor.
 func (m *monitors) follow(ctx context.Context) bool {
 	defer m.followed.Store(m.asked.Load())
 	found, failed, err := m.discover(ctx)
 	if err != nil {
-		m.log.Warn("failed to discover resources", "err", err)
+		m.log.Warn("discovery failed", "err", err)
 		return false
 	}
 	for gvr, monitor := range m.running {
@@ -172,11 +176,11 @@ func (m *monitors) follow(ctx context.Context) bool {
 		m.mu.Unlock()
 		for _, obj := range monitor.GetStore().List() {
 			if o, ok := obj.(metav1.Object); ok {
-				m.collector.gone(o.GetUID())
+				m.collector.removed(o.GetUID())
 			}
 		}
 	}
-	// After those that ended: a resource of which another version is watched now has the same objects.
+	// Monitors are started after others have ended: another version of the same resource has the same objects.
 	for gvr, res := range found {
 		if m.running[gvr] == nil {
 			started := m.start(ctx, res)
@@ -241,7 +245,7 @@ func (m *monitors) keepKinds(kinds map[schema.GroupVersionKind]resource, failed 
 	added := map[schema.GroupVersionKind]bool{}
 	m.mu.Lock()
 	for gvk := range kinds {
-		if _, known := m.kinds[gvk]; !known {
+		if _, ok := m.kinds[gvk]; !ok {
 			added[gvk] = true
 		}
 	}
@@ -253,16 +257,16 @@ func (m *monitors) keepKinds(kinds map[schema.GroupVersionKind]resource, failed 
 	}
 }
 
-// unknownKind is a kind that discovery does not have.
+// unknownKind is the error for a kind that discovery does not have.
 type unknownKind struct{ apiVersion, kind string }
 
 // Error implements error.
 func (u unknownKind) Error() string {
-	return fmt.Sprintf("no resource is known for %.100s %.100s", u.apiVersion, u.kind)
+	return fmt.Sprintf("no resource found for %.100s %.100s", u.apiVersion, u.kind)
 }
 
-// resourceOf finds the resource whose kind a reference names. A kind that is not known is
-// an error: its resource may only be out of reach, and its objects may well exist.
+// resourceOf returns the resource of the kind in a reference. An unknown kind is an error: its server may only
+// be unavailable, and its objects may well exist.
 func (m *monitors) resourceOf(ref metav1.OwnerReference) (resource, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -277,7 +281,7 @@ func (m *monitors) discoverSoon() {
 	m.asked.Add(1)
 	select {
 	case m.changed <- struct{}{}:
-	default: // it is already asked for
+	default: // a discovery is already pending
 	}
 }
 
@@ -291,7 +295,7 @@ func (m *monitors) start(ctx context.Context, res resource) *monitor {
 	own := informer.NewMetadata(m.client, res.gvr, m.log)
 	_ = own.SetTransform(keepEdges) // fails only on an informer that runs already
 	own.OnError(func(err error) {
-		if apierrors.IsNotFound(err) { // its definition is gone, or another version is served
+		if apierrors.IsNotFound(err) { // its definition was deleted, or serves another version
 			m.discoverSoon()
 		}
 	})
@@ -307,7 +311,7 @@ func (m *monitors) start(ctx context.Context, res resource) *monitor {
 	}}
 }
 
-// busy describes what keeps the graph from being that of a revision.
+// busy describes why the graph does not show a revision yet; "" if it does.
 func (m *monitors) busy(revision int64) string {
 	if m.asked.Load() != m.followed.Load() {
 		return "the set of resources has changed"
@@ -325,15 +329,15 @@ func (m *monitors) busy(revision int64) string {
 	return ""
 }
 
-// isLocal reports whether a resource is the API server's own: those of aggregated servers have other revisions. The
-// caller has the lock.
-func (m *monitors) isLocal(of schema.GroupResource) bool {
-	if scheme.Scheme.IsGroupRegistered(of.Group) {
+// isLocal reports whether the API server itself stores a resource. Aggregated servers have other revisions. The
+// caller holds mu.
+func (m *monitors) isLocal(r schema.GroupResource) bool {
+	if scheme.Scheme.IsGroupRegistered(r.Group) {
 		return true
 	}
 	for gvr, one := range m.running {
 		if defines[gvr.GroupResource()] {
-			if _, defined, _ := one.GetStore().GetByKey(of.String()); defined || gvr.GroupResource() == of {
+			if _, defined, _ := one.GetStore().GetByKey(r.String()); defined || gvr.GroupResource() == r {
 				return true
 			}
 		}
@@ -354,18 +358,18 @@ func (m *monitors) handler(res resource) cache.ResourceEventHandler {
 		},
 		UpdateFunc: func(old, obj any) {
 			before, after := old.(metav1.Object), obj.(metav1.Object)
-			if before.GetUID() != after.GetUID() { // deleted and created anew between two events
-				m.collector.gone(before.GetUID())
+			if before.GetUID() != after.GetUID() { // deleted and created again between two events
+				m.collector.removed(before.GetUID())
 			}
 			m.collector.observed(nodeOf(res, after))
 			changed()
 		},
 		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
 			}
 			if o, ok := obj.(metav1.Object); ok {
-				m.collector.gone(o.GetUID())
+				m.collector.removed(o.GetUID())
 			}
 			changed()
 		},
@@ -380,7 +384,7 @@ func nodeOf(res resource, o metav1.Object) *node {
 	}
 }
 
-// keepEdges drops what the graph has no use for.
+// keepEdges drops the metadata that the graph does not need.
 func keepEdges(obj any) (any, error) {
 	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		o.ManagedFields, o.Labels, o.Annotations = nil, nil, nil

@@ -16,28 +16,28 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
-// oldNames stands between the controllers and the API server. What the server would refuse today, objects had
-// from before: in their names a "|" arrives as "/".
+// oldNames is a proxy between the controllers and the API server for objects with names that the server would
+// reject today: a "|" in a name arrives as "/".
 type oldNames struct {
-	mu     sync.Mutex
-	misled []string // what was asked for by such a name
-	shown  int      // bytes that arrived as another
+	mu       sync.Mutex
+	requests []string // of subresources, caused by such a name
+	replaced int      // bytes that arrived as "/"
 }
 
-// oldTransport is a client's transport through oldNames.
+// oldTransport is the transport of one client through oldNames.
 type oldTransport struct {
 	*oldNames
 	next http.RoundTripper
 }
 
-// WrappedRoundTripper lets callers that close idle connections find them.
+// WrappedRoundTripper lets client-go find the transport below, to close its idle connections.
 func (o oldTransport) WrappedRoundTripper() http.RoundTripper { return o.next }
 
 // RoundTrip implements http.RoundTripper.
 func (o oldTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if strings.Contains(r.URL.Path, "proxy") {
 		o.mu.Lock()
-		o.misled = append(o.misled, r.Method+" "+r.URL.Path)
+		o.requests = append(o.requests, r.Method+" "+r.URL.Path)
 		o.mu.Unlock()
 	}
 	response, err := o.next.RoundTrip(r)
@@ -52,17 +52,17 @@ type slashed struct {
 	*oldNames
 }
 
-// Read does not change how long anything is, so that protobuf stays sound.
+// Read keeps all lengths, so that protobuf stays valid.
 func (s slashed) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	s.mu.Lock()
-	s.shown += bytes.Count(p[:n], []byte("|"))
+	s.replaced += bytes.Count(p[:n], []byte("|"))
 	s.mu.Unlock()
 	copy(p, bytes.ReplaceAll(p[:n], []byte("|"), []byte("/")))
 	return n, err
 }
 
-func TestGarbageCollector_NeverAsksForAnOwnerWhoseNameIsNoSegment(t *testing.T) {
+func TestGarbageCollector_NeverRequestsAnOwnerWhoseNameIsNoPathSegment(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewBare(t)
 	c.CreateNode("node", nil)
@@ -75,9 +75,9 @@ func TestGarbageCollector_NeverAsksForAnOwnerWhoseNameIsNoSegment(t *testing.T) 
 	old := &oldNames{}
 	c.Wrap = func(next http.RoundTripper) http.RoundTripper { return oldTransport{old, next} }
 	c.StartControllers(controllers.Options{Controllers: []string{"garbagecollector"}})
-	awaitGone(c, "node0", "node1", "pod0", "pod1") // their owners are lost, for there can be none of these names
+	awaitGone(c, "node0", "node1", "pod0", "pod1") // no object can have the names of their owners
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	require.NotZero(t, old.shown, "the collector was shown such names")
-	require.Empty(t, old.misled)
+	require.NotZero(t, old.replaced, "the collector was replaced such names")
+	require.Empty(t, old.requests)
 }

@@ -12,34 +12,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An object may name many thousands of owners that do not exist, each of which takes a request. A user that may
-// create objects must not keep the collector from others' by them: a worker makes askAtOnce requests for one
-// object, and all at once. An object that needs more is judged in a queue of its own, askInTurn requests at a time,
-// and goes to the end of the queue after each turn.
+// An object may name many thousands of owners that do not exist, and each takes a request. A user who may
+// create objects must not block the collection of other users' objects by that. So a worker makes at most
+// askAtOnce requests for one object, all in parallel. An object that needs more is judged in a queue of its
+// own, askInTurn requests at a time, and goes to the end of the queue after each turn.
 const (
 	askAtOnce = 10
 	askInTurn = 100
-	// askTogether is how many of the requests of a turn are under way at once.
+	// askTogether is the number of concurrent requests of a turn.
 	askTogether = 4
 )
 
-// standing is what is known of an owner.
+// standing is the result of looking up an owner.
 type standing byte
 
 const (
 	unknown standing = iota
 	lost             // it does not exist
-	waiting          // it exists, and waits for the dependent to be deleted
+	waiting          // it exists, deleted in the foreground, and waits for the dependent's deletion
 	solid            // it exists
-	unseen           // it exists, and is not in the graph yet
+	unseen           // it exists, but is not in the graph yet
 )
 
-// inquiry is what has been found out about the owners of an object. Both lists have the indices of its references.
+// inquiry holds the results of looking up an object's owners. Both slices have the indices of n.owners. One
+// worker at a time uses it: the worker of the ordinary queue creates it and, if it is not complete, hands it to
+// the slow queue.
 type inquiry struct {
 	n *node
-	// answers are the API server's. One that an owner does not exist stays true, since uids do not come back.
+	// answers has the API server's answers. lost stays true, since uids are not reused.
 	answers []standing
-	// found is what holds now, by the answers and the graph.
+	// found has the current results, from answers and the graph.
 	found []standing
 }
 
@@ -47,17 +49,18 @@ func newInquiry(n *node) *inquiry {
 	return &inquiry{n: n, answers: make([]standing, len(n.owners)), found: make([]standing, len(n.owners))}
 }
 
-// inquiries are those that are under way. It is safe for concurrent use.
+// inquiries holds the unfinished inquiries of the slow queue. It is safe for concurrent use.
 type inquiries struct {
-	mu sync.Mutex
-	of map[types.UID]*inquiry
+	mu    sync.Mutex
+	byUID map[types.UID]*inquiry
 }
 
-// begun returns the inquiry about a node, or nil.
+// begun returns the unfinished inquiry about a node, or nil. An inquiry about other owner references does not
+// count.
 func (i *inquiries) begun(n *node) *inquiry {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if q := i.of[n.uid]; q != nil && (q.n == n || slices.EqualFunc(q.n.owners, n.owners, sameOwner)) {
+	if q := i.byUID[n.uid]; q != nil && (q.n == n || slices.EqualFunc(q.n.owners, n.owners, sameOwner)) {
 		return q
 	}
 	return nil
@@ -70,16 +73,16 @@ func sameOwner(a, b metav1.OwnerReference) bool {
 func (i *inquiries) keep(q *inquiry) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.of[q.n.uid] = q
+	i.byUID[q.n.uid] = q
 }
 
 func (i *inquiries) end(uid types.UID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.of, uid)
+	delete(i.byUID, uid)
 }
 
-// judgeSlowly is a turn of an object in the slow queue.
+// judgeSlowly takes one turn of an object in the slow queue, and judges the object after the last one.
 func (g *collector) judgeSlowly(ctx context.Context, key string) error {
 	uid := types.UID(key)
 	n := g.graph.node(uid)
@@ -104,7 +107,8 @@ func (g *collector) judgeSlowly(ctx context.Context, key string) error {
 	return g.act(ctx, n, q.verdict(n))
 }
 
-// verdict sorts n's owners. It is false if there are too many to ask for: the slow queue has the object then.
+// verdict sorts n's owners. ok is false if they take more requests than one turn may make; the object is then
+// in the slow queue.
 func (g *collector) verdict(ctx context.Context, n *node) (v verdict, ok bool, err error) {
 	if g.inquiries.begun(n) != nil {
 		g.slow.Enqueue(string(n.uid))
@@ -123,9 +127,10 @@ func (g *collector) verdict(ctx context.Context, n *node) (v verdict, ok bool, e
 	return q.verdict(n), true, nil
 }
 
-// inquire finds out about the owners: by the graph, by earlier answers or, of so many at most and so many at once, by
-// asking the API server. It reports whether it has found out about all. The inquiry belongs to the caller.
-func (g *collector) inquire(ctx context.Context, q *inquiry, most, together int) (complete bool, err error) {
+// inquire looks up the owners: in the graph, among earlier answers, or from the API server by at most limit
+// requests, with at most concurrency requests at once. It reports whether all owners are looked up. The caller
+// owns the inquiry.
+func (g *collector) inquire(ctx context.Context, q *inquiry, limit, concurrency int) (complete bool, err error) {
 	var open []int
 	for i, ref := range q.n.owners {
 		owner := g.graph.node(ref.UID)
@@ -144,21 +149,21 @@ func (g *collector) inquire(ctx context.Context, q *inquiry, most, together int)
 	if open, err = g.unremembered(q, open); err != nil {
 		return false, err
 	}
-	if len(open) > most {
-		open, complete = open[:most], false
+	if len(open) > limit {
+		open, complete = open[:limit], false
 	}
-	return complete, g.askAll(ctx, q, open, together)
+	return complete, g.askAll(ctx, q, open, concurrency)
 }
 
-// unremembered returns those of the open references that must be asked for. The others' owners are known not to exist,
-// or cannot be judged.
+// unremembered returns the open references that need a request. The owners of the others are in the cache of
+// absent owners.
 func (g *collector) unremembered(q *inquiry, open []int) (ask []int, err error) {
 	for _, i := range open {
-		at, err := g.whereabouts(q.n, q.n.owners[i])
+		location, err := g.locate(q.n, q.n.owners[i])
 		if err != nil {
 			return nil, err
 		}
-		if _, known := g.absent.Get(at); known {
+		if _, ok := g.absent.Get(location); ok {
 			q.answers[i], q.found[i] = lost, lost
 		} else {
 			ask = append(ask, i)
@@ -167,19 +172,20 @@ func (g *collector) unremembered(q *inquiry, open []int) (ask []int, err error) 
 	return ask, nil
 }
 
-// askAll asks for the owners of some references, so many at once.
-func (g *collector) askAll(ctx context.Context, q *inquiry, open []int, together int) error {
+// askAll looks up the owners of the open references, with at most concurrency requests at once. Each goroutine
+// writes only its own index of q.
+func (g *collector) askAll(ctx context.Context, q *inquiry, open []int, concurrency int) error {
 	if len(open) == 1 {
 		return g.askInto(ctx, q, open[0])
 	}
 	errs := make([]error, len(open))
-	slots := make(chan struct{}, together)
+	slots := make(chan struct{}, concurrency)
 	var asking sync.WaitGroup
-	for at, i := range open {
+	for k, i := range open {
 		slots <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-slots }()
-			errs[at] = g.askInto(ctx, q, i)
+			errs[k] = g.askInto(ctx, q, i)
 		})
 	}
 	asking.Wait()
@@ -192,46 +198,46 @@ func (g *collector) askInto(ctx context.Context, q *inquiry, i int) (err error) 
 	return err
 }
 
-// whereabouts returns where the owner of a reference would have to be. An error means that its kind is not known.
-func (g *collector) whereabouts(n *node, ref metav1.OwnerReference) (ownerAt, error) {
+// locate returns where the owner of a reference must be. It fails if the kind is unknown.
+func (g *collector) locate(n *node, ref metav1.OwnerReference) (ownerLocation, error) {
 	res, err := g.monitors.resourceOf(ref)
 	if err != nil {
-		return ownerAt{}, fmt.Errorf("owner of %s: %w", n, err)
+		return ownerLocation{}, fmt.Errorf("look up owner of %s: %w", n, err)
 	}
-	at := ownerAt{ref.APIVersion, ref.Kind, "", ref.Name, ref.UID}
+	location := ownerLocation{ref.APIVersion, ref.Kind, "", ref.Name, ref.UID}
 	if res.namespaced {
-		at.namespace = n.namespace
+		location.namespace = n.namespace
 	}
-	return at, nil
+	return location, nil
 }
 
-// ask reads an owner from the API server, by the coordinates of n's reference.
+// ask gets the owner in n's reference from the API server.
 func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference) (standing, error) {
-	at, err := g.whereabouts(n, ref)
+	location, err := g.locate(n, ref)
 	if err != nil {
 		return unknown, err
 	}
 	res, err := g.monitors.resourceOf(ref)
 	if err != nil {
-		return unknown, fmt.Errorf("owner of %s: %w", n, err)
+		return unknown, fmt.Errorf("look up owner of %s: %w", n, err)
 	}
 	if res.namespaced && n.namespace == "" {
-		g.tellInvalid(n, ref)
+		g.recordInvalid(n, ref)
 		return solid, nil // it cannot be judged, so it is left alone
 	}
-	live, err := g.client().Resource(res.gvr).Namespace(at.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	live, err := g.client().Resource(res.gvr).Namespace(location.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && live.UID != ref.UID:
 		if len(n.owners) > askAtOnce {
-			return lost, nil // without a note and an Event, of which there would be too many
+			return lost, nil // too many for the cache and for Events
 		}
-		g.absent.Add(at, nil)
-		if other := g.graph.node(ref.UID); other != nil && other.namespace != at.namespace {
-			g.tellInvalid(n, ref)
+		g.absent.Add(location, nil)
+		if other := g.graph.node(ref.UID); other != nil && other.namespace != location.namespace {
+			g.recordInvalid(n, ref)
 		}
 		return lost, nil
 	case err != nil:
-		return unknown, fmt.Errorf("owner of %s: %w", n, err)
+		return unknown, fmt.Errorf("look up owner of %s: %w", n, err)
 	case live.DeletionTimestamp != nil && has(live.Finalizers, metav1.FinalizerDeleteDependents):
 		return waiting, nil
 	}
@@ -240,14 +246,14 @@ func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference)
 
 // verdict sorts an object's owners.
 type verdict struct {
-	// solid exist, and the object must live as long as one does. waiting exist and wait for the object to be deleted.
-	// lost do not exist.
+	// solid owners exist, and the object stays while there is one. waiting owners exist and wait for the
+	// object's deletion. lost owners do not exist.
 	solid, waiting, lost []metav1.OwnerReference
-	// unseen is true if one of the solid is not in the graph yet.
+	// unseen reports whether one of the solid owners is not in the graph yet.
 	unseen bool
 }
 
-// verdict is what a complete inquiry has found about n, whose owners are the inquiry's.
+// verdict returns the result of a complete inquiry about n. n's owners are the inquiry's.
 func (q *inquiry) verdict(n *node) (v verdict) {
 	for i, ref := range n.owners {
 		switch q.found[i] {

@@ -17,15 +17,16 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
-// madeUp lets through the first ten requests for made-up owners of each object, and holds the others back.
+// madeUp is a transport that passes the first ten requests for made-up owners of each object, and holds all
+// others until release is closed.
 type madeUp struct {
 	release chan struct{}
 
-	mu    sync.Mutex
-	asked map[string]int // by object
+	mu       sync.Mutex
+	requests map[string]int // by object
 }
 
-// madeUpTransport is that of one client.
+// madeUpTransport is the transport of one client.
 type madeUpTransport struct {
 	*madeUp
 	next http.RoundTripper
@@ -37,10 +38,10 @@ func (m madeUpTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	name := path.Base(r.URL.Path)
 	if object, _, is := strings.Cut(name, "-made-up-"); is && r.Method == http.MethodGet {
 		m.mu.Lock()
-		m.asked[object]++
-		held := m.asked[object] > 10
+		m.requests[object]++
+		blocked := m.requests[object] > 10
 		m.mu.Unlock()
-		if held {
+		if blocked {
 			select {
 			case <-m.release:
 			case <-r.Context().Done():
@@ -51,7 +52,7 @@ func (m madeUpTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return m.next.RoundTrip(r)
 }
 
-// madeUpOwners are references of an object to so many ConfigMaps that don't exist.
+// madeUpOwners returns an object's references to n ConfigMaps that don't exist.
 func madeUpOwners(object string, n int) (refs []metav1.OwnerReference) {
 	for i := range n {
 		name := fmt.Sprintf("%s-made-up-%d", object, i)
@@ -60,48 +61,49 @@ func madeUpOwners(object string, n int) (refs []metav1.OwnerReference) {
 	return refs
 }
 
-// A user that may create objects must not stop the collection of others' by owners that have to be asked for.
-func TestGarbageCollector_ObjectsWithManyMadeUpOwnersKeepNoWorker(t *testing.T) {
+// A user who may create objects must not block the collection of other users' objects by owners that need
+// requests.
+func TestGarbageCollector_ManyMadeUpOwnersBlockNoWorker(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewBare(t)
 	c.CreateNamespace("attack")
-	held := &madeUp{release: make(chan struct{}), asked: map[string]int{}}
-	c.Wrap = func(next http.RoundTripper) http.RoundTripper { return madeUpTransport{held, next} }
-	const objects, owners = 30, 250 // more than there are workers; more than a turn of them
+	transport := &madeUp{release: make(chan struct{}), requests: map[string]int{}}
+	c.Wrap = func(next http.RoundTripper) http.RoundTripper { return madeUpTransport{transport, next} }
+	const objects, owners = 30, 250 // more than there are workers; more than a turn looks up
 	for i := range objects {
 		c.CreateMap("attack", fmt.Sprintf("a%d", i), madeUpOwners(fmt.Sprintf("a%d", i), owners)...)
 	}
 	mine := c.CreateMap("default", "mine")
-	kept := c.CreateMap("default", "kept", append(madeUpOwners("kept", 40), owner(mine, true))...)
-	c.CreateMap("default", "lost", append(madeUpOwners("lost", 40), owner(kept, false))...)
+	target := c.CreateMap("default", "kept", append(madeUpOwners("kept", 40), owner(mine, true))...)
+	c.CreateMap("default", "lost", append(madeUpOwners("lost", 40), owner(target, false))...)
 	c.StartControllers(controllers.Options{Controllers: []string{"garbagecollector"}})
 	c.AwaitCollected("default")
-	c.DeleteMap("kept", metav1.DeletePropagationOrphan) // an owner that goes while the others are asked for
+	c.DeleteMap("kept", metav1.DeletePropagationOrphan) // this owner is deleted while the others are looked up
 	c.Eventually("kept is gone", func() bool { return c.Map("default", "kept") == nil })
 	require.NotNil(t, c.Map("attack", "a0"))
-	close(held.release)
+	close(transport.release)
 	for i := range objects {
-		c.Eventually("the attacker's are gone", func() bool { return c.Map("attack", fmt.Sprintf("a%d", i)) == nil })
+		c.Eventually("the attacker's objects are gone", func() bool { return c.Map("attack", fmt.Sprintf("a%d", i)) == nil })
 	}
 	awaitGone(c, "lost")
-	held.mu.Lock()
-	defer held.mu.Unlock()
+	transport.mu.Lock()
+	defer transport.mu.Unlock()
 	for i := range objects {
-		require.Equal(t, owners, held.asked[fmt.Sprintf("a%d", i)], "each owner is asked for once")
+		require.Equal(t, owners, transport.requests[fmt.Sprintf("a%d", i)], "one request for each owner")
 	}
 }
 
-func TestGarbageCollector_RemovesManyMadeUpOwnersFromAnObjectThatHasAnother(t *testing.T) {
+func TestGarbageCollector_RemovesManyMadeUpOwnersBesideARealOne(t *testing.T) {
 	t.Parallel()
 	c := controllertest.New(t, nil, "garbagecollector")
 	mine := c.CreateMap("default", "mine")
 	c.CreateMap("default", "kept", append(madeUpOwners("kept", 230), owner(mine, true))...)
-	var kept *corev1.ConfigMap
+	var object *corev1.ConfigMap
 	c.Eventually("one owner is left", func() bool {
-		kept = c.Map("default", "kept")
-		return len(kept.OwnerReferences) == 1
+		object = c.Map("default", "kept")
+		return len(object.OwnerReferences) == 1
 	})
-	require.Equal(t, owner(mine, true), kept.OwnerReferences[0])
+	require.Equal(t, owner(mine, true), object.OwnerReferences[0])
 	c.DeleteMap("mine", metav1.DeletePropagationBackground)
 	awaitGone(c, "kept")
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
-// ownerWalk makes random objects own each other, and deletes them, while the collector runs. Beside it, all that
-// happens is recorded; the record is then judged by a model that knows, at each revision, which objects exist.
+// ownerWalk makes random objects own each other, and deletes them, while the collector runs. It records all
+// watch events. A model that knows which objects exist at each revision then checks the record.
 type ownerWalk struct {
 	*controllertest.Clocked
 	metadata metadata.Interface
@@ -40,7 +40,7 @@ type ownerWalk struct {
 	deleted map[types.UID]bool // by the walk
 }
 
-// walker is an object that was made, whether it still is or not.
+// walker is an object that the walk created. It may have been deleted since.
 type walker struct {
 	resource        schema.GroupVersionResource
 	apiVersion      string
@@ -55,8 +55,8 @@ var (
 		Resource: "clusterroles"}
 )
 
-// TestGarbageCollector_LosesNothingAndKeepsNothing walks 2,000 steps; COXSWAIN_WALK_STEPS says how many others.
-func TestGarbageCollector_LosesNothingAndKeepsNothing(t *testing.T) {
+// TestGarbageCollector_CollectsExactlyTheModelsObjects walks 2,000 steps, or COXSWAIN_WALK_STEPS.
+func TestGarbageCollector_CollectsExactlyTheModelsObjects(t *testing.T) {
 	t.Parallel()
 	steps := controllertest.WalkSteps(t, 2000)
 	c := controllertest.NewClockedWith(t, controllers.Settings{}, "garbagecollector")
@@ -79,7 +79,7 @@ func TestGarbageCollector_LosesNothingAndKeepsNothing(t *testing.T) {
 				w.step(random)
 				done.Add(1)
 				if i%100 == 0 {
-					w.Step(time.Second) // for the collector's second tries
+					w.Step(time.Second) // for the collector's retries
 				}
 			}
 		})
@@ -87,12 +87,12 @@ func TestGarbageCollector_LosesNothingAndKeepsNothing(t *testing.T) {
 	walking.Wait()
 	w.settle(steps)
 	w.quiet()
-	require.Empty(t, w.pending(), "what is quiet stays so")
+	require.Empty(t, w.pending(), "an idle collector stays idle")
 	w.judge(record())
 	t.Logf("%d steps, %d objects, %d deleted by the walk", done.Load(), len(w.objects), len(w.deleted))
 }
 
-// step is one thing that a user does.
+// step takes one random action of a user.
 func (w *ownerWalk) step(random *rand.Rand) {
 	victim := w.any(random)
 	switch n := random.IntN(10); {
@@ -107,7 +107,7 @@ func (w *ownerWalk) step(random *rand.Rand) {
 	}
 }
 
-// any is one of the objects made last, many of which are there still.
+// any returns one of the last 200 objects. Many of them still exist.
 func (w *ownerWalk) any(random *rand.Rand) *walker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +117,8 @@ func (w *ownerWalk) any(random *rand.Rand) *walker {
 	return w.objects[len(w.objects)-1-random.IntN(min(len(w.objects), 200))]
 }
 
-// owners are up to three references: to objects that are there, that are gone, that are in another namespace,
-// or that never were.
+// owners returns up to three references: to objects that exist, that are deleted, that are in another
+// namespace, or that never existed.
 func (w *ownerWalk) owners(random *rand.Rand) []metav1.OwnerReference {
 	var refs []metav1.OwnerReference
 	for range random.IntN(4) {
@@ -142,26 +142,26 @@ func (w *ownerWalk) create(random *rand.Rand) {
 	name := fmt.Sprintf("walker-%d", walkers.Add(1))
 	meta := metav1.ObjectMeta{Name: name, OwnerReferences: w.owners(random)}
 	o := &walker{resource: configMaps, apiVersion: "v1", kind: "ConfigMap", name: name}
-	var made metav1.Object
+	var created metav1.Object
 	var err error
 	if random.IntN(5) == 0 {
 		o.resource, o.apiVersion, o.kind = clusterRoles, "rbac.authorization.k8s.io/v1", "ClusterRole"
-		// The owners of what is in no namespace are in none.
+		// A cluster-scoped object may only have cluster-scoped owners.
 		meta.OwnerReferences = slices.DeleteFunc(meta.OwnerReferences, func(r metav1.OwnerReference) bool {
 			return r.Kind != "ClusterRole"
 		})
-		made, err = w.Client.RbacV1().ClusterRoles().Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: meta},
+		created, err = w.Client.RbacV1().ClusterRoles().Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: meta},
 			metav1.CreateOptions{})
 	} else {
 		o.namespace = []string{"one", "one", "one", "two"}[random.IntN(4)]
-		made, err = w.Client.CoreV1().ConfigMaps(o.namespace).Create(w.Context(), &corev1.ConfigMap{ObjectMeta: meta},
+		created, err = w.Client.CoreV1().ConfigMaps(o.namespace).Create(w.Context(), &corev1.ConfigMap{ObjectMeta: meta},
 			metav1.CreateOptions{})
 	}
 	if err != nil {
 		w.Errorf("create: %v", err)
 		return
 	}
-	o.uid = made.GetUID()
+	o.uid = created.GetUID()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.objects = append(w.objects, o)
@@ -173,7 +173,7 @@ func (w *ownerWalk) reown(random *rand.Rand, o *walker) {
 		refs = slices.DeleteFunc(refs, func(r metav1.OwnerReference) bool { return r.Kind != "ClusterRole" })
 	}
 	patch := controllertest.JSON(map[string]any{"metadata": map[string]any{"uid": o.uid, "ownerReferences": refs}})
-	// What the patch writes is known by its version only afterwards; the record is judged at the end.
+	// The resourceVersion of the patch is known only afterwards, so the record is judged at the end.
 	objects := w.metadata.Resource(o.resource).Namespace(o.namespace)
 	after, err := objects.Patch(w.Context(), o.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
@@ -200,7 +200,7 @@ func (w *ownerWalk) delete(o *walker, policy metav1.DeletionPropagation) {
 	}
 }
 
-// living are the walkers that there are.
+// living returns the walkers that exist.
 func (w *ownerWalk) living() map[types.UID]*metav1.PartialObjectMetadata {
 	all := map[types.UID]*metav1.PartialObjectMetadata{}
 	for _, r := range []schema.GroupVersionResource{configMaps, clusterRoles} {
@@ -217,7 +217,7 @@ func (w *ownerWalk) living() map[types.UID]*metav1.PartialObjectMetadata {
 
 func isWalker(m metav1.Object) bool { return len(m.GetName()) > 7 && m.GetName()[:7] == "walker-" }
 
-// pending are those that should be gone, or should have lost references, and what waits for its end.
+// pending describes the objects that the collector should still delete or patch, and the objects being deleted.
 func (w *ownerWalk) pending() []string {
 	all := w.living()
 	var pending []string
@@ -236,14 +236,14 @@ func (w *ownerWalk) pending() []string {
 	return pending
 }
 
-// names reports whether ref, in a dependent, is rightly the owner's.
+// names reports whether ref, in a dependent, is a valid reference to the owner.
 func names(ref metav1.OwnerReference, owner, dependent metav1.Object) bool {
 	return ref.UID == owner.GetUID() && ref.Name == owner.GetName() &&
 		(owner.GetNamespace() == "" || owner.GetNamespace() == dependent.GetNamespace())
 }
 
-// settle waits until nothing is pending. Those that the collector has met in the wrong moment several times wait for a
-// while of its own time; a long walk leaves much to do.
+// settle waits until nothing is pending. Objects whose reconciliation failed several times wait for their
+// back-off on the simulated clock; a long walk leaves many.
 func (w *ownerWalk) settle(steps int) {
 	var pending []string
 	for began := time.Now(); time.Since(began) < time.Minute+time.Duration(steps)*10*time.Millisecond; {
@@ -252,11 +252,11 @@ func (w *ownerWalk) settle(steps int) {
 		}
 		w.Step(10 * time.Second)
 	}
-	require.Fail(w, "not quiet", "%d are pending: %s", len(pending),
+	require.Fail(w, "not idle", "%d are pending: %s", len(pending),
 		strings.Join(pending[:min(len(pending), 20)], "\n"))
 }
 
-// quiet waits until the collector has reconciled everything that was created before now.
+// quiet waits until the collector has reconciled everything that was created before the call.
 func (w *ownerWalk) quiet() {
 	probe, err := w.Client.CoreV1().ConfigMaps("one").Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: "probe", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "never",
@@ -269,14 +269,15 @@ func (w *ownerWalk) quiet() {
 	})
 }
 
-// recorded is what happened to an object at a revision.
+// recorded is a watch event of an object at a revision.
 type recorded struct {
 	revision int64
 	kind     watch.EventType
 	object   *metav1.PartialObjectMetadata
 }
 
-// record watches the walkers. The function returned ends that and gives all events in the order of the store.
+// record watches the walkers. The returned function stops the watches and returns all events in the order of
+// their revisions.
 func (w *ownerWalk) record() func() []recorded {
 	var mu sync.Mutex
 	var events []recorded
@@ -314,7 +315,7 @@ func (w *ownerWalk) record() func() []recorded {
 		})
 	}
 	return func() []recorded {
-		// The streams have shown all when they show what is written now.
+		// The streams are complete once they show the two objects that are created here.
 		end, err := w.Client.CoreV1().ConfigMaps("one").Create(w.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "end"}}, metav1.CreateOptions{})
 		require.NoError(w, err)
@@ -334,17 +335,19 @@ func (w *ownerWalk) record() func() []recorded {
 
 func describe(o runtime.Object) string { return string(controllertest.JSON(o)) }
 
-// judge goes through the record with a model of the objects at each revision. One that the walk did not delete may only
-// be deleted, and may only lose references, as far as its owners are gone or wait for their dependents.
+// judge replays the record against a model of the objects at each revision. An object that the walk did not
+// delete may only be deleted, and may only lose references, if its owners are gone or wait for their
+// dependents.
 func (w *ownerWalk) judge(events []recorded) {
 	state := map[types.UID]*metav1.PartialObjectMetadata{}
 	has := func(m *metav1.PartialObjectMetadata, finalizer string) bool {
 		return slices.Contains(m.Finalizers, finalizer)
 	}
-	// waited are those that were being deleted in the foreground once. One that is deleted again with another
-	// policy is so no longer, and a decision based on what it was before may be carried out a moment later.
+	// waited has the objects that were in foreground deletion at any time. A second deletion with another
+	// policy ends that, but the collector may still act on a decision from before.
 	waited := map[types.UID]bool{}
-	// may reports whether a dependent may be taken from an owner, by what the owner is now, and was.
+	// may reports whether the collector may take a dependent from an owner, by the owner's present and past
+	// state.
 	may := func(ref metav1.OwnerReference, m *metav1.PartialObjectMetadata, orphaning bool) bool {
 		o := state[ref.UID]
 		return o == nil || !names(ref, o, m) || o.DeletionTimestamp != nil &&
@@ -356,7 +359,7 @@ func (w *ownerWalk) judge(events []recorded) {
 		begins := e.kind == watch.Deleted || e.object.DeletionTimestamp != nil
 		if before != nil && before.DeletionTimestamp == nil && begins && !w.deleted[e.object.UID] {
 			collected++
-			require.NotEmpty(w, before.OwnerReferences, "%s was deleted, and never had an owner", e.object.Name)
+			require.NotEmpty(w, before.OwnerReferences, "%s was deleted without an owner", e.object.Name)
 			for _, ref := range before.OwnerReferences {
 				require.True(w, may(ref, before, false), "%s was deleted at %d, while its owner lives: %s",
 					e.object.Name, e.revision, describe(state[ref.UID]))
@@ -367,7 +370,7 @@ func (w *ownerWalk) judge(events []recorded) {
 				if !slices.ContainsFunc(e.object.OwnerReferences, func(r metav1.OwnerReference) bool {
 					return r.UID == ref.UID
 				}) {
-					require.True(w, may(ref, before, true), "%s lost its owner %s at %d, who lives", e.object.Name,
+					require.True(w, may(ref, before, true), "%s lost its owner %s at %d, which exists", e.object.Name,
 						ref.Name, e.revision)
 				}
 			}
@@ -381,9 +384,9 @@ func (w *ownerWalk) judge(events []recorded) {
 		}
 	}
 	living := w.living()
-	require.Len(w, living, len(state), "the record shows all that happened")
+	require.Len(w, living, len(state), "the record is complete")
 	for uid := range w.deleted {
-		require.NotContains(w, living, uid, "what was deleted is gone")
+		require.NotContains(w, living, uid, "the walk deleted it")
 	}
 	require.NotZero(w, collected)
 }

@@ -11,18 +11,19 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-func (g *collector) at(n *node) metadata.ResourceInterface {
+func (g *collector) clientOf(n *node) metadata.ResourceInterface {
 	return g.client().Resource(n.gvr).Namespace(n.namespace)
 }
 
-// patch sets fields of n's metadata, provided that n is still as it was judged.
+// patch sets fields of n's metadata, on the condition that n is still the object and the version that was
+// judged.
 func (g *collector) patch(ctx context.Context, n *node, fields map[string]any) (*metav1.PartialObjectMetadata, error) {
 	fields["uid"], fields["resourceVersion"] = n.uid, n.version
 	body, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
 		return nil, err
 	}
-	return g.at(n).Patch(ctx, n.name, types.MergePatchType, body, metav1.PatchOptions{})
+	return g.clientOf(n).Patch(ctx, n.name, types.MergePatchType, body, metav1.PatchOptions{})
 }
 
 func (g *collector) patchOwners(ctx context.Context, n *node, owners []metav1.OwnerReference) error {
@@ -36,7 +37,7 @@ func (g *collector) removeFinalizer(ctx context.Context, n *node, finalizer stri
 	return ignoreGone(err)
 }
 
-// ignoreGone takes an object that is no longer there for one that needs nothing more.
+// ignoreGone drops NotFound: an object that was deleted meanwhile needs no further write.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -15,8 +15,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// An object that was changed, or made again under the same name, since it was judged is neither deleted nor changed:
-// every request names the UID and the version.
+// An object that was changed, or created again under the same name, since it was judged is neither deleted nor
+// changed: every request carries the UID and the resourceVersion.
 func TestWrites_AreToTheObjectThatWasJudged(t *testing.T) {
 	t.Parallel()
 	client := fake.NewSimpleMetadataClient(fake.NewTestScheme())
@@ -32,17 +32,17 @@ func TestWrites_AreToTheObjectThatWasJudged(t *testing.T) {
 	}
 	owner := put(object("owner"))
 	dependent := put(object("dependent", "owner"))
-	circle := put(object("circle", "owner"))
-	circle.finalizers = []string{metav1.FinalizerDeleteDependents, "example.com/hold"}
-	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, "n")
+	cycle := put(object("cycle", "owner"))
+	cycle.finalizers = []string{metav1.FinalizerDeleteDependents, "example.com/hold"}
+	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, "n")
 	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, gone
+		return true, nil, notFound
 	})
 
 	ctx := t.Context()
 	require.NoError(t, g.delete(ctx, dependent, dependent.version, metav1.DeletePropagationOrphan))
 	require.NoError(t, ignoreGone(g.patchOwners(ctx, dependent, []metav1.OwnerReference{})))
-	require.NoError(t, g.removeFinalizer(ctx, circle, metav1.FinalizerDeleteDependents))
+	require.NoError(t, g.removeFinalizer(ctx, cycle, metav1.FinalizerDeleteDependents))
 	require.NoError(t, g.orphanDependents(ctx, owner))
 	var writes []string
 	for _, action := range client.Actions() {
@@ -58,7 +58,7 @@ func TestWrites_AreToTheObjectThatWasJudged(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{
-		"delete n-dependent dependent 7", "patch n-dependent dependent 7 []", "patch n-circle circle 7 [example.com/hold]",
-		"patch n-dependent dependent 7 []", "patch n-circle circle 7 []", "patch n-owner owner 7 []", // orphaned
+		"delete n-dependent dependent 7", "patch n-dependent dependent 7 []", "patch n-cycle cycle 7 [example.com/hold]",
+		"patch n-dependent dependent 7 []", "patch n-cycle cycle 7 []", "patch n-owner owner 7 []", // orphaned
 	}, writes)
 }
