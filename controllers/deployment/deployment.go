@@ -1,18 +1,18 @@
 // Package deployment moves a Deployment's pods from one template to the next.
 //
-// A Deployment owns one ReplicaSet for each template it has had. The one whose template is
-// the Deployment's is the new ReplicaSet, all others are old; a rollout makes the new one
-// grow while the old ones shrink. The files follow that:
+// A Deployment owns one ReplicaSet for each template that it has had. The ReplicaSet with the Deployment's
+// present template is the new one, all others are old. A rollout scales the new ReplicaSet up and the old ones
+// down. The files:
 //
-//	revision.go   which ReplicaSet is new, making it, revision annotations, clean-up of history
-//	scale.go      maxSurge and maxUnavailable in pods; scaling in proportion
+//	revision.go   finding and creating the new ReplicaSet, revision annotations, clean-up of history
+//	scale.go      maxSurge and maxUnavailable in pods; proportional scaling
 //	rolling.go    RollingUpdate
 //	recreate.go   Recreate
 //	progress.go   status and the conditions Available, Progressing, ReplicaFailure
-//	rollback.go   the annotation by which old clients ask for an earlier revision
+//	rollback.go   the annotation with which old clients request an earlier revision
 //
-// Rolling back needs no code of its own: a client writes an earlier template into the
-// Deployment, and the ReplicaSet that had it becomes the new one, with the next revision.
+// "kubectl rollout undo" needs no code here: it writes an earlier template into the Deployment,
+// and the ReplicaSet with that template becomes the new one, with the next revision.
 package deployment
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Kind is what the ReplicaSets' owner references name.
+// Kind is the kind in the ReplicaSets' owner references.
 var Kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
 type deployments struct {
@@ -86,7 +86,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c.Controller, nil
 }
 
-// podDeleted wakes a Deployment with strategy Recreate, which waits for its last old pod.
+// podDeleted enqueues a Deployment with strategy Recreate, which waits for its last old pod.
 func (c *deployments) podDeleted(pod *corev1.Pod) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != "ReplicaSet" {
@@ -107,12 +107,12 @@ func (c *deployments) podDeleted(pod *corev1.Pod) {
 	}
 }
 
-// rollout is one sync of a Deployment: the object and its ReplicaSets as they are, and as they
-// become during the sync. All objects in it are copies.
+// rollout is the state of one sync of a Deployment. Writes during the sync replace the Deployment and its
+// ReplicaSets by the server's answers. All objects in it are copies.
 type rollout struct {
 	*deployments
 	d *appsv1.Deployment
-	// sets are all ReplicaSets of d; current is the one with d's template or nil, old the rest.
+	// sets are all ReplicaSets of d. current is the new ReplicaSet or nil, old are the others.
 	sets    []*appsv1.ReplicaSet
 	current *appsv1.ReplicaSet
 	old     []*appsv1.ReplicaSet
@@ -138,7 +138,8 @@ func (c *deployments) reconcile(ctx context.Context, key string) error {
 	return r.step(ctx)
 }
 
-// step does the next thing there is to do. The watch events of what it did bring the next step.
+// step takes the next step of the rollout. Watch events of its writes enqueue the Deployment for the step after
+// it.
 func (r *rollout) step(ctx context.Context) error {
 	if r.d.DeletionTimestamp != nil {
 		return r.updateStatus(ctx)
@@ -151,11 +152,11 @@ func (r *rollout) step(ctx context.Context) error {
 			return err
 		}
 	}
-	revision, rollsBack := rollbackTo(r.d)
+	revision, requested := rollbackTo(r.d)
 	switch {
 	case r.d.Spec.Paused:
 		return r.scaleOnly(ctx)
-	case rollsBack:
+	case requested:
 		return r.rollback(ctx, revision)
 	case r.wasScaled():
 		return r.scaleOnly(ctx)
@@ -165,10 +166,10 @@ func (r *rollout) step(ctx context.Context) error {
 	return r.roll(ctx)
 }
 
-// scaleOnly follows a change of spec.replicas without moving pods between templates.
+// scaleOnly applies a change of spec.replicas without moving pods between templates.
 func (r *rollout) scaleOnly(ctx context.Context) error {
 	if err := r.scaleProportionally(ctx); err != nil {
-		// The next sync will see what was done before the error.
+		// The next sync continues from the writes before the error.
 		return err
 	}
 	if r.d.Spec.Paused {

@@ -21,12 +21,12 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// newCluster runs what a Deployment needs.
+// newCluster starts the controllers that a Deployment needs.
 func newCluster(t testing.TB, ready func(*corev1.Pod) bool) *controllertest.Cluster {
 	return controllertest.New(t, ready, "deployment", "replicaset", "garbagecollector")
 }
 
-func TestDeployment_CreatesItsPodsAndTellsSo(t *testing.T) {
+func TestDeployment_CreatesPodsAndReportsStatus(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, controllertest.Always)
 	c.Deploy("web", 3, nil)
@@ -51,11 +51,11 @@ func TestDeployment_CreatesItsPodsAndTellsSo(t *testing.T) {
 	c.AwaitEvent("SuccessfulCreate", "Created pod: "+rs.Name+"-")
 }
 
-// TestDeployment_RollsWithinItsBounds looks at every state that was ever stored.
+// TestDeployment_RollsWithinItsBounds checks every state that was ever stored.
 func TestDeployment_RollsWithinItsBounds(t *testing.T) {
 	for _, bounds := range []struct {
 		surge, unavailable string
-		most, least        int
+		highest, lowest    int
 	}{
 		{"25%", "25%", 13, 8}, {"1", "0", 11, 10}, {"0", "3", 10, 7}, {"0", "1%", 10, 9}, {"100%", "0", 20, 10},
 	} {
@@ -70,31 +70,31 @@ func TestDeployment_RollsWithinItsBounds(t *testing.T) {
 			c.EditDeployment("web", controllertest.Image("two"))
 			c.AwaitRollout("web")
 			require.EqualValues(t, 0, *c.ReplicaSetOf("one").Spec.Replicas)
-			least, most := extremes(c, from)
-			require.GreaterOrEqual(t, least, bounds.least, "ready pods")
-			require.LessOrEqual(t, most, bounds.most, "pods")
+			lowest, highest := extremes(c, from)
+			require.GreaterOrEqual(t, lowest, bounds.lowest, "ready pods")
+			require.LessOrEqual(t, highest, bounds.highest, "pods")
 		})
 	}
 }
 
-// extremes are the least number of ready pods and the most pods after a version. Those that were being deleted
-// do not count.
-func extremes(c *controllertest.Cluster, from string) (least, most int) {
+// extremes returns the lowest number of ready pods and the highest number of pods since a version. Pods being
+// deleted do not count.
+func extremes(c *controllertest.Cluster, from string) (lowest, highest int) {
 	pods := map[string]*corev1.Pod{}
 	after, counts := controllertest.VersionNumber(c, from), false
-	least = 1 << 30
+	lowest = 1 << 30
 	for _, e := range c.PodChanges(c.Began) {
 		pod := e.Object.(*corev1.Pod)
 		if counts = counts || controllertest.VersionNumber(c, pod.ResourceVersion) > after; counts {
 			n := controllertest.CountReady(slices.Collect(maps.Values(pods)))
-			least, most = min(least, n), max(most, len(pods))
+			lowest, highest = min(lowest, n), max(highest, len(pods))
 		}
 		pods[pod.Name] = pod
 		if e.Type == watch.Deleted || pod.DeletionTimestamp != nil {
 			delete(pods, pod.Name)
 		}
 	}
-	return least, most
+	return lowest, highest
 }
 
 func TestDeployment_UndoReusesTheOldReplicaSet(t *testing.T) {
@@ -105,7 +105,7 @@ func TestDeployment_UndoReusesTheOldReplicaSet(t *testing.T) {
 	first := c.ReplicaSetOf("one").Name
 	c.EditDeployment("web", controllertest.Image("two"))
 	c.AwaitRollout("web")
-	// What "kubectl rollout undo" does: the old template, hash and all, is written back.
+	// Write the old template back, including its hash, as "kubectl rollout undo" does.
 	c.EditDeployment("web", func(d *appsv1.Deployment) {
 		d.Spec.Template = *c.ReplicaSetOf("one").Spec.Template.DeepCopy()
 		delete(d.Spec.Template.Labels, "pod-template-hash")
@@ -120,7 +120,7 @@ func TestDeployment_UndoReusesTheOldReplicaSet(t *testing.T) {
 	require.Equal(t, "3", d.Annotations["deployment.kubernetes.io/revision"])
 }
 
-func TestDeployment_PausedChangesNothingButItsSize(t *testing.T) {
+func TestDeployment_PausedOnlyScales(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, controllertest.Always)
 	c.Deploy("web", 2, nil)
@@ -160,10 +160,10 @@ func TestDeployment_ScalesInProportionDuringARollout(t *testing.T) {
 		return *c.ReplicaSetOf("one").Spec.Replicas, broken
 	}
 	c.Eventually("stuck", func() bool { one, broken := sizes(); return one == 8 && broken == 5 })
-	// The documentation's example: of 5 more, 3 go to the larger and 2 to the smaller.
+	// The documentation's example: of 5 added pods, the larger gets 3 and the smaller 2.
 	c.EditDeployment("web", controllertest.Scale(15))
 	c.Eventually("shared out", func() bool { one, broken := sizes(); return one == 11 && broken == 7 })
-	// Rollover: a third template takes the place of the one that never worked.
+	// Rollover: a third template replaces the second, which never worked.
 	mu.Lock()
 	works["three"] = true
 	mu.Unlock()
@@ -173,7 +173,7 @@ func TestDeployment_ScalesInProportionDuringARollout(t *testing.T) {
 	require.Zero(t, one+broken)
 }
 
-func TestDeployment_RecreateEndsAllOldPodsFirst(t *testing.T) {
+func TestDeployment_RecreateWaitsForAllOldPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, controllertest.Always)
 	c.Deploy("web", 3, func(d *appsv1.Deployment) {
@@ -196,7 +196,7 @@ func TestDeployment_RecreateEndsAllOldPodsFirst(t *testing.T) {
 	}
 }
 
-func TestDeployment_KeepsAsMuchHistoryAsAsked(t *testing.T) {
+func TestDeployment_KeepsRevisionHistoryLimit(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, controllertest.Always)
 	c.Deploy("web", 1, func(d *appsv1.Deployment) { d.Spec.RevisionHistoryLimit = new(int32(1)) })
@@ -256,8 +256,8 @@ func TestDeployment_CountsHashCollisions(t *testing.T) {
 	require.NotEqual(t, name, c.ReplicaSetOf("one").Name)
 }
 
-// TestDeployment_RollsBackWhatAnAnnotationAsksFor is how clients of extensions/v1beta1 rolled back.
-func TestDeployment_RollsBackWhatAnAnnotationAsksFor(t *testing.T) {
+// Clients of extensions/v1beta1 rolled back by this annotation.
+func TestDeployment_RollsBackByAnnotation(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, controllertest.Always)
 	c.Deploy("web", 1, nil)
@@ -276,7 +276,7 @@ func TestDeployment_RollsBackWhatAnAnnotationAsksFor(t *testing.T) {
 	c.AwaitRollout("web")
 	require.Equal(t, "one", c.Deployment("web").Spec.Template.Spec.Containers[0].Image)
 	c.AwaitEvent("DeploymentRollback", `Rolled back deployment "web" to revision 1`)
-	ask("0") // the last but one
+	ask("0") // the previous revision
 	require.Equal(t, "three", c.Deployment("web").Spec.Template.Spec.Containers[0].Image)
 	d := c.AwaitRollout("web")
 	ask(d.Annotations["deployment.kubernetes.io/revision"])
@@ -296,7 +296,7 @@ func TestDeployment_MissesItsProgressDeadline(t *testing.T) {
 	progressing := func() appsv1.DeploymentCondition {
 		return controllertest.DeploymentCondition(c.Deployment("web"), appsv1.DeploymentProgressing)
 	}
-	// Small steps let retries after conflicts happen; the deadline is still far away.
+	// Small steps of the clock let retries after conflicts happen, long before the deadline.
 	c.Reaches("pods are made", func() bool { return c.Deployment("web").Status.UpdatedReplicas == 2 })
 	require.Equal(t, corev1.ConditionTrue, progressing().Status)
 	c.SetTime(progressing().LastUpdateTime.Add(590 * time.Second))
@@ -306,9 +306,9 @@ func TestDeployment_MissesItsProgressDeadline(t *testing.T) {
 	require.Equal(t, corev1.ConditionFalse, progressing().Status)
 }
 
-// awaitReconciled waits until the Deployment controller has synced the Deployment once more, from
-// start to end: its ReplicaSet inherits annotations at the start of a sync, so that the second
-// one shows the end of the first one's. Nothing that counts as progress is touched.
+// awaitReconciled waits for a complete sync of the Deployment. A ReplicaSet inherits annotations at the start
+// of a sync, so the second change of an annotation appears after the end of the first sync. The changes do not
+// count as progress.
 func awaitReconciled(c *controllertest.Cluster, name string) {
 	for _, step := range []string{"first", "second"} {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/look":%q}}}`, step)

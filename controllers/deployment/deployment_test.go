@@ -47,11 +47,11 @@ func TestFenceposts(t *testing.T) {
 	}
 }
 
-func set(name string, age int, replicas, most int32) *appsv1.ReplicaSet {
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Duration(age) * time.Hour)
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(at)}}
+func set(name string, age int, replicas, limit int32) *appsv1.ReplicaSet {
+	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Duration(age) * time.Hour)
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(created)}}
 	rs.Spec.Replicas = &replicas
-	rs.Annotations = map[string]string{maxReplicasAnnotation: fmt.Sprint(most)}
+	rs.Annotations = map[string]string{maxReplicasAnnotation: fmt.Sprint(limit)}
 	return rs
 }
 
@@ -79,7 +79,7 @@ func TestShareOut(t *testing.T) {
 				room = 0
 			}
 			got := map[string]int32{}
-			for i, size := range shareOut(c.sets, c.d, room-wanted(c.sets...)) {
+			for i, size := range shareOut(c.sets, c.d, room-totalReplicas(c.sets...)) {
 				got[c.sets[i].Name] = size
 			}
 			require.Equal(t, c.want, got)
@@ -121,25 +121,25 @@ func TestInherit(t *testing.T) {
 }
 
 func TestSizes_DoNotOverflow(t *testing.T) {
-	const most = math.MaxInt32
-	d := deployment(most, "25%", "0")
-	require.EqualValues(t, most, maxTotal(d))
-	require.EqualValues(t, most, maxTotal(deployment(most, "2147483647", "0")))
-	require.EqualValues(t, most, maxTotal(deployment(most, "1000000000%", "0")))
+	const limit = math.MaxInt32
+	d := deployment(limit, "25%", "0")
+	require.EqualValues(t, limit, maxTotal(d))
+	require.EqualValues(t, limit, maxTotal(deployment(limit, "2147483647", "0")))
+	require.EqualValues(t, limit, maxTotal(deployment(limit, "1000000000%", "0")))
 
-	sets := []*appsv1.ReplicaSet{set("new", 1, most, 1), set("old", 2, most, 1), set("older", 3, most, 1)}
-	require.EqualValues(t, most, wanted(sets...))
+	sets := []*appsv1.ReplicaSet{set("new", 1, limit, 1), set("old", 2, limit, 1), set("older", 3, limit, 1)}
+	require.EqualValues(t, limit, totalReplicas(sets...))
 	for _, rs := range sets {
-		rs.Status.Replicas = most
+		rs.Status.Replicas = limit
 	}
 	r := &rollout{d: d, sets: sets, current: set("none", 0, 0, 0), old: sets}
 	require.Zero(t, r.newReplicas(r.current), "the old ones have all the room")
 	r = &rollout{d: d, sets: sets[:1], current: sets[0]}
 	require.LessOrEqual(t, r.excess(), int32(0), "none is available yet")
-	require.EqualValues(t, most, sum(sets, running))
+	require.EqualValues(t, limit, sum(sets, running))
 
-	for _, size := range shareOut(sets, d, maxTotal(d)-wanted(sets...)) {
+	for _, size := range shareOut(sets, d, maxTotal(d)-totalReplicas(sets...)) {
 		require.GreaterOrEqual(t, size, int32(0))
 	}
-	require.Equal(t, []int32{most}, shareOut([]*appsv1.ReplicaSet{set("one", 1, 1, 1)}, d, most-1))
+	require.Equal(t, []int32{limit}, shareOut([]*appsv1.ReplicaSet{set("one", 1, 1, 1)}, d, limit-1))
 }

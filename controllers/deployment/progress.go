@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Reasons of conditions, as "kubectl rollout status" and other clients know them.
+// The reasons of conditions, which "kubectl rollout status" and other clients check.
 const (
 	replicaSetUpdated        = "ReplicaSetUpdated"
 	newReplicaSetCreated     = "NewReplicaSetCreated"
@@ -45,8 +45,8 @@ func (r *rollout) condition(t appsv1.DeploymentConditionType, status corev1.Cond
 	}
 }
 
-// setCondition does nothing where status and reason are as before: the time of the last
-// update is what the progress deadline is counted from.
+// setCondition replaces a condition, unless status and reason are unchanged: lastUpdateTime is where the
+// progress deadline starts.
 func setCondition(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition) {
 	if old := conditionOf(*s, c.Type); old != nil {
 		if old.Status == c.Status && old.Reason == c.Reason {
@@ -77,13 +77,13 @@ func (r *rollout) deadline() time.Duration {
 	return time.Duration(*r.d.Spec.ProgressDeadlineSeconds) * time.Second
 }
 
-// complete reports whether every pod is of the new template, available, and alone.
+// complete reports whether all pods have the new template and are available, and no other pods are left.
 func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas == desired(d) && s.Replicas == desired(d) &&
 		s.AvailableReplicas == desired(d) && s.ObservedGeneration >= d.Generation
 }
 
-// progressed reports whether a rollout moved between two syncs.
+// progressed reports whether the rollout made progress between two statuses.
 func progressed(before, now appsv1.DeploymentStatus) bool {
 	return now.UpdatedReplicas > before.UpdatedReplicas ||
 		now.Replicas-now.UpdatedReplicas < before.Replicas-before.UpdatedReplicas ||
@@ -91,7 +91,7 @@ func progressed(before, now appsv1.DeploymentStatus) bool {
 		now.AvailableReplicas > before.AvailableReplicas
 }
 
-// timedOut reports whether the last progress is longer ago than the deadline.
+// timedOut reports whether the last progress was longer ago than the deadline.
 func (r *rollout) timedOut(s appsv1.DeploymentStatus) bool {
 	c := conditionOf(s, appsv1.DeploymentProgressing)
 	if !r.hasDeadline() || c == nil || c.Reason == newReplicaSetAvailable {
@@ -100,8 +100,8 @@ func (r *rollout) timedOut(s appsv1.DeploymentStatus) bool {
 	return c.Reason == progressDeadlineExceeded || r.clock.Since(c.LastUpdateTime.Time) > r.deadline()
 }
 
-// status is what the ReplicaSets show, with the conditions but Progressing and
-// ReplicaFailure brought up to date.
+// status returns the status by the ReplicaSets' statuses, with the condition Available updated. Progressing and
+// ReplicaFailure are as before.
 func (r *rollout) status() appsv1.DeploymentStatus {
 	s := *r.d.Status.DeepCopy()
 	s.ObservedGeneration = r.d.Generation
@@ -109,7 +109,7 @@ func (r *rollout) status() appsv1.DeploymentStatus {
 	s.UpdatedReplicas = sum([]*appsv1.ReplicaSet{r.current}, running)
 	s.ReadyReplicas = sum(r.sets, func(s appsv1.ReplicaSetStatus) int32 { return s.ReadyReplicas })
 	s.AvailableReplicas = sum(r.sets, available)
-	s.UnavailableReplicas = max(0, wanted(r.sets...)-s.AvailableReplicas)
+	s.UnavailableReplicas = max(0, totalReplicas(r.sets...)-s.AvailableReplicas)
 	s.TerminatingReplicas = terminating(r.sets)
 	if s.AvailableReplicas >= desired(r.d)-maxUnavailable(r.d) {
 		setCondition(&s, r.condition(appsv1.DeploymentAvailable, corev1.ConditionTrue,
@@ -121,7 +121,7 @@ func (r *rollout) status() appsv1.DeploymentStatus {
 	return s
 }
 
-// terminating is nil if a ReplicaSet does not report it.
+// terminating returns the number of terminating pods, or nil if a ReplicaSet does not report it.
 func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	n := 0
 	for _, rs := range sets {
@@ -133,12 +133,12 @@ func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	return new(controller.Int32(n))
 }
 
-// updateStatus writes the status without judging progress: nothing is being rolled out.
+// updateStatus writes the status while no rollout is in progress, and leaves the condition Progressing.
 func (r *rollout) updateStatus(ctx context.Context) error {
 	return r.write(ctx, r.status())
 }
 
-// updateProgress writes the status of a Deployment that is being, or has been, rolled out.
+// updateProgress writes the status during or after a rollout, with all conditions.
 func (r *rollout) updateProgress(ctx context.Context) error {
 	s := r.status()
 	r.judgeProgress(&s)
@@ -150,7 +150,7 @@ func (r *rollout) updateProgress(ctx context.Context) error {
 	if err := r.write(ctx, s); err != nil {
 		return err
 	}
-	r.lookAtDeadline(s)
+	r.enqueueAtDeadline(s)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (r *rollout) judgeProgress(s *appsv1.DeploymentStatus) {
 		return
 	}
 	before := conditionOf(r.d.Status, appsv1.DeploymentProgressing)
-	// A rollout that has ended stays so, whatever becomes of its pods later.
+	// A completed rollout stays so, even if pods become unavailable later.
 	if s.Replicas == s.UpdatedReplicas && before != nil && before.Reason == newReplicaSetAvailable {
 		return
 	}
@@ -178,7 +178,7 @@ func (r *rollout) judgeProgress(s *appsv1.DeploymentStatus) {
 		if before != nil && before.Status == corev1.ConditionTrue {
 			c.LastTransitionTime = before.LastTransitionTime
 		}
-		// Written even where the reason is the same: the deadline starts anew.
+		// The condition is replaced even if the reason is the same: the deadline starts again.
 		replaceCondition(s, c)
 	case r.timedOut(*s):
 		setCondition(s, r.condition(appsv1.DeploymentProgressing, corev1.ConditionFalse,
@@ -186,7 +186,8 @@ func (r *rollout) judgeProgress(s *appsv1.DeploymentStatus) {
 	}
 }
 
-// replicaFailure is the first condition of that kind of the new ReplicaSet, or else of an old one.
+// replicaFailure returns the condition ReplicaFailure of the new ReplicaSet, or else of the first old one that
+// has it.
 func (r *rollout) replicaFailure() *appsv1.DeploymentCondition {
 	for _, rs := range append([]*appsv1.ReplicaSet{r.current}, r.old...) {
 		if rs == nil {
@@ -204,8 +205,8 @@ func (r *rollout) replicaFailure() *appsv1.DeploymentCondition {
 	return nil
 }
 
-// lookAtDeadline enqueues the Deployment for when its deadline has passed: no watch event announces that.
-func (r *rollout) lookAtDeadline(s appsv1.DeploymentStatus) {
+// enqueueAtDeadline enqueues the Deployment for its progress deadline, which no watch event announces.
+func (r *rollout) enqueueAtDeadline(s appsv1.DeploymentStatus) {
 	c := conditionOf(s, appsv1.DeploymentProgressing)
 	if c == nil || c.Reason == progressDeadlineExceeded || complete(r.d, s) {
 		return
@@ -214,11 +215,12 @@ func (r *rollout) lookAtDeadline(s appsv1.DeploymentStatus) {
 	if now := r.clock.Now(); deadline.Before(now) {
 		deadline = now
 	}
-	// Conditions are written in whole seconds.
+	// A second is added because times in conditions are truncated to seconds.
 	r.EnqueueAt(controller.KeyOf(r.d), deadline.Add(time.Second))
 }
 
-// syncPausedCondition keeps the progress deadline from running while a rollout is paused.
+// syncPausedCondition records in the condition Progressing that the rollout was paused or resumed, so that the
+// progress deadline does not run while it is paused.
 func (r *rollout) syncPausedCondition(ctx context.Context) error {
 	if !r.hasDeadline() {
 		return nil
@@ -227,11 +229,11 @@ func (r *rollout) syncPausedCondition(ctx context.Context) error {
 	if c != nil && c.Reason == progressDeadlineExceeded {
 		return nil
 	}
-	told := c != nil && c.Reason == pausedReason
+	paused := c != nil && c.Reason == pausedReason
 	switch {
-	case r.d.Spec.Paused && !told:
+	case r.d.Spec.Paused && !paused:
 		return r.setProgressing(ctx, corev1.ConditionUnknown, pausedReason, "Deployment is paused")
-	case !r.d.Spec.Paused && told:
+	case !r.d.Spec.Paused && paused:
 		return r.setProgressing(ctx, corev1.ConditionUnknown, resumedReason, "Deployment is resumed")
 	}
 	return nil
@@ -242,7 +244,7 @@ func (r *rollout) setProgressing(ctx context.Context, status corev1.ConditionSta
 	return r.writeStatus(ctx)
 }
 
-// write stores s if it differs from the status there is.
+// write stores s if it differs from the present status.
 func (r *rollout) write(ctx context.Context, s appsv1.DeploymentStatus) error {
 	if equality.Semantic.DeepEqual(r.d.Status, s) {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// recreate ends every old pod before it starts the first new one.
+// recreate waits for every old pod to end before it creates the first new one.
 func (r *rollout) recreate(ctx context.Context) error {
 	if inUse := active(r.old); len(inUse) > 0 {
 		for _, rs := range inUse {
@@ -42,8 +42,8 @@ func (r *rollout) recreate(ctx context.Context) error {
 	return r.updateProgress(ctx)
 }
 
-// oldPodsRun asks the pods themselves: a ReplicaSet no longer counts a pod that has been
-// being deleted, but its containers run on until the node has ended them.
+// oldPodsRun reports whether an old pod still runs. It looks at the pods, because a ReplicaSet's status does
+// not count pods that are being deleted: their containers run until the node has stopped them.
 func (r *rollout) oldPodsRun() (bool, error) {
 	if sum(r.old, running) > 0 {
 		return true, nil

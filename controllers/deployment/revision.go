@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// The annotations that kubectl and other controllers read.
+// Annotations that kubectl and other controllers read.
 const (
 	revisionAnnotation        = "deployment.kubernetes.io/revision"
 	revisionHistoryAnnotation = "deployment.kubernetes.io/revision-history"
@@ -31,7 +31,7 @@ const (
 	maxHistoryLength = 2000
 )
 
-// notInherited are annotations of a Deployment that its ReplicaSets do not take over.
+// notInherited lists annotations of a Deployment that its ReplicaSets do not inherit.
 var notInherited = map[string]bool{
 	corev1.LastAppliedConfigAnnotation: true,
 	controller.TTLAnnotation:           true,
@@ -46,8 +46,8 @@ func olderFirst(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// classify finds the new ReplicaSet among the sets: the oldest whose template is the
-// Deployment's. Hashes are not compared: another release may have computed them differently.
+// classify finds the new ReplicaSet: the oldest with the Deployment's template. It compares templates, not
+// hashes, which another release may have computed differently.
 func (r *rollout) classify() {
 	r.current, r.old = nil, nil
 	for _, rs := range r.sets {
@@ -59,7 +59,7 @@ func (r *rollout) classify() {
 	}
 }
 
-// sameTemplate compares templates but for the label that the hash itself is written in.
+// sameTemplate compares templates, ignoring the label that holds the hash.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	without := func(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 		t = t.DeepCopy()
@@ -75,7 +75,7 @@ func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	})
 }
 
-// revisionOf is 0 for a ReplicaSet that has none, or none that is a number.
+// revisionOf returns a ReplicaSet's revision, or 0 if the annotation is missing or not a number.
 func revisionOf(rs *appsv1.ReplicaSet) int64 {
 	n, err := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
 	if err != nil {
@@ -92,8 +92,8 @@ func (r *rollout) nextRevision() int64 {
 	return highest + 1
 }
 
-// syncRevision gives the new ReplicaSet the highest revision, the Deployment's annotations
-// and minReadySeconds, and the Deployment the revision of its new ReplicaSet.
+// syncRevision gives the new ReplicaSet the highest revision and the Deployment's annotations and
+// minReadySeconds. It then copies the revision to the Deployment.
 func (r *rollout) syncRevision(ctx context.Context) error {
 	rs := r.current
 	changed := inherit(rs, r.d, r.nextRevision())
@@ -115,8 +115,7 @@ func (r *rollout) syncRevision(ctx context.Context) error {
 	return nil
 }
 
-// annotateRevision writes the new ReplicaSet's revision to the Deployment, where
-// "kubectl rollout" looks for it.
+// annotateRevision writes the new ReplicaSet's revision to the Deployment, where "kubectl rollout" reads it.
 func (r *rollout) annotateRevision(ctx context.Context) error {
 	revision := r.current.Annotations[revisionAnnotation]
 	if r.d.Annotations[revisionAnnotation] == revision {
@@ -134,9 +133,8 @@ func (r *rollout) annotateRevision(ctx context.Context) error {
 	return nil
 }
 
-// inherit sets rs's annotations from its Deployment and reports whether any changed. A set
-// that had a revision and gets a higher one has been rolled back to: it keeps its earlier
-// revisions in its history.
+// inherit sets rs's annotations from its Deployment and reports whether any changed. A ReplicaSet whose
+// revision rises has been rolled back to: its earlier revision is added to its history.
 func inherit(rs *appsv1.ReplicaSet, d *appsv1.Deployment, revision int64) (changed bool) {
 	if rs.Annotations == nil {
 		rs.Annotations = map[string]string{}
@@ -147,19 +145,18 @@ func inherit(rs *appsv1.ReplicaSet, d *appsv1.Deployment, revision int64) (chang
 			changed = true
 		}
 	}
-	before, had := rs.Annotations[revisionAnnotation]
+	before, ok := rs.Annotations[revisionAnnotation]
 	if revisionOf(rs) >= revision {
 		return changed
 	}
 	rs.Annotations[revisionAnnotation] = strconv.FormatInt(revision, 10)
-	if had {
+	if ok {
 		rs.Annotations[revisionHistoryAnnotation] = appendHistory(rs.Annotations[revisionHistoryAnnotation], before)
 	}
 	return true
 }
 
-// appendHistory adds a revision to the comma-separated list, and drops the oldest ones that
-// no longer fit.
+// appendHistory adds a revision to the comma-separated list, and drops the oldest revisions that do not fit.
 func appendHistory(history, revision string) string {
 	if history == "" {
 		return revision
@@ -171,7 +168,7 @@ func appendHistory(history, revision string) string {
 	return history
 }
 
-// replace puts the server's answer in place of a ReplicaSet that was written.
+// replace replaces a ReplicaSet by the server's answer to a write.
 func (r *rollout) replace(updated *appsv1.ReplicaSet) {
 	for _, list := range [][]*appsv1.ReplicaSet{r.sets, r.old} {
 		for i, rs := range list {
@@ -185,7 +182,7 @@ func (r *rollout) replace(updated *appsv1.ReplicaSet) {
 	}
 }
 
-// createCurrent makes the new ReplicaSet, already scaled as far as the strategy lets it.
+// createCurrent creates the new ReplicaSet with as many replicas as the strategy allows now.
 func (r *rollout) createCurrent(ctx context.Context) error {
 	rs := newReplicaSet(r.d)
 	inherit(rs, r.d, r.nextRevision())
@@ -198,7 +195,7 @@ func (r *rollout) createCurrent(ctx context.Context) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err
 	case err != nil:
-		return r.tellCreateFailed(ctx, rs.Name, err)
+		return r.recordCreateFailure(ctx, rs.Name, err)
 	}
 	r.current, r.sets = created, append(r.sets, created)
 	if n := replicasOf(created); n > 0 {
@@ -246,15 +243,15 @@ func withHash(labels map[string]string, hash string) map[string]string {
 	return labels
 }
 
-// maxSetName leaves room for what is appended to a ReplicaSet's name to name its pods.
+// maxSetName leaves room for the suffix that pods' names append to the ReplicaSet's name.
 const maxSetName = 253 - 10
 
 func setName(deployment, hash string) string {
 	return deployment[:min(len(deployment), maxSetName-len(hash)-1)] + "-" + hash
 }
 
-// templateHash names a template. It is taken from the JSON form, which does not change when
-// a later API release adds fields that are empty here.
+// templateHash returns the hash of a template's JSON form, which does not change when a later API release adds
+// fields that are empty here.
 func templateHash(template *corev1.PodTemplateSpec, collisions *int32) string {
 	text, err := json.Marshal(template)
 	if err != nil {
@@ -263,8 +260,9 @@ func templateHash(template *corev1.PodTemplateSpec, collisions *int32) string {
 	return controller.TemplateHash(append(text, '\n'), collisions)
 }
 
-// resolveNameTaken distinguishes our own ReplicaSet, which the cache does not show yet, from one of
-// another template whose hash happens to be the same.
+// resolveNameTaken handles a name that exists already. Either it is our own ReplicaSet, which the cache does
+// not show yet, or a ReplicaSet of another template with the same hash: then collisionCount changes the next
+// hash.
 func (r *rollout) resolveNameTaken(ctx context.Context, name string, exists error) error {
 	rs, err := r.client().AppsV1().ReplicaSets(r.d.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -285,33 +283,32 @@ func (r *rollout) resolveNameTaken(ctx context.Context, name string, exists erro
 	return fmt.Errorf("hash collision: %w", exists)
 }
 
-func (r *rollout) tellCreateFailed(ctx context.Context, name string, failure error) error {
+func (r *rollout) recordCreateFailure(ctx context.Context, name string, failure error) error {
 	message := fmt.Sprintf("Failed to create new replica set %q: %v", name, failure)
 	r.recorder.Event(r.d, corev1.EventTypeWarning, failedCreate, message)
 	if r.hasDeadline() {
-		// The failure is the error to return; the status is written again with the next try.
+		// The failure itself is returned; the next try writes the status again.
 		if err := r.setProgressing(ctx, corev1.ConditionFalse, failedCreate, message); err != nil {
-			r.Log.Debug("cannot write the status", "key", controller.KeyOf(r.d), "err", err)
+			r.Log.Debug("cannot write status", "key", controller.KeyOf(r.d), "err", err)
 		}
 	}
 	return failure
 }
 
-// cleanUp deletes the oldest ReplicaSets beyond revisionHistoryLimit, of those that have no
-// pods and expect none.
+// cleanUp deletes the oldest ReplicaSets beyond revisionHistoryLimit, unless they have pods or expect any.
 func (r *rollout) cleanUp(ctx context.Context) error {
 	if r.d.Spec.RevisionHistoryLimit == nil || *r.d.Spec.RevisionHistoryLimit == math.MaxInt32 {
 		return nil
 	}
-	alive := slices.DeleteFunc(slices.Clone(r.old), func(rs *appsv1.ReplicaSet) bool {
+	existing := slices.DeleteFunc(slices.Clone(r.old), func(rs *appsv1.ReplicaSet) bool {
 		return rs.DeletionTimestamp != nil
 	})
-	excess := len(alive) - int(*r.d.Spec.RevisionHistoryLimit)
-	slices.SortFunc(alive, func(a, b *appsv1.ReplicaSet) int {
+	excess := len(existing) - int(*r.d.Spec.RevisionHistoryLimit)
+	slices.SortFunc(existing, func(a, b *appsv1.ReplicaSet) int {
 		return cmp.Or(cmp.Compare(revisionOf(a), revisionOf(b)), olderFirst(a, b))
 	})
 	for i := range max(excess, 0) {
-		rs := alive[i]
+		rs := existing[i]
 		if rs.Status.Replicas != 0 || replicasOf(rs) != 0 || rs.Generation > rs.Status.ObservedGeneration {
 			continue
 		}

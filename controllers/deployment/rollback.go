@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// rollbackTo is the revision that the annotation asks for, in which clients of extensions/v1beta1 wrote it: 0 for the
-// last but one. Newer clients write the earlier template themselves.
-func rollbackTo(d *appsv1.Deployment) (revision int64, asked bool) {
+// rollbackTo returns the revision requested by the annotation that clients of extensions/v1beta1 wrote; 0 is
+// the previous one. Newer clients write the earlier template themselves.
+func rollbackTo(d *appsv1.Deployment) (revision int64, requested bool) {
 	revision, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedRollbackTo], 10, 64)
 	return revision, err == nil
 }
 
-// rollback writes the template of an earlier revision into the Deployment, records the outcome, and takes the
-// annotation away in the same write, so that nothing is rolled back twice.
+// rollback writes the template of an earlier revision into the Deployment and records the outcome. The same
+// write removes the annotation, so that a rollback happens once.
 func (r *rollout) rollback(ctx context.Context, revision int64) error {
 	d := r.d.DeepCopy()
 	delete(d.Annotations, appsv1.DeprecatedRollbackTo)
@@ -52,7 +52,7 @@ func (r *rollout) rollback(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// lastRevision is the highest but one, or 0.
+// lastRevision returns the second highest revision, or 0.
 func (r *rollout) lastRevision() (last int64) {
 	var highest int64
 	for _, rs := range r.sets {
@@ -66,7 +66,8 @@ func (r *rollout) lastRevision() (last int64) {
 	return last
 }
 
-// takeAnnotations gives the Deployment those that the ReplicaSet took over from it, the cause of the change among them.
+// takeAnnotations replaces the Deployment's annotations by the ReplicaSet's inherited ones, such as the change
+// cause.
 func takeAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) {
 	for key := range d.Annotations {
 		if !notInherited[key] {

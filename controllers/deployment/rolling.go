@@ -10,19 +10,19 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// roll takes one step of a rolling update: the new ReplicaSet grows as far as maxSurge
-// lets it, or else the old ones shrink as far as maxUnavailable lets them.
+// roll takes one step of a rolling update: it scales the new ReplicaSet up as far as maxSurge allows, or else
+// the old ones down as far as maxUnavailable allows.
 func (r *rollout) roll(ctx context.Context) error {
-	if r.settled() && r.moves() {
+	if r.observed() && r.needsScaling() {
 		if err := r.refresh(ctx); err != nil {
 			return err
 		}
 	}
-	if !r.settled() {
+	if !r.observed() {
 		return r.updateProgress(ctx)
 	}
 	if r.current == nil {
-		// A new ReplicaSet is created as large as it may be.
+		// The new ReplicaSet is created with as many replicas as are allowed now.
 		if err := r.createCurrent(ctx); err != nil {
 			return err
 		}
@@ -33,11 +33,11 @@ func (r *rollout) roll(ctx context.Context) error {
 		}
 		return r.updateProgress(ctx)
 	}
-	shrunk, err := r.shrinkOld(ctx)
+	scaledDown, err := r.shrinkOld(ctx)
 	if err != nil {
 		return err
 	}
-	if !shrunk && complete(r.d, r.d.Status) {
+	if !scaledDown && complete(r.d, r.d.Status) {
 		if err := r.cleanUp(ctx); err != nil {
 			return err
 		}
@@ -45,13 +45,13 @@ func (r *rollout) roll(ctx context.Context) error {
 	return r.updateProgress(ctx)
 }
 
-// moves reports whether pods are to be made or taken away.
-func (r *rollout) moves() bool {
-	return r.current == nil || r.targetSize() != replicasOf(r.current) || wanted(r.old...) > 0 && r.excess() > 0
+// needsScaling reports whether the next step creates or deletes pods.
+func (r *rollout) needsScaling() bool {
+	return r.current == nil || r.targetSize() != replicasOf(r.current) || totalReplicas(r.old...) > 0 && r.excess() > 0
 }
 
-// refresh reads the ReplicaSets from the API server. The cache may not have shown those that were made or resized a
-// moment ago, for another template: their pods would be counted twice, or not at all.
+// refresh reads the ReplicaSets from the API server. The cache may lack ReplicaSets that were created or
+// resized a moment ago for another template: their pods would be counted twice or not at all.
 func (r *rollout) refresh(ctx context.Context) error {
 	list, err := r.client().AppsV1().ReplicaSets(r.d.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(r.d.Spec.Selector)})
@@ -69,9 +69,9 @@ func (r *rollout) refresh(ctx context.Context) error {
 	return nil
 }
 
-// settled reports whether the status of each ReplicaSet reflects the size that it was last given. Until
-// then it may have more or fewer pods than its size and status show, and its next status wakes us.
-func (r *rollout) settled() bool {
+// observed reports whether the status of each ReplicaSet reflects its latest spec. Until then a ReplicaSet may
+// have more or fewer pods than its spec and status say. Its next status update enqueues the Deployment.
+func (r *rollout) observed() bool {
 	return !slices.ContainsFunc(r.sets, func(rs *appsv1.ReplicaSet) bool {
 		return rs.Status.ObservedGeneration < rs.Generation
 	})
@@ -84,38 +84,35 @@ func (r *rollout) targetSize() int32 {
 	return r.newReplicas(r.current)
 }
 
-// least is how many pods must be available.
-func (r *rollout) least() int32 { return desired(r.d) - maxUnavailable(r.d) }
+// minAvailable returns how many pods must be available.
+func (r *rollout) minAvailable() int32 { return desired(r.d) - maxUnavailable(r.d) }
 
-// excess is how many pods the old ReplicaSets may lose. Pods that the new one has been asked for
-// and that are not available yet count as missing: with them subtracted, no more than
-// maxUnavailable can be missing whatever the old ones still have.
+// excess returns by how many pods the old ReplicaSets may be scaled down. Pods of the new ReplicaSet that are
+// not available yet count as missing, so that at most maxUnavailable pods are missing whichever old pods are
+// deleted.
 func (r *rollout) excess() int32 {
-	notYet := max(0, replicasOf(r.current)-r.current.Status.AvailableReplicas)
-	return controller.Int32(int(wanted(r.sets...)) - int(r.least()) - int(notYet))
+	unavailable := max(0, replicasOf(r.current)-r.current.Status.AvailableReplicas)
+	return controller.Int32(int(totalReplicas(r.sets...)) - int(r.minAvailable()) - int(unavailable))
 }
 
 // shrinkOld scales the old ReplicaSets down, and reports whether it did.
 func (r *rollout) shrinkOld(ctx context.Context) (bool, error) {
-	if wanted(r.old...) == 0 || r.excess() <= 0 {
+	if totalReplicas(r.old...) == 0 || r.excess() <= 0 {
 		return false, nil
 	}
 	cleaned, err := r.dropUnhealthy(ctx, r.excess())
 	if err != nil {
 		return false, err
 	}
-	// Only pods that are available may be taken away beyond this point, and only those
-	// that are not needed.
-	dropped, err := r.dropOld(ctx, min(r.excess(), r.surelyAvailable()-r.least()), func(rs *appsv1.ReplicaSet) int32 {
-		return replicasOf(rs)
-	})
+	// From here on available pods are deleted, as far as they are not needed.
+	dropped, err := r.dropOld(ctx, min(r.excess(), r.remainingAvailable()-r.minAvailable()), replicasOf)
 	return cleaned || dropped, err
 }
 
-// surelyAvailable counts the available pods that stay so. A ReplicaSet that has just been
-// scaled down still counts pods that it is about to delete; counting those would let
-// more go than may be missing.
-func (r *rollout) surelyAvailable() int32 {
+// remainingAvailable counts the available pods that stay. A ReplicaSet that was just scaled down may still
+// report pods that it is about to delete. To count these would allow more than maxUnavailable pods to be
+// missing.
+func (r *rollout) remainingAvailable() int32 {
 	n := 0
 	for _, rs := range r.sets {
 		n += int(min(rs.Status.AvailableReplicas, replicasOf(rs)))
@@ -123,27 +120,27 @@ func (r *rollout) surelyAvailable() int32 {
 	return controller.Int32(n)
 }
 
-// dropUnhealthy takes away old pods that are not available first: nobody will miss them,
-// and a broken old template must not hold up the new one.
-func (r *rollout) dropUnhealthy(ctx context.Context, most int32) (bool, error) {
-	return r.dropOld(ctx, most, func(rs *appsv1.ReplicaSet) int32 {
+// dropUnhealthy scales down old pods that are not available. They serve no traffic, and a broken old template
+// must not delay the new one.
+func (r *rollout) dropUnhealthy(ctx context.Context, limit int32) (bool, error) {
+	return r.dropOld(ctx, limit, func(rs *appsv1.ReplicaSet) int32 {
 		return replicasOf(rs) - rs.Status.AvailableReplicas
 	})
 }
 
-// dropOld takes at most `most` pods from the old ReplicaSets, oldest first, and no more from
-// each than `of` returns.
-func (r *rollout) dropOld(ctx context.Context, most int32, of func(*appsv1.ReplicaSet) int32) (bool, error) {
+// dropOld scales the old ReplicaSets down by at most limit pods, oldest first. share returns the limit for each
+// ReplicaSet.
+func (r *rollout) dropOld(ctx context.Context, limit int32, share func(*appsv1.ReplicaSet) int32) (bool, error) {
 	dropped := false
 	for _, rs := range active(r.old) {
-		n := min(most, of(rs))
+		n := min(limit, share(rs))
 		if n <= 0 {
 			continue
 		}
 		if err := r.resize(ctx, rs, replicasOf(rs)-n); err != nil {
 			return dropped, err
 		}
-		most -= n
+		limit -= n
 		dropped = true
 	}
 	return dropped, nil

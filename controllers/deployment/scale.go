@@ -32,7 +32,7 @@ func replicasOf(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-func wanted(sets ...*appsv1.ReplicaSet) int32 {
+func totalReplicas(sets ...*appsv1.ReplicaSet) int32 {
 	n := 0
 	for _, rs := range sets {
 		n += int(replicasOf(rs))
@@ -53,10 +53,9 @@ func sum(sets []*appsv1.ReplicaSet, count func(appsv1.ReplicaSetStatus) int32) i
 func running(s appsv1.ReplicaSetStatus) int32   { return s.Replicas }
 func available(s appsv1.ReplicaSetStatus) int32 { return s.AvailableReplicas }
 
-// fenceposts are the numbers of pods that may be above and below spec.replicas during a
-// rolling update. Surge is rounded up and unavailability down, so that neither goes beyond
-// what was asked; where both come out as nothing, one pod may be unavailable, for the
-// rollout could not move otherwise.
+// fenceposts returns how many pods may exist above, and be unavailable below, spec.replicas during a rolling
+// update. Surge is rounded up and unavailability down, as in Kubernetes. If both are zero, one pod may be
+// unavailable, because the rollout could not proceed otherwise.
 func fenceposts(d *appsv1.Deployment) (surge, unavailable int32) {
 	rolling := d.Spec.Strategy.RollingUpdate
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || rolling == nil {
@@ -71,7 +70,7 @@ func fenceposts(d *appsv1.Deployment) (surge, unavailable int32) {
 	return surge, unavailable
 }
 
-// scaled is the value in pods. Validation has refused what is neither a number nor a percentage.
+// scaled converts a number or percentage to pods. Validation has rejected all other values.
 func scaled(value *intstr.IntOrString, total int32, up bool) int32 {
 	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(value, intstr.FromInt32(0)), int(total), up)
 	if err != nil {
@@ -80,19 +79,19 @@ func scaled(value *intstr.IntOrString, total int32, up bool) int32 {
 	return controller.Int32(n)
 }
 
-// maxUnavailable is how many of spec.replicas may be missing, at most all.
+// maxUnavailable returns how many of spec.replicas may be unavailable; at most all.
 func maxUnavailable(d *appsv1.Deployment) int32 {
 	_, n := fenceposts(d)
 	return min(n, desired(d))
 }
 
-// maxTotal is how many pods there may be at once.
+// maxTotal returns how many pods may exist at once.
 func maxTotal(d *appsv1.Deployment) int32 {
 	surge, _ := fenceposts(d)
 	return controller.Int32(int(desired(d)) + int(surge))
 }
 
-// newReplicas is how far the new ReplicaSet may grow now. rs is the new one; it need not
+// newReplicas returns the size that the new ReplicaSet may have now. rs is the new ReplicaSet, which need not
 // exist yet.
 func (r *rollout) newReplicas(rs *appsv1.ReplicaSet) int32 {
 	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
@@ -104,7 +103,7 @@ func (r *rollout) newReplicas(rs *appsv1.ReplicaSet) int32 {
 	}
 	room := int(maxTotal(r.d)) - int(max(have, rs.Status.Replicas))
 	for _, old := range r.old {
-		// One that was just scaled down still has the pods that it is about to delete.
+		// A ReplicaSet that was just scaled down still has the pods that it is about to delete.
 		room -= int(max(replicasOf(old), old.Status.Replicas))
 	}
 	if room <= 0 {
@@ -129,8 +128,7 @@ func sizeAnnotation(rs *appsv1.ReplicaSet, key string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// setSizeAnnotations notes the sizes by which a later scaling measures its proportions, and
-// reports whether they changed.
+// setSizeAnnotations records the sizes for later proportional scaling, and reports whether they changed.
 func setSizeAnnotations(rs *appsv1.ReplicaSet, d *appsv1.Deployment) (changed bool) {
 	if rs.Annotations == nil {
 		rs.Annotations = map[string]string{}
@@ -147,7 +145,7 @@ func setSizeAnnotations(rs *appsv1.ReplicaSet, d *appsv1.Deployment) (changed bo
 	return changed
 }
 
-// resize writes a ReplicaSet's size, if it or the sizes it is measured by changed.
+// resize writes a ReplicaSet's size and size annotations, if any of them changed.
 func (r *rollout) resize(ctx context.Context, rs *appsv1.ReplicaSet, size int32) error {
 	before := replicasOf(rs)
 	if !setSizeAnnotations(rs, r.d) && before == size {
@@ -170,9 +168,8 @@ func (r *rollout) resize(ctx context.Context, rs *appsv1.ReplicaSet, size int32)
 	return nil
 }
 
-// scaleProportionally follows spec.replicas. With one ReplicaSet in use, that one gets all.
-// In the middle of a rollout the pods to add or take away are shared out by size, so that a
-// new template that does not work is not what all the growth goes to.
+// scaleProportionally applies spec.replicas. If one ReplicaSet is in use, it gets all replicas. During a
+// rollout the change is distributed by size, so that a broken new template does not get all added pods.
 func (r *rollout) scaleProportionally(ctx context.Context) error {
 	if only := r.onlyActive(); only != nil {
 		if replicasOf(only) == desired(r.d) {
@@ -196,7 +193,7 @@ func (r *rollout) scaleProportionally(ctx context.Context) error {
 	if desired(r.d) > 0 {
 		room = maxTotal(r.d)
 	}
-	for i, size := range shareOut(sets, r.d, room-wanted(sets...)) {
+	for i, size := range shareOut(sets, r.d, room-totalReplicas(sets...)) {
 		if err := r.resize(ctx, sets[i], size); err != nil {
 			return err
 		}
@@ -204,8 +201,8 @@ func (r *rollout) scaleProportionally(ctx context.Context) error {
 	return nil
 }
 
-// onlyActive is the one ReplicaSet that has pods; where none has, the new one or else the
-// youngest; nil where several have pods or there is no ReplicaSet.
+// onlyActive returns the only ReplicaSet with replicas. If none has replicas, it returns the new one or else
+// the youngest. It returns nil if several have replicas or there is no ReplicaSet.
 func (r *rollout) onlyActive() *appsv1.ReplicaSet {
 	switch inUse := active(r.sets); {
 	case len(inUse) == 1:
@@ -218,20 +215,20 @@ func (r *rollout) onlyActive() *appsv1.ReplicaSet {
 	return r.old[len(r.old)-1]
 }
 
-// saturated reports whether the new ReplicaSet has, according to its status too, all the pods
-// asked for.
+// saturated reports whether the new ReplicaSet has all the Deployment's replicas in its spec and available in
+// its status.
 func (r *rollout) saturated() bool {
 	if r.current == nil {
 		return false
 	}
-	told, ok := sizeAnnotation(r.current, desiredReplicasAnnotation)
-	return ok && replicasOf(r.current) == desired(r.d) && told == desired(r.d) &&
+	size, ok := sizeAnnotation(r.current, desiredReplicasAnnotation)
+	return ok && replicasOf(r.current) == desired(r.d) && size == desired(r.d) &&
 		r.current.Status.AvailableReplicas == desired(r.d)
 }
 
-// shareOut returns each set's new size when change pods are added or, if it is negative,
-// taken away. It sorts sets: larger first, and among equals the younger first when growing
-// and the older first when shrinking. What rounding leaves over goes to the first.
+// shareOut returns each ReplicaSet's new size after change pods are added or, if it is negative, removed. It
+// sorts sets: larger first, and among equals the younger first when growing and the older first when shrinking.
+// The first takes the remainder from rounding.
 func shareOut(sets []*appsv1.ReplicaSet, d *appsv1.Deployment, change int32) []int32 {
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
 		byAge := olderFirst(a, b)
@@ -261,8 +258,8 @@ func shareOut(sets []*appsv1.ReplicaSet, d *appsv1.Deployment, change int32) []i
 	return sizes
 }
 
-// fraction is how many pods rs gains or loses when the Deployment as a whole goes from the
-// size noted in rs's annotation to the size it may have now.
+// fraction returns how many pods rs gains or loses when the Deployment goes from the size in rs's annotation to
+// its present maximum.
 func fraction(rs *appsv1.ReplicaSet, d *appsv1.Deployment) int {
 	have := int(replicasOf(rs))
 	if desired(d) == 0 {
@@ -270,7 +267,7 @@ func fraction(rs *appsv1.ReplicaSet, d *appsv1.Deployment) int {
 	}
 	before, ok := sizeAnnotation(rs, maxReplicasAnnotation)
 	if !ok || before == 0 {
-		// Set by hand or by another release: measured by what there is.
+		// Without the annotation, which another release or a user may have removed, the present size counts.
 		before = d.Status.Replicas
 	}
 	if before == 0 {

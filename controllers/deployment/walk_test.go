@@ -49,7 +49,7 @@ func TestDeployment_KeepsItsBoundsOnARandomWalk(t *testing.T) {
 	}
 }
 
-func TestDeployment_EndsAsItShouldAfterAStorm(t *testing.T) {
+func TestDeployment_ConvergesAfterConflictsAndFaults(t *testing.T) {
 	t.Parallel()
 	w := controllertest.NewWalk(controllertest.NewClocked(t, 2, "deployment", "replicaset", "garbagecollector"))
 	w.Deploy("web", 5, nil)
@@ -81,7 +81,7 @@ func TestDeployment_EndsAsItShouldAfterAStorm(t *testing.T) {
 			return p.Spec.Containers[0].Image != "last"
 		})
 	})
-	// One that somebody else has made larger may not have any of its pods yet.
+	// A ReplicaSet that another client has just scaled up may not have any of its new pods yet.
 	w.Passing(100*time.Millisecond, "the other ReplicaSets are empty", func() bool {
 		return !slices.ContainsFunc(w.ReplicaSets(), func(rs appsv1.ReplicaSet) bool {
 			want := int32(0)
@@ -93,7 +93,8 @@ func TestDeployment_EndsAsItShouldAfterAStorm(t *testing.T) {
 	})
 }
 
-// BenchmarkDeployment is one Deployment of 1,000 from nothing to ready, the API server and a simple node included.
+// BenchmarkDeployment brings one Deployment of 1,000 replicas from creation to ready, including the API server
+// and a simple node.
 func BenchmarkDeployment(b *testing.B) {
 	c := newCluster(b, controllertest.Always)
 	for b.Loop() {
