@@ -1,9 +1,9 @@
-// Package attachdetach decides which volumes are attached to which Nodes.
+// Package attachdetach attaches volumes to Nodes and detaches them.
 //
-// In come pods on Nodes and the volumes that they use; out go VolumeAttachments, which the driver of a volume
-// fulfils, and the list of attached volumes in each Node's status, which its agent waits for. Only volumes of
-// CSI drivers are attached, and only if the driver requires it: folders of a node are always there.
-// https://kubernetes.io/docs/concepts/storage/volumes/#csi
+// Its input is the pods on Nodes and the volumes that they use. Its output is VolumeAttachments, which the
+// volume's driver fulfils, and the list of attached volumes in each Node's status, which the Node's agent waits
+// for. Only volumes of CSI drivers are attached, and only if the driver requires it; a directory of the node
+// needs no attaching. https://kubernetes.io/docs/concepts/storage/volumes/#csi
 package attachdetach
 
 import (
@@ -33,8 +33,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// unmountTimeout is how long a volume that no pod uses may still be in use by its Node before it is detached
-// nevertheless.
+// unmountTimeout bounds how long a volume that no pod uses may stay in the Node's volumesInUse. After it the
+// volume is detached nevertheless.
 const unmountTimeout = 6 * time.Minute
 
 type attacher struct {
@@ -49,7 +49,8 @@ type attacher struct {
 	recorder    record.EventRecorder
 
 	mu sync.Mutex
-	// unused is since when attachments, by name, are not needed.
+	// unused maps an attachment's name to the time since when no pod has needed it while the Node still
+	// reported it in use. mu guards it; a restart starts the timeout again.
 	unused map[string]time.Time
 }
 
@@ -67,16 +68,16 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	a.Controller = controller.New(env, "persistentvolume-attach-detach", a.reconcile)
-	ofPod := func(pod *corev1.Pod) {
+	enqueueNode := func(pod *corev1.Pod) {
 		if pod.Spec.NodeName != "" && len(pod.Spec.Volumes) > 0 {
 			a.Enqueue(pod.Spec.NodeName)
 		}
 	}
 	controller.Watch(a.Controller, a.pods, controller.Handler[*corev1.Pod]{
-		Add: ofPod, Delete: ofPod,
+		Add: enqueueNode, Delete: enqueueNode,
 		Update: func(old, pod *corev1.Pod) {
 			if old.Spec.NodeName != pod.Spec.NodeName || controller.PodEnded(old) != controller.PodEnded(pod) {
-				ofPod(pod)
+				enqueueNode(pod)
 			}
 		},
 	})
@@ -93,7 +94,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		controller.Handler[*corev1.PersistentVolumeClaim]{
 			Update: func(old, claim *corev1.PersistentVolumeClaim) {
 				if old.Spec.VolumeName != claim.Spec.VolumeName {
-					a.wakeUsers(claim)
+					a.enqueueUsers(claim)
 				}
 			},
 		})
@@ -108,8 +109,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return a.Controller, nil
 }
 
-func (a *attacher) wakeUsers(claim *corev1.PersistentVolumeClaim) {
-	pods, _ := controller.PodsUsingPVC(a.pods, claim.Namespace, claim.Name) // the index is there
+func (a *attacher) enqueueUsers(claim *corev1.PersistentVolumeClaim) {
+	pods, _ := controller.PodsUsingPVC(a.pods, claim.Namespace, claim.Name) // New has added the index
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
 			a.Enqueue(pod.Spec.NodeName)
@@ -117,7 +118,8 @@ func (a *attacher) wakeUsers(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// detached enqueues the pods that may have waited for the volume.
+// detached enqueues the attachment's Node, and the Nodes of all pods that use the volume's claim: they may have
+// waited for a volume that only one Node may have.
 func (a *attacher) detached(v *storagev1.VolumeAttachment) {
 	a.Enqueue(v.Spec.NodeName)
 	if v.Spec.Source.PersistentVolumeName == nil {
@@ -127,28 +129,29 @@ func (a *attacher) detached(v *storagev1.VolumeAttachment) {
 	if err != nil || volume.Spec.ClaimRef == nil {
 		return
 	}
-	a.wakeUsers(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: volume.Spec.ClaimRef.Namespace,
+	a.enqueueUsers(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: volume.Spec.ClaimRef.Namespace,
 		Name: volume.Spec.ClaimRef.Name}})
 }
 
-// use is a volume that pods of a Node use.
+// use is a volume and the pods of one Node that use it.
 type use struct {
 	volume *corev1.PersistentVolume
 	pods   []*corev1.Pod
 }
 
-// unique is the name by which Nodes know the volume.
-func unique(v *corev1.PersistentVolume) corev1.UniqueVolumeName {
+// uniqueName returns the volume's name in Node statuses.
+func uniqueName(v *corev1.PersistentVolume) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + v.Spec.CSI.Driver + "^" + v.Spec.CSI.VolumeHandle)
 }
 
-// nameOf is the name of an attachment: the same for every controller at any time.
-func nameOf(v *corev1.PersistentVolume, node string) string {
+// attachmentName returns the name of the volume's VolumeAttachment. It is deterministic, so that no controller,
+// also after a restart, creates a second one.
+func attachmentName(v *corev1.PersistentVolume, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.Spec.CSI.VolumeHandle+v.Spec.CSI.Driver+node)))
 }
 
 func (a *attacher) reconcile(ctx context.Context, node string) error {
-	wanted, err := a.wanted(node)
+	required, err := a.required(node)
 	if err != nil {
 		return err
 	}
@@ -163,27 +166,27 @@ func (a *attacher) reconcile(ctx context.Context, node string) error {
 			continue
 		}
 		have[v.Name] = v
-		if wanted[v.Name] == nil {
+		if required[v.Name] == nil {
 			errs = append(errs, a.detach(ctx, node, v))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+	for _, name := range slices.Sorted(maps.Keys(required)) {
 		if v := have[name]; v == nil {
-			errs = append(errs, a.attach(ctx, name, node, wanted[name], all))
+			errs = append(errs, a.attach(ctx, name, node, required[name], all))
 		} else {
-			a.tell(v, wanted[name])
+			a.reportToPods(v, required[name])
 		}
 	}
 	return errors.Join(append(errs, a.report(ctx, node, have))...)
 }
 
-// wanted are the volumes that the Node's pods need attached, by the names of their attachments.
-func (a *attacher) wanted(node string) (map[string]*use, error) {
+// required returns the volumes that the Node's pods need attached, by the names of their attachments.
+func (a *attacher) required(node string) (map[string]*use, error) {
 	pods, err := controller.OnNode(a.pods, node)
 	if err != nil {
 		return nil, err
 	}
-	wanted := map[string]*use{}
+	required := map[string]*use{}
 	for _, pod := range pods {
 		if controller.PodEnded(pod) {
 			continue
@@ -193,17 +196,17 @@ func (a *attacher) wanted(node string) (map[string]*use, error) {
 			if v == nil || !a.attachable(v) {
 				continue
 			}
-			name := nameOf(v, node)
-			if wanted[name] == nil {
-				wanted[name] = &use{volume: v}
+			name := attachmentName(v, node)
+			if required[name] == nil {
+				required[name] = &use{volume: v}
 			}
-			wanted[name].pods = append(wanted[name].pods, pod)
+			required[name].pods = append(required[name].pods, pod)
 		}
 	}
-	return wanted, nil
+	return required, nil
 }
 
-// volumeOf is the PersistentVolume behind a pod's volume; nil where there is none, or none yet.
+// volumeOf returns the PersistentVolume bound to a pod's volume, or nil if there is none, or none yet.
 func (a *attacher) volumeOf(pod *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolume {
 	name := controller.PVCName(pod, v)
 	if name == "" {
@@ -220,7 +223,7 @@ func (a *attacher) volumeOf(pod *corev1.Pod, v *corev1.Volume) *corev1.Persisten
 	return volume
 }
 
-// attachable reports whether a volume must be attached by its driver: by default it must.
+// attachable reports whether the volume's driver must attach it, which is the default of a CSIDriver.
 func (a *attacher) attachable(v *corev1.PersistentVolume) bool {
 	if v.Spec.CSI == nil {
 		return false
@@ -236,7 +239,7 @@ func (a *attacher) attach(ctx context.Context, name, node string, u *use, all []
 				"Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be "+
 					"attached to another", u.volume.Name)
 		}
-		return nil // its detaching wakes us
+		return nil // detached enqueues this Node when the other attachment is deleted
 	}
 	_, err := a.env.Client().StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -251,7 +254,8 @@ func (a *attacher) attach(ctx context.Context, name, node string, u *use, all []
 	return nil
 }
 
-// exclusive is another Node that has a volume which only one may have; "" if there is none.
+// exclusive returns another Node to which the volume is attached, if its access modes allow only one Node; ""
+// if there is none.
 func exclusive(v *corev1.PersistentVolume, node string, all []*storagev1.VolumeAttachment) string {
 	for _, mode := range v.Spec.AccessModes {
 		if mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany {
@@ -267,8 +271,8 @@ func exclusive(v *corev1.PersistentVolume, node string, all []*storagev1.VolumeA
 	return ""
 }
 
-// tell tells the pods how the driver answered.
-func (a *attacher) tell(v *storagev1.VolumeAttachment, u *use) {
+// reportToPods records the driver's answer as Events of the pending pods that use the volume.
+func (a *attacher) reportToPods(v *storagev1.VolumeAttachment, u *use) {
 	a.mu.Lock()
 	delete(a.unused, v.Name)
 	a.mu.Unlock()
@@ -285,7 +289,7 @@ func (a *attacher) tell(v *storagev1.VolumeAttachment, u *use) {
 	}
 }
 
-// detach gives a volume up that no pod of the Node uses, once the Node does not either.
+// detach deletes the attachment of a volume that no pod of the Node uses, once the Node does not use it either.
 func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeAttachment) error {
 	if v.DeletionTimestamp != nil {
 		return nil
@@ -309,18 +313,18 @@ func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeA
 	return nil
 }
 
-// stillInUse is for how long the Node may yet use the volume; 0 if it does not. The Node is asked for anew: a
-// cache that is behind would let a volume be taken away under a pod.
+// stillInUse returns how long to wait for the Node to release the volume; 0 if the Node does not use it. It
+// reads the Node from the API server: by a stale cache a volume could be detached from under a running pod.
 func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.VolumeAttachment) (time.Duration, error) {
 	n, err := a.env.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("node %s: %w", node, err)
+		return 0, fmt.Errorf("get node %s: %w", node, err)
 	}
 	volume, err := a.volumes.Get(*v.Spec.Source.PersistentVolumeName)
-	if err != nil || volume.Spec.CSI == nil || !slices.Contains(n.Status.VolumesInUse, unique(volume)) {
+	if err != nil || volume.Spec.CSI == nil || !slices.Contains(n.Status.VolumesInUse, uniqueName(volume)) {
 		return 0, nil
 	}
 	if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
@@ -329,13 +333,13 @@ func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.Vol
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.env.Clock.Now()
-	if _, known := a.unused[v.Name]; !known {
+	if _, ok := a.unused[v.Name]; !ok {
 		a.unused[v.Name] = now
 	}
 	return a.unused[v.Name].Add(unmountTimeout).Sub(now), nil
 }
 
-// report writes what is attached into the Node's status.
+// report writes the attached volumes into the Node's status.
 func (a *attacher) report(ctx context.Context, node string, have map[string]*storagev1.VolumeAttachment) error {
 	n, err := a.nodes.Get(node)
 	if apierrors.IsNotFound(err) {
@@ -349,7 +353,7 @@ func (a *attacher) report(ctx context.Context, node string, have map[string]*sto
 		v := have[name]
 		volume, err := a.volumes.Get(*v.Spec.Source.PersistentVolumeName)
 		if err == nil && volume.Spec.CSI != nil && v.Status.Attached && v.DeletionTimestamp == nil {
-			attached = append(attached, corev1.AttachedVolume{Name: unique(volume)})
+			attached = append(attached, corev1.AttachedVolume{Name: uniqueName(volume)})
 		}
 	}
 	if equality.Semantic.DeepEqual(n.Status.VolumesAttached, attached) {

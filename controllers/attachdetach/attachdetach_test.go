@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestAttachDetach_RecordsWhatPodsOfANodeNeed(t *testing.T) {
+func TestAttachDetach_AttachesVolumesOfScheduledPods(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClockedWith(t, controllers.Settings{}, "persistentvolume-attach-detach-controller", "persistentvolume-binder")
 	c.CreateNode("n1", nil)
@@ -59,7 +59,7 @@ func TestAttachDetach_RecordsWhatPodsOfANodeNeed(t *testing.T) {
 	require.Equal(t, "disk.example.com", a.Spec.Attacher)
 	require.Equal(t, "n1", a.Spec.NodeName)
 	require.Equal(t, "disk", *a.Spec.Source.PersistentVolumeName)
-	a.Status.Attached = true // as its driver says
+	a.Status.Attached = true // as its driver would write
 	_, err = c.Client.StorageV1().VolumeAttachments().UpdateStatus(c.Context(), &a, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	c.Reaches("the node is told", func() bool {
@@ -68,7 +68,7 @@ func TestAttachDetach_RecordsWhatPodsOfANodeNeed(t *testing.T) {
 	})
 	c.AwaitEvent("SuccessfulAttachVolume", `AttachVolume.Attach succeeded for volume "disk"`)
 
-	// Only one node may have it; and that one, as long as it says that it uses it.
+	// Only one node may have the volume, and it keeps it as long as it reports the volume in use.
 	pod("second", "n2")
 	c.AwaitEvent("FailedAttachVolume", `Multi-Attach error for volume "disk"`)
 	controllertest.EditStatus(c.Cluster, c.Client.CoreV1().Nodes(), "n1", func(n *corev1.Node) {

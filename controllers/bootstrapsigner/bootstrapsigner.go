@@ -1,7 +1,6 @@
-// Package bootstrapsigner signs the kubeconfig in the ConfigMap "cluster-info" of kube-public
-// with every bootstrap token that is for signing, so that a client that has been given a token, and
-// nothing else, knows that the CA in it is the cluster's.
-// https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/#configmap-signing
+// Package bootstrapsigner signs the kubeconfig in the ConfigMap "cluster-info" of kube-public with every
+// bootstrap token that may sign. So a client that has only a token can verify that the CA in the kubeconfig is
+// the cluster's. https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/#configmap-signing
 package bootstrapsigner
 
 import (
@@ -74,7 +73,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 func (s *signer) reconcile(ctx context.Context, name string) error {
 	info, err := s.maps.Get(name)
 	if apierrors.IsNotFound(err) {
-		return nil // made by the tool that joins nodes by tokens
+		return nil // the tool that joins nodes with tokens creates it
 	}
 	if err != nil {
 		return err
@@ -110,7 +109,7 @@ func (s *signer) reconcile(ctx context.Context, name string) error {
 	return err
 }
 
-// sign is the JWS of a content that is elsewhere (RFC 7515, appendix F): its middle is empty.
+// sign returns a JWS with detached content (RFC 7515, appendix F): its payload is empty.
 func sign(content, id, key string) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`

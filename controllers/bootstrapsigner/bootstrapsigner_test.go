@@ -17,7 +17,7 @@ import (
 
 const content = "apiVersion: v1\nkind: Config\n"
 
-// token is one that signs, as changed.
+// token returns a token that may sign, after change.
 func token(id string, change map[string]string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id},
 		Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{"token-id": []byte(id),
@@ -38,7 +38,7 @@ func signed(t *testing.T, e *fakeenv.Env) map[string]string {
 	return cm.Data
 }
 
-// requireSignature checks a JWS without its middle as a client does, which has the token and the kubeconfig.
+// requireSignature verifies a detached JWS as a client does that has the token and the kubeconfig.
 func requireSignature(t *testing.T, jws, id string) {
 	t.Helper()
 	parts := strings.Split(jws, ".")
@@ -52,7 +52,7 @@ func requireSignature(t *testing.T, jws, id string) {
 	require.Equal(t, base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), parts[2])
 }
 
-func TestBootstrapSigner_SignsWithTheTokensThatMay(t *testing.T) {
+func TestBootstrapSigner_SignsWithSigningTokens(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t, info(map[string]string{"kubeconfig": content, "other": "kept", "jws-kubeconfig-gone": "old"}),
 		token("aaaaaa", nil), token("bbbbbb", map[string]string{"usage-bootstrap-signing": "false"}),
@@ -81,7 +81,7 @@ func TestBootstrapSigner_DropsASignatureWhenItsTokenExpires(t *testing.T) {
 	}
 }
 
-func TestBootstrapSigner_WritesNothingWhereNothingChanges(t *testing.T) {
+func TestBootstrapSigner_WritesOnlyChanges(t *testing.T) {
 	t.Parallel()
 	for name, cm := range map[string]*corev1.ConfigMap{
 		"no kubeconfig": info(map[string]string{"other": "kept"}),

@@ -1,9 +1,9 @@
 // Package cloudnode initialises Nodes where there is no cloud to do so.
 //
 // A kubelet that expects a cloud registers its Node with the taint
-// node.cloudprovider.kubernetes.io/uninitialized, and no pod runs there until a cloud's controller has filled
-// in what it knows of the machine. Without a cloud nothing is known beyond what the kubelet reports, and the taint
-// is taken away. With --cloud-provider=external this is left to the cloud's own controller manager.
+// node.cloudprovider.kubernetes.io/uninitialized, and no pod runs there until the cloud's controller has added
+// its information about the machine. Without a cloud there is none beyond the kubelet's, so this controller
+// removes the taint. With --cloud-provider=external it leaves that to the cloud's own controller manager.
 package cloudnode
 
 import (

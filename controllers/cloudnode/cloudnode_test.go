@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestCloudNode_InitialisesNodesThatWaitForACloud(t *testing.T) {
+func TestCloudNode_RemovesTheUninitializedTaint(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClockedWith(t, controllers.Settings{}, "cloud-node")
 	c.CreateNode("n", func(n *corev1.Node) {

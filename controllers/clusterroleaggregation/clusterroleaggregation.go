@@ -1,6 +1,5 @@
-// Package clusterroleaggregation gives ClusterRoles with an aggregationRule the rules of the
-// ClusterRoles that it selects, so that the author of a new kind also defines what
-// view, edit and admin may do with it.
+// Package clusterroleaggregation copies to ClusterRoles with an aggregationRule the rules of the ClusterRoles
+// that it selects. So the author of a new kind can extend view, edit and admin.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated-clusterroles
 package clusterroleaggregation
 
@@ -39,12 +38,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return a.Controller, nil
 }
 
-// enqueueAll enqueues every aggregated role: a role that has lost its label was a part of one that
-// does not select it any more.
+// enqueueAll enqueues all aggregated roles: a role whose labels changed may have been part of a role that no
+// longer selects it.
 func (a *aggregation) enqueueAll() {
 	roles, err := a.roles.List(labels.Everything())
 	if err != nil {
-		return // a lister that reads memory does not fail
+		return // a lister never fails
 	}
 	for _, role := range roles {
 		if role.AggregationRule != nil {
@@ -74,7 +73,7 @@ func (a *aggregation) reconcile(ctx context.Context, name string) error {
 	return err
 }
 
-// aggregate are the rules of all that a role selects, each once.
+// aggregate returns the rules of all roles that a role selects, without duplicates.
 func (a *aggregation) aggregate(role *rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	for i := range role.AggregationRule.ClusterRoleSelectors {

@@ -53,7 +53,7 @@ func TestClusterRoleAggregation_FollowsTheLabels(t *testing.T) {
 	require.NoError(t, roles.Delete(c.Context(), "a", metav1.DeleteOptions{}))
 	reaches("sum")
 
-	// A role that is aggregated to view is a part of edit and of admin.
+	// A role that is aggregated to view is also part of edit and admin.
 	part("crd-view", "widgets", map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"})
 	for _, name := range []string{"view", "edit", "admin"} {
 		c.Reaches(name, func() bool {

@@ -1,12 +1,11 @@
-// Package disruption keeps the status of PodDisruptionBudgets: how many pods there should be,
-// how many are healthy, and how many may be evicted now. The API server's eviction
-// subresource spends what this controller grants.
+// Package disruption keeps the status of PodDisruptionBudgets: how many pods are expected, how many are
+// healthy, and how many may be evicted now. The API server's eviction subresource uses up the evictions that
+// this controller allows.
 //
-// In come budgets, the pods they select and the controllers of those pods; out go the budgets'
-// status, and the events NoPods, UnmanagedPods, NotDeleted and CalculateExpectedPodCountFailed.
-// How many pods there should be is in expected.go. In addition, the condition DisruptionTarget is removed from
-// pods that were not deleted after all (stale.go).
-// https://kubernetes.io/docs/tasks/run-application/configure-pdb/
+// Its input is budgets, the pods that they select, and the pods' controllers. Its output is the budgets'
+// status, and the Events NoPods, UnmanagedPods, NotDeleted and CalculateExpectedPodCountFailed. expected.go
+// computes the number of expected pods. stale.go removes the condition DisruptionTarget from pods that were not
+// deleted after all. https://kubernetes.io/docs/tasks/run-application/configure-pdb/
 package disruption
 
 import (
@@ -31,8 +30,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// deletionTimeout is how long an evicted pod may take until its deletion shows. Then the
-// eviction counts as failed, and what it spent is granted again.
+// deletionTimeout bounds the time between an eviction and the pod's deletionTimestamp. After it the eviction
+// counts as failed, and is allowed again.
 const deletionTimeout = 2 * time.Minute
 
 type budgets struct {
@@ -45,7 +44,7 @@ type budgets struct {
 	clock    clock.PassiveClock
 }
 
-// New returns the controller. Its keys are budgets, and pods.
+// New returns the controller. Its keys are budgets and, with the prefix podKey, pods.
 func New(env *controller.Env) (*controller.Controller, error) {
 	pdbs, pods := env.Informers.Policy().V1().PodDisruptionBudgets(), env.Informers.Core().V1().Pods()
 	b := &budgets{
@@ -82,18 +81,19 @@ func (b *budgets) enqueueCovering(pod *corev1.Pod) {
 	})
 }
 
-// enqueueNamespace is for a controller of pods whose scale changed: budgets in percent follow it.
+// enqueueNamespace enqueues all budgets of a namespace. It is called when the scale of a controller there has
+// changed: percentages depend on it.
 func (b *budgets) enqueueNamespace(namespace string) {
 	b.enqueueWhere(namespace, func(*policyv1.PodDisruptionBudget) bool { return true })
 }
 
-func (b *budgets) enqueueWhere(namespace string, concerned func(*policyv1.PodDisruptionBudget) bool) {
+func (b *budgets) enqueueWhere(namespace string, match func(*policyv1.PodDisruptionBudget) bool) {
 	all, err := b.lister.PodDisruptionBudgets(namespace).List(labels.Everything())
 	if err != nil {
-		return // the lister has no errors to give
+		return // a lister never fails
 	}
 	for _, pdb := range all {
-		if concerned(pdb) {
+		if match(pdb) {
 			b.EnqueueObject(pdb)
 		}
 	}
@@ -105,7 +105,7 @@ func (b *budgets) reconcile(ctx context.Context, key string) error {
 	}
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // not a key of this controller
 	}
 	pdb, err := b.lister.PodDisruptionBudgets(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -114,15 +114,15 @@ func (b *budgets) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	err = b.settle(ctx, key, pdb)
+	err = b.syncBudget(ctx, key, pdb)
 	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		// What cannot be counted must not be spent.
+		// Without a valid count no eviction may be allowed.
 		return controller.FirstError(b.failSafe(ctx, pdb, err), err)
 	}
 	return err
 }
 
-func (b *budgets) settle(ctx context.Context, key string, pdb *policyv1.PodDisruptionBudget) error {
+func (b *budgets) syncBudget(ctx context.Context, key string, pdb *policyv1.PodDisruptionBudget) error {
 	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (b *budgets) settle(ctx context.Context, key string, pdb *policyv1.PodDisru
 	return b.update(ctx, pdb, status, condition)
 }
 
-// failSafe allows no eviction while the budget cannot be reckoned.
+// failSafe sets disruptionsAllowed to 0 while the budget cannot be computed.
 func (b *budgets) failSafe(ctx context.Context, pdb *policyv1.PodDisruptionBudget, cause error) error {
 	status := pdb.Status.DeepCopy()
 	status.DisruptionsAllowed = 0
@@ -174,8 +174,8 @@ func (b *budgets) failSafe(ctx context.Context, pdb *policyv1.PodDisruptionBudge
 		LastTransitionTime: metav1.NewTime(b.clock.Now())})
 }
 
-// update writes the status if it differs from the one in the cache. The write names the
-// version that was read, so that an eviction in between is not undone.
+// update writes the status if it differs from the cached one. The write carries the resourceVersion that was
+// read, so that it cannot undo an eviction in between.
 func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
 	status *policyv1.PodDisruptionBudgetStatus, condition metav1.Condition) error {
 	meta.SetStatusCondition(&status.Conditions, condition)
@@ -192,8 +192,8 @@ func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
 	return err
 }
 
-// evicted are the pods whose eviction was granted and whose deletion does not show yet, and
-// when the first of them counts as not evicted after all (zero: there are none).
+// evicted returns the pods with an allowed eviction that do not show their deletion yet, and when the first of
+// these evictions counts as failed; zero if there is none.
 func (b *budgets) evicted(pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
 	now time.Time) (still map[string]metav1.Time, recheck time.Time) {
 	for _, pod := range pods {
@@ -218,7 +218,7 @@ func (b *budgets) evicted(pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
 	return still, recheck
 }
 
-// healthy counts the pods that are ready and stay.
+// healthy counts the ready pods that are neither evicted nor being deleted.
 func healthy(pods []*corev1.Pod, evicted map[string]metav1.Time) int32 {
 	n := int32(0)
 	for _, pod := range pods {

@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for budgets to a controllertest.Clocked.
 type cluster struct{ *controllertest.Clocked }
 
-// budget makes a PodDisruptionBudget of the pods that are labelled app=name.
+// budget creates a PodDisruptionBudget for the pods with the label app=name.
 func (c cluster) budget(name string, edit func(*policyv1.PodDisruptionBudgetSpec)) {
 	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	pdb.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
@@ -56,7 +56,7 @@ func (c cluster) evict(pod string) error {
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}})
 }
 
-func TestDisruption_CountsWhatTheControllersOfThePodsAskFor(t *testing.T) {
+func TestDisruption_ExpectsTheReplicasOfThePodsControllers(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClocked(t, 2, "deployment", "replicaset", "statefulset", "disruption")}
 	percent, two := intstr.FromString("30%"), intstr.FromInt32(2)
@@ -76,7 +76,7 @@ func TestDisruption_CountsWhatTheControllersOfThePodsAskFor(t *testing.T) {
 	c.AwaitEvent("NoPods", "No matching pods found")
 }
 
-func TestDisruption_GrantsEvictionsUntilThePodsAreReplaced(t *testing.T) {
+func TestDisruption_AllowsEvictionsUntilThePodsAreReplaced(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClocked(t, 2, "deployment", "replicaset", "disruption")}
 	one := intstr.FromInt32(1)
@@ -84,8 +84,7 @@ func TestDisruption_GrantsEvictionsUntilThePodsAreReplaced(t *testing.T) {
 	c.budget("web", func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = &one })
 	c.awaitBudget("web", 3, 2, 3, 1)
 	for range 3 {
-		// Every pod goes, one by one: the next eviction is granted when another is ready.
-		// One that was evicted may still be on its way out.
+		// All pods are evicted one by one: the next eviction is allowed when another pod is ready.
 		pods := slices.DeleteFunc(c.Pods(), func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 		oldest := pods[0]
 		for _, p := range pods {
@@ -104,7 +103,7 @@ func TestDisruption_GrantsEvictionsUntilThePodsAreReplaced(t *testing.T) {
 	}
 }
 
-func TestDisruption_TakesBackWhatAnEvictionSpentThatDidNotHappen(t *testing.T) {
+func TestDisruption_AllowsAFailedEvictionAgain(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClocked(t, 1, "replicaset", "deployment", "disruption")}
 	one := intstr.FromInt32(1)
@@ -125,7 +124,7 @@ func TestDisruption_TakesBackWhatAnEvictionSpentThatDidNotHappen(t *testing.T) {
 	c.AwaitEvent("NotDeleted", "Pod was expected by PDB default/web to be deleted but it wasn't")
 }
 
-// A pod whose controller cannot be asked for a scale must not be evicted by guess.
+// Pods must not be evicted while their controller's scale is unknown.
 func TestDisruption_FailsSafe(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClocked(t, 1, "disruption")}
@@ -146,7 +145,7 @@ func TestDisruption_FailsSafe(t *testing.T) {
 	c.AwaitEvent("CalculateExpectedPodCountFailed", "does not implement the scale subresource")
 }
 
-func TestDisruption_TakesBackATargetThatWasNotDeleted(t *testing.T) {
+func TestDisruption_ClearsDisruptionTargetOfPodsNotDeleted(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClockedWith(t, controllers.Settings{}, "disruption")}
 	marked := func(name, reason string) {

@@ -22,8 +22,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// expected is how many pods the budget should have, and how many of them healthy. Percentages,
-// and maxUnavailable, refer to the scale of the pods' controllers.
+// expected returns how many pods the budget should have, and how many of them must be healthy. Percentages and
+// maxUnavailable refer to the scale of the pods' controllers.
 func (b *budgets) expected(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
 	pods []*corev1.Pod) (expected, desired int32, err error) {
 	switch {
@@ -45,7 +45,7 @@ func (b *budgets) expected(ctx context.Context, pdb *policyv1.PodDisruptionBudge
 	return expected, controller.Int32(n), err
 }
 
-// scaleOf adds up the replicas that the controllers of the pods ask for.
+// scaleOf returns the sum of the replicas in the specs of the pods' controllers.
 func (b *budgets) scaleOf(ctx context.Context, pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (int32, error) {
 	byOwner := map[types.UID]bool{}
 	replicas := map[types.UID]int32{} // a Deployment has pods of several ReplicaSets
@@ -83,14 +83,15 @@ func (b *budgets) scaleOf(ctx context.Context, pdb *policyv1.PodDisruptionBudget
 	return controller.Int32(sum), nil
 }
 
-// scales finds the replicas that a controller of pods asks for: from the caches where it is one
-// of apps/v1's, and from the scale subresource of any other kind.
+// scales finds the replicas in the spec of a pods' controller: in the caches for the kinds of apps/v1, by the
+// scale subresource for any other kind.
 type scales struct {
 	env         *controller.Env
 	replicaSets appslisters.ReplicaSetLister
 	deployments appslisters.DeploymentLister
 	sets        appslisters.StatefulSetLister
-	// others is made when the first kind shows that is none of those.
+	// others returns the clients for other kinds. They are created at its first call, which most processes
+	// never make.
 	others func() (meta.ResettableRESTMapper, scale.ScalesGetter)
 }
 
@@ -108,18 +109,18 @@ func newScales(env *controller.Env) *scales {
 	}
 }
 
-// watch calls changed with the namespace of each controller of pods whose scale changes.
+// watch calls changed with the namespace of each ReplicaSet, Deployment and StatefulSet whose replicas change.
 func (s *scales) watch(c *controller.Controller, changed func(namespace string)) {
 	apps := s.env.Informers.Apps().V1()
 	controller.Watch(c, apps.ReplicaSets().Informer(), controller.Handler[*appsv1.ReplicaSet]{
-		Update: func(old, obj *appsv1.ReplicaSet) { notice(changed, obj, old.Spec.Replicas, obj.Spec.Replicas) }})
+		Update: func(old, obj *appsv1.ReplicaSet) { notify(changed, obj, old.Spec.Replicas, obj.Spec.Replicas) }})
 	controller.Watch(c, apps.Deployments().Informer(), controller.Handler[*appsv1.Deployment]{
-		Update: func(old, obj *appsv1.Deployment) { notice(changed, obj, old.Spec.Replicas, obj.Spec.Replicas) }})
+		Update: func(old, obj *appsv1.Deployment) { notify(changed, obj, old.Spec.Replicas, obj.Spec.Replicas) }})
 	controller.Watch(c, apps.StatefulSets().Informer(), controller.Handler[*appsv1.StatefulSet]{
-		Update: func(old, obj *appsv1.StatefulSet) { notice(changed, obj, old.Spec.Replicas, obj.Spec.Replicas) }})
+		Update: func(old, obj *appsv1.StatefulSet) { notify(changed, obj, old.Spec.Replicas, obj.Spec.Replicas) }})
 }
 
-func notice(changed func(string), obj metav1.Object, before, after *int32) {
+func notify(changed func(string), obj metav1.Object, before, after *int32) {
 	if count(before) != count(after) {
 		changed(obj.GetNamespace())
 	}
@@ -132,8 +133,8 @@ func count(replicas *int32) int32 {
 	return *replicas
 }
 
-// of returns the replicas that the owner of pods asks for, and the uid of that owner: for
-// a Deployment's ReplicaSet it is the Deployment. An empty uid means that there is no such owner.
+// of returns the replicas in the spec of the pods' owner, and that owner's uid. For a Deployment's ReplicaSet
+// the owner is the Deployment. An empty uid means that the owner does not exist.
 func (s *scales) of(ctx context.Context, namespace string, ref metav1.OwnerReference) (types.UID, int32, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -177,7 +178,7 @@ func (s *scales) other(ctx context.Context, namespace string, gvk schema.GroupVe
 	mapper, getter := s.others()
 	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if meta.IsNoMatchError(err) {
-		mapper.Reset() // a kind that was defined since
+		mapper.Reset() // the kind may have been added since
 		mapping, err = mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	}
 	if err != nil {
@@ -195,8 +196,8 @@ func (s *scales) other(ctx context.Context, namespace string, gvk schema.GroupVe
 	return found.UID, found.Spec.Replicas, nil
 }
 
-// scalable is an error where a resource has no scale subresource, which is told apart from an
-// object that is gone.
+// scalable returns an error if a resource has no scale subresource, and nil otherwise: then the object was
+// deleted.
 func (s *scales) scalable(resource schema.GroupVersionResource) error {
 	list, err := s.env.Client().Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {

@@ -16,16 +16,16 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// A client that is about to delete a pod first sets the condition DisruptionTarget. Where the deletion did
-// not follow, the condition would stay and mislead Jobs; so it is taken back after this time.
+// A client that is about to delete a pod first sets the condition DisruptionTarget. If the deletion does not
+// follow, the condition would stay and mislead Jobs, so it is set to False after this time.
 // https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 const staleAfter = 2 * time.Minute
 
-// podKey begins the keys of pods; namespaces have no colon.
+// podKey is the prefix of pods' keys. Namespaces contain no colon.
 const podKey = "pod:"
 
-// target is the pod's condition, where it may become stale: not that of a kubelet, which may take its time, nor that
-// of a pod that goes or has ended.
+// target returns the pod's condition DisruptionTarget if it may become stale, otherwise nil. A kubelet's may
+// not, because the kubelet may take its time, nor may the one of a pod that is being deleted or has ended.
 func target(pod *corev1.Pod) *corev1.PodCondition {
 	c := controller.PodCondition(pod, corev1.DisruptionTarget)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet ||
@@ -35,7 +35,7 @@ func target(pod *corev1.Pod) *corev1.PodCondition {
 	return c
 }
 
-// watchTarget enqueues the pod for when its condition will be stale.
+// watchTarget enqueues the pod for the time when its condition becomes stale.
 func (b *budgets) watchTarget(pod *corev1.Pod) {
 	if c := target(pod); c != nil {
 		b.EnqueueAt(podKey+controller.KeyOf(pod), c.LastTransitionTime.Add(staleAfter))
@@ -45,7 +45,7 @@ func (b *budgets) watchTarget(pod *corev1.Pod) {
 func (b *budgets) reconcilePod(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(strings.TrimPrefix(key, podKey))
 	if err != nil {
-		return nil // no key of ours
+		return nil // not a key of this controller
 	}
 	pod, err := b.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -75,7 +75,7 @@ func (b *budgets) reconcilePod(ctx context.Context, key string) error {
 	_, err = b.client().CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("take back the DisruptionTarget of pod %s: %w", controller.KeyOf(pod), err)
+		return fmt.Errorf("clear DisruptionTarget of pod %s: %w", controller.KeyOf(pod), err)
 	}
 	return nil
 }

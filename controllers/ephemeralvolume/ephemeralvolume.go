@@ -1,5 +1,5 @@
-// Package ephemeralvolume makes the claims of pods' generic ephemeral volumes. Such a claim lives as long as
-// its pod: the pod owns it, and the garbage collector does the rest.
+// Package ephemeralvolume creates the claims of pods' generic ephemeral volumes. Such a claim lives as long as
+// its pod: the pod owns it, so the garbage collector deletes it.
 // https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes
 package ephemeralvolume
 
@@ -50,7 +50,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	})
 	controller.Watch(c, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{
 		Delete: func(claim *corev1.PersistentVolumeClaim) {
-			pods, _ := controller.PodsUsingPVC(e.informer, claim.Namespace, claim.Name) // the index is there
+			pods, _ := controller.PodsUsingPVC(e.informer, claim.Namespace, claim.Name) // New has added the index
 			for _, pod := range pods {
 				c.EnqueueObject(pod)
 			}
@@ -62,7 +62,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 func (e *ephemeralVolumes) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // not a key of this controller
 	}
 	pod, err := e.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -84,7 +84,7 @@ func (e *ephemeralVolumes) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// claim makes the claim of a volume, if it is not there.
+// claim creates the claim of a volume, if it does not exist.
 func (e *ephemeralVolumes) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) error {
 	name := ephemeral.VolumeClaimName(pod, v)
 	claim, err := e.claims.PersistentVolumeClaims(pod.Namespace).Get(name)

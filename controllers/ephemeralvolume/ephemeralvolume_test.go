@@ -31,7 +31,7 @@ func claims(t *testing.T, e *fakeenv.Env) []corev1.PersistentVolumeClaim {
 	return list.Items
 }
 
-func TestEphemeralVolume_MakesTheClaimForThePod(t *testing.T) {
+func TestEphemeralVolume_CreatesTheClaimOfThePod(t *testing.T) {
 	t.Parallel()
 	pod := podWithVolume()
 	e := fakeenv.New(t, pod)
@@ -47,7 +47,7 @@ func TestEphemeralVolume_MakesTheClaimForThePod(t *testing.T) {
 	e.Eventually("it is made again", func() bool { return len(claims(t, e)) == 1 })
 }
 
-func TestEphemeralVolume_UsesNoClaimThatIsNotThePods(t *testing.T) {
+func TestEphemeralVolume_RejectsClaimsOfOtherOwners(t *testing.T) {
 	t.Parallel()
 	earlier := podWithVolume()
 	earlier.UID = "p-0"
@@ -64,7 +64,7 @@ func TestEphemeralVolume_UsesNoClaimThatIsNotThePods(t *testing.T) {
 	}
 }
 
-func TestEphemeralVolume_MakesNoneForAPodThatGoes(t *testing.T) {
+func TestEphemeralVolume_CreatesNoClaimForADeletedPod(t *testing.T) {
 	t.Parallel()
 	pod := podWithVolume()
 	pod.DeletionTimestamp, pod.Finalizers = new(metav1.Now()), []string{"example.com/hold"}

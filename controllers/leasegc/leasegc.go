@@ -1,7 +1,7 @@
-// Package leasegc deletes Leases that are no longer renewed and that nothing else deletes: those by which API
-// servers announced their presence, an hour after they ended, and heartbeats of Nodes that are no more. A
-// Node's own Lease goes with the Node, by its owner reference; one that was made without such a reference, or
-// again by an agent that was still running, does not.
+// Package leasegc deletes Leases that are no longer renewed and that nothing else deletes: identity Leases of
+// API servers, an hour after they have expired, and heartbeats of deleted Nodes. A Node's Lease is normally
+// deleted with the Node, by its owner reference. A Lease created without that reference, or created again by an
+// agent that was still running, is not.
 package leasegc
 
 import (
@@ -22,7 +22,8 @@ import (
 const (
 	// identityLabel marks the Leases of API servers, in kube-system.
 	identityLabel = "apiserver.kubernetes.io/identity"
-	// grace is how long a Lease stays after it has expired: a holder that was only away finds it again.
+	// grace is how long a Lease stays after it has expired, so that a holder that was only disconnected finds
+	// it again.
 	grace = time.Hour
 )
 
@@ -38,8 +39,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	l := &leases{env: env, lister: informer.Lister()}
 	l.Controller = controller.New(env, "lease-housekeeping", l.reconcile)
 	controller.Watch(l.Controller, informer.Informer(), controller.Handler[*coordinationv1.Lease]{
-		Add: func(lease *coordinationv1.Lease) { // renewals are seen when its time has come
-			if kept(lease) {
+		Add: func(lease *coordinationv1.Lease) { // renewals are noticed when the Lease is due
+			if eligible(lease) {
 				l.EnqueueObject(lease)
 			}
 		},
@@ -47,28 +48,28 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return l.Controller, nil
 }
 
-// kept reports whether the Lease is one of those that this controller cleans up.
-func kept(lease *coordinationv1.Lease) bool {
+// eligible reports whether this controller deletes the Lease when it is abandoned.
+func eligible(lease *coordinationv1.Lease) bool {
 	return lease.Namespace == metav1.NamespaceSystem && lease.Labels[identityLabel] != "" ||
 		lease.Namespace == corev1.NamespaceNodeLease
 }
 
-// end is when a Lease counts as abandoned.
+// end returns when a Lease counts as abandoned.
 func end(lease *coordinationv1.Lease) time.Time {
-	at := lease.CreationTimestamp.Time
+	expiry := lease.CreationTimestamp.Time
 	if lease.Spec.RenewTime != nil {
-		at = lease.Spec.RenewTime.Time
+		expiry = lease.Spec.RenewTime.Time
 	}
 	if lease.Spec.LeaseDurationSeconds != nil {
-		at = at.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second)
+		expiry = expiry.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second)
 	}
-	return at.Add(grace)
+	return expiry.Add(grace)
 }
 
 func (l *leases) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // not a key of this controller
 	}
 	lease, err := l.lister.Leases(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -83,16 +84,16 @@ func (l *leases) reconcile(ctx context.Context, key string) error {
 	}
 	if namespace == corev1.NamespaceNodeLease {
 		_, err := l.env.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err == nil { // the Node is only silent
+		if err == nil { // the Node exists, but sends no heartbeats
 			l.EnqueueAfter(key, grace)
 			return nil
 		}
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("node of lease %s: %w", key, err)
+			return fmt.Errorf("get node of lease %s: %w", key, err)
 		}
 	}
 	err = l.env.Client().CoordinationV1().Leases(namespace).Delete(ctx, name, metav1.DeleteOptions{
-		// One that was renewed meanwhile is another version.
+		// The precondition fails if the Lease was renewed meanwhile.
 		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-func TestLegacyTokens_AreInvalidAndThenGoneWhenNobodyUsesThem(t *testing.T) {
+func TestLegacyTokens_AreInvalidatedAndDeletedWhenUnused(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewSigning(t, "serviceaccount-token-controller", "legacy-serviceaccount-token-cleaner-controller")
 	secrets, accounts := c.Client.CoreV1().Secrets("default"), c.Client.CoreV1().ServiceAccounts("default")
@@ -37,7 +37,7 @@ func TestLegacyTokens_AreInvalidAndThenGoneWhenNobodyUsesThem(t *testing.T) {
 			tokens[name] = string(s.Data[corev1.ServiceAccountTokenKey])
 			return tokens[name] != ""
 		})
-		if name != "manual" { // those that clusters once made are listed
+		if name != "manual" { // generated Secrets are in the account's list
 			account.Secrets = append(account.Secrets, corev1.ObjectReference{Name: name})
 		}
 	}
@@ -62,7 +62,7 @@ func TestLegacyTokens_AreInvalidAndThenGoneWhenNobodyUsesThem(t *testing.T) {
 	}
 	const lastUsed, invalidSince = "kubernetes.io/legacy-token-last-used", "kubernetes.io/legacy-token-invalid-since"
 
-	// The server notes uses, once a day each.
+	// The server records uses, at most once a day each.
 	require.Empty(t, label("used", lastUsed))
 	for range 2 {
 		name, err := c.WhoIs(c.Bearing(tokens["used"]))
@@ -74,7 +74,7 @@ func TestLegacyTokens_AreInvalidAndThenGoneWhenNobodyUsesThem(t *testing.T) {
 
 	const year = 366 * 24 * time.Hour
 	start := c.Now()
-	use := func() { // as the server would have noted it by now
+	use := func() { // record a use, as the server does
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, lastUsed, c.Now().UTC().Format(time.DateOnly))
 		_, err := secrets.Patch(c.Context(), "used", types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// referredTo are the names of the Secrets that pods of a namespace refer to.
+// referredTo returns the names of the Secrets to which the pods of a namespace refer.
 func (c *cleaner) referredTo(namespace string) (map[string]bool, error) {
 	pods, err := c.pods.Pods(namespace).List(labels.Everything())
 	if err != nil {
@@ -13,59 +13,59 @@ func (c *cleaner) referredTo(namespace string) (map[string]bool, error) {
 	}
 	names := map[string]bool{}
 	for _, pod := range pods {
-		ofPod(&pod.Spec, func(name string) { names[name] = true })
+		visitPod(&pod.Spec, func(name string) { names[name] = true })
 	}
 	return names, nil
 }
 
-func ofPod(spec *corev1.PodSpec, found func(string)) {
+func visitPod(spec *corev1.PodSpec, visit func(string)) {
 	for _, ref := range spec.ImagePullSecrets {
-		found(ref.Name)
+		visit(ref.Name)
 	}
 	for i := range spec.InitContainers {
-		ofEnvironment(spec.InitContainers[i].EnvFrom, spec.InitContainers[i].Env, found)
+		visitEnvironment(spec.InitContainers[i].EnvFrom, spec.InitContainers[i].Env, visit)
 	}
 	for i := range spec.Containers {
-		ofEnvironment(spec.Containers[i].EnvFrom, spec.Containers[i].Env, found)
+		visitEnvironment(spec.Containers[i].EnvFrom, spec.Containers[i].Env, visit)
 	}
 	for i := range spec.EphemeralContainers {
-		ofEnvironment(spec.EphemeralContainers[i].EnvFrom, spec.EphemeralContainers[i].Env, found)
+		visitEnvironment(spec.EphemeralContainers[i].EnvFrom, spec.EphemeralContainers[i].Env, visit)
 	}
 	for i := range spec.Volumes {
-		ofVolume(&spec.Volumes[i].VolumeSource, found)
+		visitVolume(&spec.Volumes[i].VolumeSource, visit)
 	}
 }
 
-func ofEnvironment(from []corev1.EnvFromSource, env []corev1.EnvVar, found func(string)) {
+func visitEnvironment(from []corev1.EnvFromSource, env []corev1.EnvVar, visit func(string)) {
 	for _, e := range from {
 		if e.SecretRef != nil {
-			found(e.SecretRef.Name)
+			visit(e.SecretRef.Name)
 		}
 	}
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-			found(e.ValueFrom.SecretKeyRef.Name)
+			visit(e.ValueFrom.SecretKeyRef.Name)
 		}
 	}
 }
 
-func ofVolume(s *corev1.VolumeSource, found func(string)) {
+func visitVolume(s *corev1.VolumeSource, visit func(string)) {
 	reference := func(r *corev1.LocalObjectReference) {
 		if r != nil {
-			found(r.Name)
+			visit(r.Name)
 		}
 	}
 	switch {
 	case s.Secret != nil:
-		found(s.Secret.SecretName)
+		visit(s.Secret.SecretName)
 	case s.Projected != nil:
 		for _, p := range s.Projected.Sources {
 			if p.Secret != nil {
-				found(p.Secret.Name)
+				visit(p.Secret.Name)
 			}
 		}
 	case s.AzureFile != nil:
-		found(s.AzureFile.SecretName)
+		visit(s.AzureFile.SecretName)
 	case s.CephFS != nil:
 		reference(s.CephFS.SecretRef)
 	case s.Cinder != nil:

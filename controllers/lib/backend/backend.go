@@ -1,5 +1,5 @@
-// Package backend finds which pods stand behind a Service, on which ports, and since when:
-// the part that EndpointSlices and Endpoints have in common.
+// Package backend finds the pods behind a Service, their addresses and ports, and the time of the last change:
+// the part that the controllers of EndpointSlices and Endpoints share.
 package backend
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Watch wakes the controller, by the key of the Service, when a Service changes or when a pod
-// comes to stand behind it, changes there, or leaves it. Changes of pods take effect after the batch period, so that
-// those of many pods are one write; with 0 they take effect at once.
+// Watch enqueues a Service's key when the Service changes, and when a pod starts to match its selector,
+// changes, or stops matching. Changes of pods are collected for the batch period, so that changes of many pods
+// cause one write; with 0 they are handled at once.
 func Watch(c *controller.Controller, factory informers.SharedInformerFactory, batch time.Duration) {
 	core := factory.Core().V1()
 	services := core.Services().Lister()
@@ -63,8 +63,8 @@ func servicesOf(lister corelisters.ServiceLister, pod *corev1.Pod) []string {
 	return keys
 }
 
-// matters reports whether an update of a pod can change its endpoint. Most do not: each
-// pod's status is written often.
+// matters reports whether an update of a pod can change its endpoint. Most updates cannot: they only write the
+// status.
 func matters(old, pod *corev1.Pod) bool {
 	return old.UID != pod.UID || !maps.Equal(old.Labels, pod.Labels) ||
 		(old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
@@ -75,20 +75,20 @@ func matters(old, pod *corev1.Pod) bool {
 		!equality.Semantic.DeepEqual(old.Spec.Containers, pod.Spec.Containers)
 }
 
-// Chosen reports whether the Service's endpoints are ours to keep: they are not where it has no
-// selector, for its author keeps them, nor where it is only an alias.
+// Chosen reports whether a controller keeps the Service's endpoints. It does not if the Service has no
+// selector, because its author keeps them, or if the Service is an alias (type ExternalName).
 func Chosen(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && len(s.Spec.Selector) > 0
 }
 
-// Serves reports whether a pod has, or may yet have, anything to answer with.
+// Serves reports whether a pod has an address and has not ended.
 func Serves(pod *corev1.Pod) bool {
 	return !controller.PodEnded(pod) && (pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0)
 }
 
-// Addresses are those of the pod's addresses, in IPv6 or in IPv4, that endpoints may have. Loopback and others that
-// traffic from elsewhere cannot reach are left out: with one of them the API server refuses all endpoints of the slice,
-// and the node that says so would keep those of other nodes' pods from the Service.
+// Addresses returns the pod's IPv6 or IPv4 addresses that are valid in endpoints. It leaves out loopback and
+// other addresses that other nodes cannot reach. The API server rejects a slice with such an address as a
+// whole, so a node that reports one would remove the pods of other nodes from the Service.
 func Addresses(pod *corev1.Pod, v6 bool) []string {
 	ips := pod.Status.PodIPs
 	if len(ips) == 0 {
@@ -109,7 +109,7 @@ func reachable(a netip.Addr) bool {
 		!a.IsLinkLocalMulticast()
 }
 
-// Hostname is the name by which the Service's DNS domain has the pod, if it asks for one.
+// Hostname returns the pod's name in the Service's DNS domain, if the pod has one.
 func Hostname(s *corev1.Service, pod *corev1.Pod) string {
 	if pod.Spec.Subdomain == s.Name {
 		return pod.Spec.Hostname
@@ -117,10 +117,10 @@ func Hostname(s *corev1.Service, pod *corev1.Pod) string {
 	return ""
 }
 
-// Headless reports whether the Service has no address of its own.
+// Headless reports whether the Service has no cluster IP.
 func Headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// Port finds the number of the pod's port that a Service's port leads to.
+// Port returns the number of the pod's port that a Service's port targets.
 func Port(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
 	if port.TargetPort.Type == intstr.Int {
 		if port.TargetPort.IntVal == 0 {
@@ -140,7 +140,7 @@ func Port(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
 	return 0, fmt.Errorf("pod %s has no %s port %q", controller.KeyOf(pod), protocol, port.TargetPort.StrVal)
 }
 
-// running are the containers that run as long as the pod does: sidecars are among them.
+// running returns the containers that run as long as the pod does, sidecars included.
 func running(spec *corev1.PodSpec) []corev1.Container {
 	all := slices.Clone(spec.Containers)
 	for _, c := range spec.InitContainers {

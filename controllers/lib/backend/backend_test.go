@@ -56,7 +56,7 @@ func TestPort_FindsTheNumberOfAPodsPort(t *testing.T) {
 	}
 }
 
-func TestMatters_NamesTheChangesThatAnEndpointShows(t *testing.T) {
+func TestMatters_ReportsChangesOfEndpoints(t *testing.T) {
 	t.Parallel()
 	old := podWithPorts()
 	for name, c := range map[string]struct {
@@ -88,7 +88,7 @@ func TestMatters_NamesTheChangesThatAnEndpointShows(t *testing.T) {
 	}
 }
 
-func TestBackend_Decides(t *testing.T) {
+func TestChosenAndServes_Decide(t *testing.T) {
 	t.Parallel()
 	selector := map[string]string{"app": "web"}
 	require.True(t, Chosen(&corev1.Service{Spec: corev1.ServiceSpec{Selector: selector}}))
@@ -106,7 +106,7 @@ func TestBackend_Decides(t *testing.T) {
 	require.Empty(t, Hostname(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, named))
 }
 
-func TestTriggers_ReportTheEarliestChangeThatIsNew(t *testing.T) {
+func TestTriggers_ReturnTheEarliestNewChange(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
@@ -128,7 +128,7 @@ func TestTriggers_ReportTheEarliestChangeThatIsNew(t *testing.T) {
 	require.Equal(t, start, triggers.Since(svc, nil))
 }
 
-func TestAddresses_AreThoseThatEndpointsMayHave(t *testing.T) {
+func TestAddresses_LeaveOutUnreachableOnes(t *testing.T) {
 	t.Parallel()
 	pod := func(ips ...string) *corev1.Pod {
 		p := &corev1.Pod{}

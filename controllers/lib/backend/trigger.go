@@ -9,25 +9,24 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Triggers finds out which moment's change the next write for a Service answers to. From it
-// and the time at which a proxy has acted, the network programming latency is computed.
+// Triggers computes the time of the change that caused the next write for a Service. The network programming
+// latency is measured from it to the time at which a proxy has applied the change.
 //
-// It is a measure only: what a restart loses is not missed. The zero value is ready for use,
-// and safe for concurrent use.
+// It is only a measurement, so losing state in a restart does no harm. The zero value is ready for use, and
+// safe for concurrent use.
 type Triggers struct {
 	mu       sync.Mutex
 	services map[string]*seen
 }
 
-// seen are the moments that have been reported for a Service, of itself and of its pods.
+// seen holds the times that were reported at the last call, for a Service and its pods by name.
 type seen struct {
 	created time.Time
 	pods    map[string]time.Time
 }
 
-// Since returns the earliest of the changes that were not there at the last call: the
-// Service's creation, and the times at which pods became ready or ceased to be. It is zero
-// where nothing of that kind is new.
+// Since returns the earliest change since the last call: the Service's creation, or a change of a pod's
+// condition Ready. It is zero if there was no such change.
 func (t *Triggers) Since(s *corev1.Service, pods []*corev1.Pod) time.Time {
 	now := &seen{created: s.CreationTimestamp.Time, pods: make(map[string]time.Time, len(pods))}
 	for _, pod := range pods {
@@ -47,19 +46,19 @@ func (t *Triggers) Since(s *corev1.Service, pods []*corev1.Pod) time.Time {
 		before = &seen{}
 	}
 	var first time.Time
-	note := func(old, at time.Time) {
-		if at.After(old) && (first.IsZero() || at.Before(first)) {
-			first = at
+	compare := func(old, change time.Time) {
+		if change.After(old) && (first.IsZero() || change.Before(first)) {
+			first = change
 		}
 	}
-	note(before.created, now.created)
-	for name, at := range now.pods {
-		note(before.pods[name], at)
+	compare(before.created, now.created)
+	for name, change := range now.pods {
+		compare(before.pods[name], change)
 	}
 	return first
 }
 
-// Forget drops what is known of a Service that is no more.
+// Forget drops the state of a Service that no longer exists.
 func (t *Triggers) Forget(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

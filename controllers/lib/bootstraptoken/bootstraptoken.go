@@ -23,7 +23,8 @@ const (
 	keySigning = "usage-bootstrap-signing"
 )
 
-// Informer is one of the Secrets in kube-system that hold bootstrap tokens; the factory starts it.
+// Informer returns an informer of the Secrets in kube-system that hold bootstrap tokens. Starting the factory
+// starts it.
 func Informer(client kubernetes.Interface) (*informer.Factory, coreinformers.SecretInformer) {
 	factory := informer.NewFactory(client, informer.Options{
 		Namespace: metav1.NamespaceSystem, Tweak: func(o *metav1.ListOptions) {
@@ -33,7 +34,7 @@ func Informer(client kubernetes.Interface) (*informer.Factory, coreinformers.Sec
 	return factory, factory.Core().V1().Secrets()
 }
 
-// Expiration is when a token ends, if it does. One whose end nobody can read has ended long ago.
+// Expiration returns when a token expires, if it does. A token with an unreadable expiration has expired.
 func Expiration(secret *corev1.Secret) (end time.Time, expires bool) {
 	text := secret.Data[keyExpires]
 	if len(text) == 0 {
@@ -46,7 +47,8 @@ func Expiration(secret *corev1.Secret) (end time.Time, expires bool) {
 	return end, true
 }
 
-// Signing are the ID and the secret of a token that signs; ok is false if it does not, or not any more.
+// Signing returns the ID and the secret of a token that may sign; ok is false if the token does not sign or has
+// expired.
 func Signing(secret *corev1.Secret, now time.Time) (id, key string, ok bool) {
 	id, key = string(secret.Data[keyID]), string(secret.Data[keySecret])
 	end, expires := Expiration(secret)

@@ -28,7 +28,7 @@ type portGroup struct {
 	endpoints map[string]discoveryv1.Endpoint // by identity
 }
 
-// Add adds an endpoint to the group of its ports. Of two that are one and the same (same addresses, same pod)
+// Add adds an endpoint to the group of its ports. Of two endpoints with the same identity (addresses, pod)
 // the later one stays.
 func (g PortGroups) Add(ports []discoveryv1.EndpointPort, e discoveryv1.Endpoint) {
 	key := portsKey(ports)

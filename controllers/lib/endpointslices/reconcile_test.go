@@ -21,7 +21,7 @@ var owner = Owner{Namespace: "default", Name: "web", MaxEndpoints: 3, Labels: ma
 
 var http = []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80))}}
 
-// desired has endpoints of one set of ports, by the last numbers of their addresses.
+// desired returns endpoints with one set of ports, by the last numbers of their addresses.
 func desired(ports []discoveryv1.EndpointPort, numbers ...int) Desired {
 	g := PortGroups{}
 	for _, n := range numbers {
@@ -45,7 +45,7 @@ func slice(name string, ports []discoveryv1.EndpointPort, numbers ...int) *disco
 	return s
 }
 
-// describe is the names and addresses of slices.
+// describe returns the names and addresses of slices.
 func describe(all []*discoveryv1.EndpointSlice) (lines []string) {
 	for _, s := range all {
 		line := s.Name + ":"
@@ -57,7 +57,7 @@ func describe(all []*discoveryv1.EndpointSlice) (lines []string) {
 	return lines
 }
 
-func TestReconcile_WritesAsFewSlicesAsItCan(t *testing.T) {
+func TestReconcile_WritesFewSlices(t *testing.T) {
 	t.Parallel()
 	have := func(all ...*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice { return all }
 	other := []discoveryv1.EndpointPort{{Name: new("other"), Port: new(int32(81))}}
@@ -171,7 +171,7 @@ func TestFinalize_WritesTheChanges(t *testing.T) {
 	}
 }
 
-func TestDelete_GoesOnAfterAFailureAndReportsIt(t *testing.T) {
+func TestDelete_ContinuesAfterAFailureAndReportsIt(t *testing.T) {
 	t.Parallel()
 	existing := []*discoveryv1.EndpointSlice{slice("a", http, 1), slice("b", http, 2), slice("c", http, 3)}
 	client := fake.NewClientset(existing[0], existing[1], existing[2])
