@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Deploy makes a Deployment of the image "one".
+// Deploy creates a Deployment with the image "one".
 func (c *Cluster) Deploy(name string, replicas int32, edit func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -31,7 +31,7 @@ func (c *Cluster) Deploy(name string, replicas int32, edit func(*appsv1.Deployme
 	return d
 }
 
-// RollingUpdate is a strategy with a maxSurge and a maxUnavailable.
+// RollingUpdate returns a strategy with a maxSurge and a maxUnavailable.
 func RollingUpdate(surge, unavailable string) appsv1.DeploymentStrategy {
 	s, u := intstr.Parse(surge), intstr.Parse(unavailable)
 	return appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
@@ -44,24 +44,24 @@ func (c *Cluster) EditDeployment(name string, change func(*appsv1.Deployment)) {
 	Edit(c, c.Client.AppsV1().Deployments("default"), name, change)
 }
 
-// Image is a change of a Deployment's template.
+// Image returns a change of the image in a Deployment's template.
 func Image(name string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = name }
 }
 
-// Scale is a change of a Deployment's size.
+// Scale returns a change of a Deployment's replicas.
 func Scale(n int32) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Replicas = &n }
 }
 
-// Deployment is a Deployment as it is now.
+// Deployment returns the present state of a Deployment.
 func (c *Cluster) Deployment(name string) *appsv1.Deployment {
 	d, err := c.Client.AppsV1().Deployments("default").Get(c.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
 	return d
 }
 
-// DeploymentCondition is the condition of a type, or none.
+// DeploymentCondition returns the condition of a type, or a zero condition.
 func DeploymentCondition(d *appsv1.Deployment, t appsv1.DeploymentConditionType) appsv1.DeploymentCondition {
 	for _, c := range d.Status.Conditions {
 		if c.Type == t {
@@ -90,14 +90,14 @@ func (c *Cluster) AwaitRollout(name string) *appsv1.Deployment {
 	return d
 }
 
-// ReplicaSets are all ReplicaSets.
+// ReplicaSets returns all ReplicaSets.
 func (c *Cluster) ReplicaSets() []appsv1.ReplicaSet {
 	list, err := c.Client.AppsV1().ReplicaSets("default").List(c.Context(), metav1.ListOptions{})
 	require.NoError(c, err)
 	return list.Items
 }
 
-// ReplicaSetOf is the ReplicaSet of an image, or nil.
+// ReplicaSetOf returns the ReplicaSet with an image, or nil.
 func (c *Cluster) ReplicaSetOf(image string) *appsv1.ReplicaSet {
 	for _, rs := range c.ReplicaSets() {
 		if rs.Spec.Template.Spec.Containers[0].Image == image {
@@ -107,7 +107,7 @@ func (c *Cluster) ReplicaSetOf(image string) *appsv1.ReplicaSet {
 	return nil
 }
 
-// Replicate makes a ReplicaSet, of an image of its name.
+// Replicate creates a ReplicaSet with its name as the image.
 func (c *Cluster) Replicate(name string, n int32, edit func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	rs := &appsv1.ReplicaSet{
@@ -124,7 +124,7 @@ func (c *Cluster) Replicate(name string, n int32, edit func(*appsv1.ReplicaSet))
 	return rs
 }
 
-// AwaitReplicas waits until a ReplicaSet has so many pods, all of them available.
+// AwaitReplicas waits until a ReplicaSet has exactly n pods, all available.
 func (c *Cluster) AwaitReplicas(name string, n int32) *appsv1.ReplicaSet {
 	c.Helper()
 	var rs *appsv1.ReplicaSet
@@ -138,7 +138,7 @@ func (c *Cluster) AwaitReplicas(name string, n int32) *appsv1.ReplicaSet {
 	return rs
 }
 
-// CreateStatefulSet makes a StatefulSet of the image "one".
+// CreateStatefulSet creates a StatefulSet with the image "one".
 func (c *Cluster) CreateStatefulSet(name string, n int32, edit func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	labels := map[string]string{"app": name}
 	s := &appsv1.StatefulSet{

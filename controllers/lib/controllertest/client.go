@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newClient is a test's own client. On a busy machine an API server may be late to see what etcd has, and then refuses
-// a read after some seconds: the client asks again.
+// newClient returns the test's own client. On a busy machine an API server may see etcd's state late, and
+// answers a read with 503 after some seconds: the client repeats it.
 func newClient(config *rest.Config) kubernetes.Interface {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -19,7 +19,7 @@ func newClient(config *rest.Config) kubernetes.Interface {
 
 type patientTransport struct{ next http.RoundTripper }
 
-// WrappedRoundTripper lets callers that close idle connections find them.
+// WrappedRoundTripper lets client-go find the transport below, to close its idle connections.
 func (p patientTransport) WrappedRoundTripper() http.RoundTripper { return p.next }
 
 // RoundTrip implements http.RoundTripper.

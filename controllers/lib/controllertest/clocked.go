@@ -18,17 +18,18 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// Clocked is a cluster in which the time of controllers and nodes is moved by hand.
+// Clocked is a cluster in which controllers and nodes run on a simulated clock, which the test advances.
 type Clocked struct {
 	*Cluster
 	*clocktesting.FakeClock
 	Settings controllers.Settings // for the next Restart
 	names    []string
 	stop     func()
-	work     *quiescence.Group // that the controllers have left
+	work     *quiescence.Group // reports the controllers' remaining work
 }
 
-// NewClocked runs the named controllers and so many simulated nodes, with a scheduler where there are any.
+// NewClocked starts the named controllers and the given number of simulated nodes, and a scheduler if there are
+// any.
 func NewClocked(t testing.TB, nodes int, names ...string) *Clocked {
 	options := []testenv.Option{testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0)}
 	if nodes == 0 {
@@ -43,7 +44,7 @@ func NewClocked(t testing.TB, nodes int, names ...string) *Clocked {
 	return c
 }
 
-// NewClockedWith runs the named controllers with settings, without nodes.
+// NewClockedWith starts the named controllers with settings, without nodes.
 func NewClockedWith(t testing.TB, settings controllers.Settings, names ...string) *Clocked {
 	c := ClockedAt(t, testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
 		testenv.WithoutScheduler()), names...)
@@ -52,13 +53,13 @@ func NewClockedWith(t testing.TB, settings controllers.Settings, names ...string
 	return c
 }
 
-// ClockedAt is the cluster of a configuration. Restart starts the named controllers.
+// ClockedAt returns the cluster of a configuration. Restart starts the named controllers.
 func ClockedAt(t testing.TB, config *rest.Config, names ...string) *Clocked {
 	return &Clocked{Cluster: At(t, config), FakeClock: clocktesting.NewFakeClock(metav1.Now().Time), names: names,
 		work: &quiescence.Group{}}
 }
 
-// Restart stops the controllers wherever they are and starts others, which know nothing.
+// Restart stops the controllers at any point of their work, and starts new ones without any state.
 func (c *Clocked) Restart() {
 	c.StopControllers()
 	c.stop = c.StartControllers(controllers.Options{Controllers: c.names, Clock: c.FakeClock, Settings: c.Settings,
@@ -83,7 +84,7 @@ func (c *Clocked) StartNodes(o node.Options) (stop func()) {
 	})
 }
 
-// AwaitReadyNodes waits until so many Nodes are ready, and no others.
+// AwaitReadyNodes waits until exactly n Nodes are ready.
 func (c *Clocked) AwaitReadyNodes(n int) {
 	c.Helper()
 	c.Reaches("the nodes are ready", func() bool {
@@ -99,16 +100,16 @@ func (c *Clocked) AwaitReadyNodes(n int) {
 	})
 }
 
-// Reaches waits for f while time passes in steps so small that they only let retries happen.
-func (c *Clocked) Reaches(what string, f func() bool) {
+// Reaches waits for f while the clock advances in steps that are only long enough for retries.
+func (c *Clocked) Reaches(condition string, f func() bool) {
 	c.Helper()
-	c.Passing(10*time.Millisecond, what, f)
+	c.Passing(10*time.Millisecond, condition, f)
 }
 
-// Passing waits for f while time passes in such steps.
-func (c *Clocked) Passing(step time.Duration, what string, f func() bool) {
+// Passing waits for f while the clock advances by step.
+func (c *Clocked) Passing(step time.Duration, condition string, f func() bool) {
 	c.Helper()
-	c.Eventually(what, func() bool {
+	c.Eventually(condition, func() bool {
 		if f() {
 			return true
 		}
@@ -117,8 +118,8 @@ func (c *Clocked) Passing(step time.Duration, what string, f func() bool) {
 	})
 }
 
-// AwaitRest waits, while time passes in small steps, until the controllers have had no work for a while. It does not
-// wait for watches that are held.
+// AwaitRest waits, while the clock advances in small steps, until the controllers have been idle for ten steps.
+// It does not wait for watches that are held (Faults.Hold).
 func (c *Clocked) AwaitRest() {
 	c.Helper()
 	idle := 0

@@ -1,36 +1,4 @@
-// Package controllertest is what the tests of controllers have in common. It is for tests only.
-//
-// New gives a test an API server of its own, on which controllers run as they do in a cluster: each with the rights of
-// its own account, and a request that RBAC refuses fails the test. NewClocked does the same in time that the test
-// moves. Most tests then create objects and wait for what should become of them:
-//
-//	func TestDeployment_Scales(t *testing.T) {
-//		t.Parallel()
-//		c := controllertest.New(t, controllertest.Always, "deployment", "replicaset")
-//		c.Deploy("web", 2, nil)
-//		c.AwaitRollout("web")
-//		...
-//	}
-//
-// The tour:
-//
-//	cluster.go    Cluster: an API server, controllers, and how a test waits
-//	clocked.go    Clocked: the same in time that is moved by hand
-//	node.go       nodes that the test plays itself, and their pods
-//	identity.go   each controller acts as itself; Signing has the control plane's keys
-//	faults.go     Faults: refused writes, late caches, and caches that stand still
-//	namesake.go   Replace: another object of the same name
-//	fakeenv/      one controller on client-go's clientset for tests
-//	extensions.go Extensions: groups of other servers that are away
-//	history.go    every state that was ever stored, in order
-//	walk.go       Walk: random changes, restarts and kills while a promise is checked
-//	client.go     the test's own client
-//	random.go     seeds and lengths of random tests
-//	apps.go, jobs.go, objects.go, volumes.go
-//	              objects that the tests of several controllers make
-//
-// Helpers that only one controller's tests use are with these. A test waits for what it then checks: a status, an
-// owner and an event are written one after the other, and to have seen one of them says nothing of the others.
+// Package controllertest holds the shared parts of controllers' tests. It is for tests only.
 package controllertest
 
 import (
@@ -58,45 +26,46 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-// atOnce is how many tests run at once, unless -parallel is given: they wait for watches and timers more than they
-// compute. On two cores the Job controller's take 19 seconds so, and 26 with the default of two.
-const atOnce = "8"
+// parallelTests is the number of tests that run in parallel, unless -parallel is set. They wait for watches
+// and timers more than they compute. On two cores the Job controller's tests take 19 seconds with it, and 26
+// with the default of two.
+const parallelTests = "8"
 
 // Main is the TestMain of a controller's tests: no test may leave a goroutine behind.
 func Main(m *testing.M) {
 	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		if err := flag.Set("test.parallel", parallelTests); err != nil {
 			panic(err)
 		}
 	}
 	leak.VerifyTestMain(m)
 }
 
-// Cluster is an API server and what a test runs on it. Its objects are in the namespace default unless a method has
-// another.
+// Cluster is an API server with the processes that a test runs on it. Its methods use the namespace default
+// unless they take a namespace.
 type Cluster struct {
 	testing.TB
-	Client kubernetes.Interface // the administrator's, past the faults
-	Config *rest.Config         // what the controllers use
+	Client kubernetes.Interface // an administrator's, without faults
+	Config *rest.Config         // the controllers' configuration
 	Faults *Faults              // between the controllers and the API server
-	// Wrap, where a test sets it, is a transport of each controller, between the faults and the API server.
+	// Wrap, if set, wraps the transport of each controller, between the faults and the API server.
 	Wrap func(http.RoundTripper) http.RoundTripper
-	// Impersonate has the controllers' identities impersonated by the user of Config: for a Config of another server,
-	// which stands before the API server.
+	// Impersonate makes the user of Config impersonate the controllers' accounts. It is for a Config of a proxy
+	// before the API server, which does not pass credentials on.
 	Impersonate bool
-	// Began is the version of all there was before the test.
+	// Began is the resourceVersion at the start of the test.
 	Began string
 }
 
-// At is the cluster of a configuration, on which nothing runs yet.
+// At returns the cluster of a configuration, without any controllers.
 func At(t testing.TB, config *rest.Config) *Cluster {
 	return &Cluster{TB: t, Client: newClient(config), Config: config, Faults: &Faults{}}
 }
 
-// NewBare is an API server on which nothing runs yet.
+// NewBare starts an API server without any controllers.
 func NewBare(t testing.TB) *Cluster {
 	c := At(t, testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
 		testenv.WithoutScheduler()))
@@ -105,12 +74,12 @@ func NewBare(t testing.TB) *Cluster {
 	return c
 }
 
-// New starts the named controllers, or all, and waits for them. There is one Node, whose pods get ready if ready says
-// so; nil leaves all pods without a node.
+// New starts the named controllers, or all, and waits for them. There is one Node, and its pods become ready if
+// ready returns true; with nil no pod gets a node.
 func New(t testing.TB, ready func(*corev1.Pod) bool, names ...string) *Cluster {
 	c := NewBare(t)
 	c.CreateNode(nodeName, nil)
-	if len(names) == 0 { // Nothing renews the Node's Lease.
+	if len(names) == 0 { // the Node's Lease is not renewed
 		names = []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"}
 	}
 	c.StartControllers(controllers.Options{Controllers: names})
@@ -120,7 +89,7 @@ func New(t testing.TB, ready func(*corev1.Pod) bool, names ...string) *Cluster {
 	return c
 }
 
-// NewControlPlane is a whole control plane: API server, controllers, scheduler and 20 nodes.
+// NewControlPlane starts a whole control plane: API server, controllers, scheduler and 20 nodes.
 func NewControlPlane(t testing.TB) *Cluster {
 	c := At(t, testenv.Start(t, testenv.OrExternal(), testenv.WithNodes(20)))
 	c.Eventually("the default namespace", func() bool {
@@ -130,8 +99,8 @@ func NewControlPlane(t testing.TB) *Cluster {
 	return c
 }
 
-// StartControllers runs controllers, each as itself, and returns when they are ready. They end with the test, or when
-// stop is called; then stop waits for them.
+// StartControllers starts controllers, each with its own identity, and returns when they are ready. They end
+// with the test, or when stop is called; stop waits for them.
 func (c *Cluster) StartControllers(o controllers.Options) (stop func()) {
 	ready := make(chan struct{})
 	o.Ready = func() { close(ready) }
@@ -157,7 +126,7 @@ func (c *Cluster) StartControllers(o controllers.Options) (stop func()) {
 	return stop
 }
 
-// Background runs a function until the test ends or stop is called, which waits for it.
+// Background runs a function until the test ends or stop is called. stop waits for the function to return.
 func (c *Cluster) Background(run func(ctx context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -173,7 +142,7 @@ func (c *Cluster) Background(run func(ctx context.Context)) (stop func()) {
 	return stop
 }
 
-// Follow calls see with each change of a watch, until the test ends. A watch that ends before fails it.
+// Follow calls see with each event of a watch until the test ends. The test fails if the watch ends earlier.
 func Follow[T runtime.Object](c *Cluster, changes watch.Interface, see func(watch.EventType, T)) {
 	c.Background(func(ctx context.Context) {
 		defer changes.Stop()
@@ -196,23 +165,23 @@ func Follow[T runtime.Object](c *Cluster, changes watch.Interface, see func(watc
 	})
 }
 
-// patience is how long a test waits for what must happen, interval how often it looks.
+// patience bounds the time that a test waits for a condition; interval is the time between two checks.
 const (
 	patience = 2 * time.Minute
 	interval = 5 * time.Millisecond
 )
 
-// Eventually waits until f holds. f runs in the caller's goroutine: it may fail the test.
-func (c *Cluster) Eventually(what string, f func() bool) {
+// Eventually waits until f returns true. f runs on the caller's goroutine, so it may fail the test.
+func (c *Cluster) Eventually(condition string, f func() bool) {
 	c.Helper()
 	for end := time.Now().Add(patience); !f(); <-time.After(interval) {
 		if time.Now().After(end) {
-			require.FailNow(c, "never: "+what)
+			require.FailNow(c, "never: "+condition)
 		}
 	}
 }
 
-// AwaitEvent waits for an Event with a reason whose message contains a text.
+// AwaitEvent waits for an Event with a reason and a text in its message.
 func (c *Cluster) AwaitEvent(reason, message string) {
 	c.Helper()
 	c.Eventually("event "+reason+": "+message, func() bool {
@@ -227,7 +196,7 @@ func (c *Cluster) AwaitEvent(reason, message string) {
 	})
 }
 
-// Edit changes an object as a user does, again where somebody else was faster.
+// Edit changes an object as a user does, and repeats it on conflicts.
 func Edit[T any](c *Cluster, objects interface {
 	Get(context.Context, string, metav1.GetOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
@@ -236,7 +205,7 @@ func Edit[T any](c *Cluster, objects interface {
 	edit(c, objects.Get, objects.Update, name, change)
 }
 
-// EditStatus is Edit for what is below status.
+// EditStatus is Edit for the subresource status.
 func EditStatus[T any](c *Cluster, objects interface {
 	Get(context.Context, string, metav1.GetOptions) (T, error)
 	UpdateStatus(context.Context, T, metav1.UpdateOptions) (T, error)

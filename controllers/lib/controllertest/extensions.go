@@ -20,15 +20,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Extensions stands before an API server and takes groups away, as if servers of others that are down served them:
-// discovery calls a group's version stale, and its paths are answered 503.
+// Extensions is a proxy before an API server that makes groups unavailable, as if aggregated servers that are
+// down served them: discovery reports a group's version as stale, and its paths return 503.
 type Extensions struct {
 	mu    sync.Mutex
 	away  map[schema.GroupVersion]bool
 	stale int
 }
 
-// StartExtensions returns a configuration by which the API server is seen so. Nothing is away at first.
+// StartExtensions starts the proxy and returns its configuration. All groups are available at first.
 func StartExtensions(t testing.TB, config *rest.Config) (*Extensions, *rest.Config) {
 	t.Helper()
 	target, err := url.Parse(config.Host)
@@ -58,13 +58,13 @@ func StartExtensions(t testing.TB, config *rest.Config) (*Extensions, *rest.Conf
 	return e, &rest.Config{Host: server.URL, QPS: -1}
 }
 
-// Take takes a group's version away, which need not exist; Give brings it back.
+// Take makes a group's version unavailable. It need not exist. Give makes it available again.
 func (e *Extensions) Take(gv schema.GroupVersion) { e.set(gv, true) }
 
 // Give undoes Take.
 func (e *Extensions) Give(gv schema.GroupVersion) { e.set(gv, false) }
 
-// Stale is how often discovery was answered while something was away.
+// Stale returns how often discovery was served while a group was unavailable.
 func (e *Extensions) Stale() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,7 +88,7 @@ func (e *Extensions) isAway(path string) bool {
 	return len(parts) > 3 && parts[1] == "apis" && e.away[schema.GroupVersion{Group: parts[2], Version: parts[3]}]
 }
 
-// discovery makes the versions that are away stale.
+// discovery marks the unavailable versions as stale in a response.
 func (e *Extensions) discovery(res *http.Response) error {
 	if res.Request.URL.Path != "/apis" || !strings.Contains(res.Header.Get("Content-Type"), "APIGroupDiscoveryList") {
 		return nil
@@ -119,13 +119,13 @@ func (e *Extensions) discovery(res *http.Response) error {
 
 func makeStale(list *apidiscoveryv2.APIGroupDiscoveryList, gv schema.GroupVersion) {
 	stale := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
-	at := slices.IndexFunc(list.Items, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == gv.Group })
-	if at < 0 {
+	index := slices.IndexFunc(list.Items, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == gv.Group })
+	if index < 0 {
 		list.Items = append(list.Items, apidiscoveryv2.APIGroupDiscovery{})
-		at = len(list.Items) - 1
-		list.Items[at].Name = gv.Group
+		index = len(list.Items) - 1
+		list.Items[index].Name = gv.Group
 	}
-	versions := &list.Items[at].Versions
+	versions := &list.Items[index].Versions
 	*versions = append(slices.DeleteFunc(*versions, func(v apidiscoveryv2.APIVersionDiscovery) bool {
 		return v.Version == gv.Version
 	}), stale)

@@ -15,21 +15,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Faults stand between the controllers and the API server: they refuse requests at will and bring watch events late
-// or not at all, which a server that is well does not do. The zero value does none of it.
+// Faults injects failures between the controllers and the API server: rejected requests, and watch events that
+// arrive late or not at all, which a healthy server does not produce. The zero value injects none.
 type Faults struct {
-	// Late is how long a piece of a watch is held back at most: caches are as stale. It is set before the controllers
-	// start.
+	// Late bounds the delay of each read from a watch, and so the staleness of the caches. It must be set
+	// before the controllers start.
 	Late time.Duration
 
 	mu       sync.Mutex
 	refuse   func(verb, plural string) bool
-	writes   map[string]int           // by verb and resource, when they are sent
-	answered map[string]int           // the same of all requests but watches, when the answer is there
-	held     map[string]chan struct{} // by resource: closed when its watches may go on
+	writes   map[string]int           // sent writes, by verb and resource
+	answered map[string]int           // answered requests except watches, by verb and resource
+	held     map[string]chan struct{} // by resource: closed when its watches may continue
 }
 
-// Between returns a configuration whose requests pass the faults.
+// Between returns a copy of config that sends its requests through the faults.
 func (f *Faults) Between(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &faultyTransport{f, next} })
@@ -41,7 +41,7 @@ type faultyTransport struct {
 	next http.RoundTripper
 }
 
-// WrappedRoundTripper lets callers that close idle connections find them.
+// WrappedRoundTripper lets client-go find the transport below, to close its idle connections.
 func (f *faultyTransport) WrappedRoundTripper() http.RoundTripper { return f.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -67,8 +67,8 @@ func (f *faultyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// Hold keeps back all that watches of the resources bring from now on, as if a cache were far behind, until release is
-// called or the test ends the watch.
+// Hold stops all watch events of the resources from now on, as if a cache were far behind, until release is
+// called or the controller ends the watch.
 func (f *Faults) Hold(plurals ...string) (release func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +89,7 @@ func (f *Faults) Hold(plurals ...string) (release func()) {
 	}
 }
 
-// gate is closed when the watches of a resource may go on; nil where they are not held.
+// gate returns a channel that is closed when the watches of a resource may continue; nil if they are not held.
 func (f *Faults) gate(plural string) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,28 +105,29 @@ func (f *Faults) answer(r *http.Request) {
 	f.answered[r.Method+" "+Plural(r.URL.Path)]++
 }
 
-// Answered is how many requests of a verb and a resource the API server has answered, watches not counted.
+// Answered returns how many requests of a verb for a resource the API server has answered, except watches.
 func (f *Faults) Answered(verb, plural string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.answered[verb+" "+plural]
 }
 
-// RefuseNext has the next n writes of a verb (an HTTP method) and a resource refused, as if a quota were exceeded.
+// RefuseNext makes the next n writes of a verb (an HTTP method) for a resource fail, as if a quota were
+// exceeded.
 func (f *Faults) RefuseNext(n int64, verb, plural string) {
 	var left atomic.Int64
 	left.Store(n)
 	f.RefuseWhile(func() bool { return left.Add(-1) >= 0 }, verb, plural)
 }
 
-// RefuseWhile is RefuseNext for as long as a condition holds; it takes the place of an earlier one.
+// RefuseWhile makes such writes fail while condition returns true. It replaces earlier calls.
 func (f *Faults) RefuseWhile(condition func() bool, verb, plural string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuse = func(v, p string) bool { return v == verb && p == plural && condition() }
 }
 
-// Writes is how many writes of a verb and a resource there have been.
+// Writes returns how many writes of a verb for a resource have been sent.
 func (f *Faults) Writes(verb, plural string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,7 +145,7 @@ func (f *Faults) refuses(r *http.Request) bool {
 	return f.refuse != nil && f.refuse(r.Method, plural)
 }
 
-// Plural is the resource of a path: what follows the version, or the namespace.
+// Plural returns the resource in a path: the part after the version or the namespace.
 func Plural(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "apis" {
@@ -152,7 +153,7 @@ func Plural(path string) string {
 	}
 	parts = parts[min(2, len(parts)):]
 	if len(parts) == 0 {
-		return "" // of discovery
+		return "" // a path of discovery
 	}
 	if len(parts) > 2 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize" {
 		parts = parts[2:]
@@ -160,7 +161,7 @@ func Plural(path string) string {
 	return parts[0]
 }
 
-// lateBody is a watch that is late, and held while its resource is.
+// lateBody is the body of a watch that is late, and blocked while its resource is held.
 type lateBody struct {
 	io.ReadCloser
 	*Faults

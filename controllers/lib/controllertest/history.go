@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Version is that of all there is now.
+// Version returns the present resourceVersion.
 func (c *Cluster) Version() string {
 	list, err := c.Client.CoreV1().Pods("").List(c.Context(), metav1.ListOptions{Limit: 1})
 	require.NoError(c, err)
 	return list.ResourceVersion
 }
 
-// PodChanges are all states of pods after a version, as they were stored.
+// PodChanges returns all stored states of pods since a version.
 func (c *Cluster) PodChanges(from string) (changes []watch.Event) {
 	pods := c.Client.CoreV1().Pods("default")
 	name := "mark-" + string(uuid.NewUUID())
@@ -32,7 +32,7 @@ func (c *Cluster) PodChanges(from string) (changes []watch.Event) {
 	return until(c, w, name)
 }
 
-// MapChanges are those of ConfigMaps.
+// MapChanges returns all stored states of ConfigMaps since a version.
 func (c *Cluster) MapChanges(from string) (changes []watch.Event) {
 	w, err := c.Client.CoreV1().ConfigMaps("").Watch(c.Context(), metav1.ListOptions{ResourceVersion: from})
 	require.NoError(c, err)
@@ -42,7 +42,7 @@ func (c *Cluster) MapChanges(from string) (changes []watch.Event) {
 	return until(c, w, mark.Name)
 }
 
-// until reads a watch as far as the creation of the mark. Earlier marks are left out.
+// until reads a watch up to the creation of the mark. It leaves out earlier marks.
 func until(t testing.TB, w watch.Interface, mark string) (changes []watch.Event) {
 	for e := range w.ResultChan() {
 		obj, ok := e.Object.(metav1.Object)
@@ -58,7 +58,7 @@ func until(t testing.TB, w watch.Interface, mark string) (changes []watch.Event)
 	return nil
 }
 
-// CountPods counts how often pods were made, or ended, since the controllers started.
+// CountPods returns how many pods were created, or deleted, since the controllers started.
 func (c *Cluster) CountPods(event watch.EventType) (n int) {
 	for _, e := range c.PodChanges(c.Began) {
 		if e.Type == event {
@@ -68,7 +68,7 @@ func (c *Cluster) CountPods(event watch.EventType) (n int) {
 	return n
 }
 
-// VersionNumber is a resourceVersion as a number: of two states, the larger was stored later.
+// VersionNumber parses a resourceVersion. The larger of two was stored later.
 func VersionNumber(t testing.TB, version string) uint64 {
 	n, err := strconv.ParseUint(version, 10, 64)
 	require.NoError(t, err)

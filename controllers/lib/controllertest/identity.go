@@ -18,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// asThemselves lets controllers act as they do in a cluster: each with the rights of its own account and no others.
-// It returns the configuration for what they share. A request that RBAC refuses fails the test.
+// asThemselves gives each controller the identity and rights of its own account, as in a cluster. It returns
+// the configuration for their shared requests. A request that RBAC rejects fails the test.
 func (c *Cluster) asThemselves(o *controllers.Options) *rest.Config {
 	identity, shared := c.identities()
 	guarded := func(config *rest.Config) *rest.Config {
@@ -41,22 +41,22 @@ func (c *Cluster) asThemselves(o *controllers.Options) *rest.Config {
 	return guarded(shared)
 }
 
-// identities are those of the controllers' accounts, and the one for what they share. A server that stands before the
-// API server uses the administrator's identity, which impersonates them.
-func (c *Cluster) identities() (of func(account string) (*rest.Config, error), shared *rest.Config) {
+// identities returns the identities of the controllers' accounts, and the one for shared requests. With
+// Impersonate the administrator's identity impersonates them.
+func (c *Cluster) identities() (identity func(account string) (*rest.Config, error), shared *rest.Config) {
 	if !c.Impersonate {
 		return testenv.ControllerIdentity(c.TB, c.Config),
 			testenv.User(c.TB, c.Config, "system:kube-controller-manager")
 	}
-	as := func(user string, groups ...string) *rest.Config {
+	impersonate := func(user string, groups ...string) *rest.Config {
 		config := rest.CopyConfig(c.Config)
 		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 		return config
 	}
 	return func(account string) (*rest.Config, error) {
-		return as("system:serviceaccount:kube-system:"+account, "system:serviceaccounts",
+		return impersonate("system:serviceaccount:kube-system:"+account, "system:serviceaccounts",
 			"system:serviceaccounts:kube-system"), nil
-	}, as("system:kube-controller-manager")
+	}, impersonate("system:kube-controller-manager")
 }
 
 type rightsTransport struct {
@@ -64,7 +64,7 @@ type rightsTransport struct {
 	next http.RoundTripper
 }
 
-// WrappedRoundTripper lets callers that close idle connections find them.
+// WrappedRoundTripper lets client-go find the transport below, to close its idle connections.
 func (r *rightsTransport) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -73,26 +73,26 @@ func (r *rightsTransport) RoundTrip(request *http.Request) (*http.Response, erro
 	if err != nil || response.StatusCode != http.StatusForbidden {
 		return response, err
 	}
-	// Admission refuses with the same code.
+	// Admission rejects with the same code, so the message decides.
 	body, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	response.Body = io.NopCloser(bytes.NewReader(body))
-	if said := string(body); strings.Contains(said, " cannot ") {
-		r.Errorf("a controller has no right to %s %s: %s", request.Method, request.URL.Path, said)
+	if message := string(body); strings.Contains(message, " cannot ") {
+		r.Errorf("a controller has no right to %s %s: %s", request.Method, request.URL.Path, message)
 	}
 	return response, err
 }
 
-// NewSigning runs the named controllers with the keys of the control plane, in time that is moved by hand. It is
-// always an API server of the test's own.
+// NewSigning starts the named controllers with the keys of the control plane, on a simulated clock. The API
+// server is always the test's own.
 func NewSigning(t testing.TB, names ...string) *Clocked {
 	c := NewIdle(t, names...)
 	c.Restart()
 	return c
 }
 
-// NewIdle is NewSigning before any controller runs: the first Restart starts the named ones, whose caches then have all
-// objects that the test has made.
+// NewIdle is NewSigning without running controllers. The first Restart starts the named ones; their caches then
+// begin with all objects that the test has created.
 func NewIdle(t testing.TB, names ...string) *Clocked {
 	if os.Getenv(testenv.ExternalVariable) != "" {
 		t.Skipf("not run against the server that %s names: the controllers sign with the control plane's own keys",
@@ -104,7 +104,7 @@ func NewIdle(t testing.TB, names ...string) *Clocked {
 	return c
 }
 
-// WhoIs asks the server for the user of a configuration.
+// WhoIs returns the server's name for the user of a configuration.
 func (c *Cluster) WhoIs(config *rest.Config) (string, error) {
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(c, err)
@@ -116,7 +116,7 @@ func (c *Cluster) WhoIs(config *rest.Config) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-// Bearing is the configuration of a client with a token.
+// Bearing returns the configuration of a client with a token.
 func (c *Cluster) Bearing(token string) *rest.Config {
 	return &rest.Config{Host: c.Config.Host, BearerToken: token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.Config.CAData}}

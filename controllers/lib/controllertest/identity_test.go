@@ -10,8 +10,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestIdentity_ARequestWithoutARightFailsTheTest checks the checker.
-func TestIdentity_ARequestWithoutARightFailsTheTest(t *testing.T) {
+// TestIdentity_UnauthorizedRequestFailsTheTest checks rightsTransport.
+func TestIdentity_UnauthorizedRequestFailsTheTest(t *testing.T) {
 	t.Parallel()
 	var complaints complaints
 	config := testenv.Start(t, testenv.APIServerOnly())
@@ -26,7 +26,7 @@ func TestIdentity_ARequestWithoutARightFailsTheTest(t *testing.T) {
 	require.Equal(t, complaints.n, 1)
 }
 
-// complaints counts what a test would have failed by.
+// complaints counts the failures that a test would have had.
 type complaints struct {
 	testing.TB
 	n int

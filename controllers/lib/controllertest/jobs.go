@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CreateJob makes a Job whose pods end at once, with success.
+// CreateJob creates a Job with pods that succeed at once.
 func (c *Cluster) CreateJob(name string, edit func(*batchv1.Job)) *batchv1.Job {
 	spec := OnePod()
 	spec.RestartPolicy = corev1.RestartPolicyNever
@@ -26,14 +26,14 @@ func (c *Cluster) CreateJob(name string, edit func(*batchv1.Job)) *batchv1.Job {
 	return j
 }
 
-// EndsAfter has the Job's pods end after d with a code.
+// EndsAfter makes the Job's pods end after d with an exit code.
 func EndsAfter(j *batchv1.Job, d time.Duration, code int) {
 	j.Spec.Template.Annotations = map[string]string{
 		"sim.coxswain.dev/run-for": d.String(), "sim.coxswain.dev/exit-code": strconv.Itoa(code),
 	}
 }
 
-// Job is a Job as it is now.
+// Job returns the present state of a Job.
 func (c *Cluster) Job(name string) *batchv1.Job {
 	j, err := c.Client.BatchV1().Jobs("default").Get(c.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
@@ -46,7 +46,7 @@ func (c *Cluster) EditJob(name string, change func(*batchv1.Job)) {
 	Edit(c, c.Client.BatchV1().Jobs("default"), name, change)
 }
 
-// JobCondition is the condition of a type, or none.
+// JobCondition returns the condition of a type, or a zero condition.
 func JobCondition(j *batchv1.Job, t batchv1.JobConditionType) batchv1.JobCondition {
 	for _, c := range j.Status.Conditions {
 		if c.Type == t {

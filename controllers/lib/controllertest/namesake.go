@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Objects are the objects of a resource, as the clients of client-go have them.
+// Objects is the interface of client-go's clients for the objects of a resource.
 type Objects[T metav1.Object] interface {
 	Get(context.Context, string, metav1.GetOptions) (T, error)
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
@@ -18,8 +18,9 @@ type Objects[T metav1.Object] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)
 }
 
-// Replace deletes an object, with its finalizers, and makes another of its name. The function it returns describes how
-// the other has changed since, or returns "". A cache whose watch is held (Faults.Hold) goes on showing the first one.
+// Replace deletes an object, with its finalizers, and creates another of the same name. The returned function
+// describes how the other has changed since, or returns "". A cache whose watch is held (Faults.Hold) still
+// shows the first object.
 func Replace[T metav1.Object](c *Cluster, objects Objects[T], other T) (touched func() string) {
 	c.Helper()
 	name := other.GetName()
@@ -34,17 +35,17 @@ func Replace[T metav1.Object](c *Cluster, objects Objects[T], other T) (touched 
 		}
 		return apierrors.IsNotFound(err)
 	})
-	made, err := objects.Create(c.Context(), other, metav1.CreateOptions{})
+	created, err := objects.Create(c.Context(), other, metav1.CreateOptions{})
 	require.NoError(c, err)
-	require.NotEqual(c, before.GetUID(), made.GetUID())
+	require.NotEqual(c, before.GetUID(), created.GetUID())
 	return func() string {
 		now, err := objects.Get(c.Context(), name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return err.Error()
-		case now.GetUID() != made.GetUID():
+		case now.GetUID() != created.GetUID():
 			return "it was replaced"
-		case now.GetResourceVersion() != made.GetResourceVersion():
+		case now.GetResourceVersion() != created.GetResourceVersion():
 			return fmt.Sprintf("it was changed: %+v", now)
 		}
 		return ""

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// nodeName is the Node that StartNode stands for.
+// nodeName is the Node of StartNode.
 const nodeName = "node"
 
-// CreateNode makes a Node, on which nothing runs.
+// CreateNode creates a Node without an agent.
 func (c *Cluster) CreateNode(name string, edit func(*corev1.Node)) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if edit != nil {
@@ -24,15 +24,15 @@ func (c *Cluster) CreateNode(name string, edit func(*corev1.Node)) {
 	require.NoError(c, err)
 }
 
-// Node is a Node as it is now.
+// Node returns the present state of a Node.
 func (c *Cluster) Node(name string) *corev1.Node {
 	n, err := c.Client.CoreV1().Nodes().Get(c.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
 	return n
 }
 
-// StartNode plays the Node "node" and the scheduler: it gives every pod to the node, makes it ready if ready says so,
-// and ends it when it is deleted.
+// StartNode plays the Node "node" and the scheduler: it binds every pod to the node, makes it ready if ready
+// returns true, and ends it when it is deleted.
 func (c *Cluster) StartNode(ready func(*corev1.Pod) bool) {
 	w, err := c.Client.CoreV1().Pods("").Watch(c.Context(), metav1.ListOptions{})
 	require.NoError(c, err)
@@ -47,14 +47,14 @@ func (c *Cluster) StartNode(ready func(*corev1.Pod) bool) {
 					return
 				}
 				if pod, isPod := e.Object.(*corev1.Pod); isPod && e.Type != "DELETED" {
-					settle(ctx, c.Client, pod, ready)
+					advance(ctx, c.Client, pod, ready)
 				}
 			}
 		}
 	})
 }
 
-func settle(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, ready func(*corev1.Pod) bool) {
+func advance(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, ready func(*corev1.Pod) bool) {
 	pods := client.CoreV1().Pods(pod.Namespace)
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -70,17 +70,17 @@ func settle(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, r
 	}
 }
 
-// Always is for nodes whose pods all get ready.
+// Always is a ready function that makes all pods ready.
 func Always(*corev1.Pod) bool { return true }
 
-// CreateReadyNode makes a Node that is ready and has no agent: it is silent from the first.
+// CreateReadyNode creates a ready Node without an agent, which sends no heartbeats.
 func (c *Clocked) CreateReadyNode(name string, taints ...corev1.Taint) {
 	c.CreateNode(name, func(n *corev1.Node) { n.Spec.Taints = taints })
 	c.SetNodeReady(name, corev1.ConditionTrue)
 }
 
-// SetNodeReady puts the condition Ready in the place of all that a Node has. It is a patch, for controllers write to
-// Nodes as well.
+// SetNodeReady replaces all conditions of a Node by Ready. It sends a patch, because controllers write to
+// Nodes, too.
 func (c *Clocked) SetNodeReady(node string, ready corev1.ConditionStatus) {
 	patch := JSON(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: metav1.NewTime(c.Now())},
@@ -90,7 +90,7 @@ func (c *Clocked) SetNodeReady(node string, ready corev1.ConditionStatus) {
 	require.NoError(c, err)
 }
 
-// NodeCondition is the condition of a type, or none.
+// NodeCondition returns the condition of a type, or a zero condition.
 func NodeCondition(n *corev1.Node, t corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == t {
@@ -100,12 +100,12 @@ func NodeCondition(n *corev1.Node, t corev1.NodeConditionType) corev1.NodeCondit
 	return corev1.NodeCondition{}
 }
 
-// OnePod is the spec of a pod with one container "c".
+// OnePod returns the spec of a pod with one container "c".
 func OnePod() corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "one"}}}
 }
 
-// CreatePodOn makes a pod that runs and is ready on a node. A finalizer keeps what is deleted to be looked at.
+// CreatePodOn creates a running, ready pod on a node. A finalizer keeps it visible after its deletion.
 func (c *Cluster) CreatePodOn(node, name string, tolerations ...corev1.Toleration) {
 	pods := c.Client.CoreV1().Pods("default")
 	spec := OnePod()
@@ -119,26 +119,26 @@ func (c *Cluster) CreatePodOn(node, name string, tolerations ...corev1.Toleratio
 	})
 }
 
-// Pods are all pods.
+// Pods returns all pods.
 func (c *Cluster) Pods() []corev1.Pod {
 	list, err := c.Client.CoreV1().Pods("default").List(c.Context(), metav1.ListOptions{})
 	require.NoError(c, err)
 	return list.Items
 }
 
-// Pod is a pod as it is now.
+// Pod returns the present state of a pod.
 func (c *Cluster) Pod(name string) *corev1.Pod {
 	pod, err := c.Client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
 	return pod
 }
 
-// Goes is a condition for waiting: the pod is being deleted.
+// Goes returns a condition to wait for: the pod is being deleted.
 func (c *Cluster) Goes(name string) func() bool {
 	return func() bool { return c.Pod(name).DeletionTimestamp != nil }
 }
 
-// EndPod ends a running pod as a node would that has seen its container end with a code.
+// EndPod ends a running pod as a node does when its container has exited with a code.
 func (c *Cluster) EndPod(name string, phase corev1.PodPhase, code int32, conditions ...corev1.PodCondition) {
 	c.Helper()
 	EditStatus(c, c.Client.CoreV1().Pods("default"), name, func(p *corev1.Pod) {
@@ -149,7 +149,7 @@ func (c *Cluster) EndPod(name string, phase corev1.PodPhase, code int32, conditi
 	})
 }
 
-// PodCondition is the condition of a type, or none.
+// PodCondition returns the condition of a type, or a zero condition.
 func PodCondition(pod *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == t {
@@ -164,7 +164,7 @@ func PodReady(p *corev1.Pod) bool {
 	return PodCondition(p, corev1.PodReady).Status == corev1.ConditionTrue
 }
 
-// CountReady is how many pods are ready.
+// CountReady returns how many pods are ready.
 func CountReady(pods []*corev1.Pod) (n int) {
 	for _, p := range pods {
 		if PodReady(p) {
@@ -174,7 +174,7 @@ func CountReady(pods []*corev1.Pod) (n int) {
 	return n
 }
 
-// JSON is the encoding of what can be encoded, API types for example.
+// JSON returns the JSON encoding of a value that can be encoded, such as an API type.
 func JSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {

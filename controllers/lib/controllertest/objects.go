@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// CreateNamespace makes a namespace.
+// CreateNamespace creates a namespace.
 func (c *Cluster) CreateNamespace(name string) {
 	_, err := c.Client.CoreV1().Namespaces().Create(c.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(c, err)
 }
 
-// DeleteNamespace asks for the end of a namespace.
+// DeleteNamespace starts the deletion of a namespace.
 func (c *Cluster) DeleteNamespace(name string) {
 	require.NoError(c, c.Client.CoreV1().Namespaces().Delete(c.Context(), name, metav1.DeleteOptions{}))
 }
@@ -30,7 +30,7 @@ func (c *Cluster) AwaitNamespaceGone(name string) {
 	})
 }
 
-// CreateMap makes a ConfigMap that is owned by others.
+// CreateMap creates a ConfigMap with owners.
 func (c *Cluster) CreateMap(namespace, name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 	cm, err := c.Client.CoreV1().ConfigMaps(namespace).Create(c.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}, metav1.CreateOptions{})
@@ -38,7 +38,7 @@ func (c *Cluster) CreateMap(namespace, name string, owners ...metav1.OwnerRefere
 	return cm
 }
 
-// Map is a ConfigMap as it is now, or nil.
+// Map returns the present state of a ConfigMap, or nil.
 func (c *Cluster) Map(namespace, name string) *corev1.ConfigMap {
 	cm, err := c.Client.CoreV1().ConfigMaps(namespace).Get(c.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -54,8 +54,8 @@ func (c *Cluster) DeleteMap(name string, policy metav1.DeletionPropagation) {
 		metav1.DeleteOptions{PropagationPolicy: &policy}))
 }
 
-// AwaitCollected waits until the garbage collector has judged everything made so far in a namespace: it collects a
-// probe, whose events come after those of all else.
+// AwaitCollected waits until the garbage collector has handled all earlier changes in a namespace: it waits for
+// the collection of a probe, because the probe's events follow all others.
 func (c *Cluster) AwaitCollected(namespace string) {
 	c.Helper()
 	probe := c.CreateMap(namespace, "probe", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "never",
@@ -63,7 +63,7 @@ func (c *Cluster) AwaitCollected(namespace string) {
 	c.Eventually("probe collected", func() bool { return c.Map(namespace, probe.Name) == nil })
 }
 
-// Slices are the EndpointSlices of a Service.
+// Slices returns the EndpointSlices of a Service.
 func (c *Cluster) Slices(service string) []discoveryv1.EndpointSlice {
 	list, err := c.Client.DiscoveryV1().EndpointSlices("default").List(c.Context(),
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// NewRandom logs its seed, so that a failure can be reproduced.
+// NewRandom returns a random source and logs its seed, so that a failure can be reproduced.
 func NewRandom(t testing.TB) *rand.Rand {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-// WalkSteps is how long a random walk is: as COXSWAIN_WALK_STEPS says, or by default so many steps.
+// WalkSteps returns the length of a random walk: COXSWAIN_WALK_STEPS, or by default usual.
 func WalkSteps(t testing.TB, usual int) int {
 	text := os.Getenv("COXSWAIN_WALK_STEPS")
 	if text == "" {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CreateVolume makes a PersistentVolume of the class "disks".
+// CreateVolume creates a PersistentVolume of the class "disks".
 func (c *Cluster) CreateVolume(name, size string, edit func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	path := &corev1.HostPathVolumeSource{Path: "/disks/" + name}
 	v := &corev1.PersistentVolume{
@@ -30,7 +30,7 @@ func (c *Cluster) CreateVolume(name, size string, edit func(*corev1.PersistentVo
 	return v
 }
 
-// Volume is a PersistentVolume as it is now.
+// Volume returns the present state of a PersistentVolume.
 func (c *Cluster) Volume(name string) *corev1.PersistentVolume {
 	v, err := c.Client.CoreV1().PersistentVolumes().Get(c.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
@@ -43,7 +43,7 @@ func (c *Cluster) EditVolume(name string, change func(*corev1.PersistentVolume))
 	Edit(c, c.Client.CoreV1().PersistentVolumes(), name, change)
 }
 
-// CreateClaim makes a PersistentVolumeClaim on the class "disks".
+// CreateClaim creates a PersistentVolumeClaim of the class "disks".
 func (c *Cluster) CreateClaim(name, size string,
 	edit func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{
@@ -64,7 +64,7 @@ func (c *Cluster) CreateClaim(name, size string,
 	return claim
 }
 
-// Claim is a PersistentVolumeClaim as it is now.
+// Claim returns the present state of a PersistentVolumeClaim.
 func (c *Cluster) Claim(name string) *corev1.PersistentVolumeClaim {
 	claim, err := c.Client.CoreV1().PersistentVolumeClaims("default").Get(c.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)

@@ -13,28 +13,28 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Walk changes what a workload should be at random moments of its rollouts, ends its controllers and starts
-// others, and checks every state that the pods are in on the way: what a workload promises holds at each.
+// Walk changes the spec of a workload at random moments of its rollouts, restarts its controllers, and checks
+// an invariant of the workload in every state of its pods on the way.
 type Walk struct {
 	*Clocked
 	Random *rand.Rand
 
 	mu     sync.Mutex
-	pods   map[string]*corev1.Pod
+	pods   map[string]*corev1.Pod // the last seen state, by name
 	events int
-	broken string
+	broken string // the first violation of the invariant
 }
 
-// NewWalk lets the controllers see everything late.
+// NewWalk restarts the controllers with late caches.
 func NewWalk(c *Clocked) *Walk {
 	c.Faults.Late = 30 * time.Millisecond
 	c.Restart()
 	return &Walk{Clocked: c, Random: NewRandom(c), pods: map[string]*corev1.Pod{}}
 }
 
-// Guard watches the pods and checks the promise at each of their states from now on, of those that are neither being
-// deleted nor have ended. The promise returns how it is broken, or "".
-func (w *Walk) Guard(promise func(pods []*corev1.Pod) string) {
+// Guard watches the pods and checks the invariant in each of their states from now on. It gets the pods that
+// are neither being deleted nor have ended, and returns a description of the violation, or "".
+func (w *Walk) Guard(invariant func(pods []*corev1.Pod) string) {
 	list, err := w.Client.CoreV1().Pods("default").List(w.Context(), metav1.ListOptions{})
 	require.NoError(w, err)
 	for i := range list.Items {
@@ -43,10 +43,10 @@ func (w *Walk) Guard(promise func(pods []*corev1.Pod) string) {
 	stream, err := w.Client.CoreV1().Pods("default").Watch(w.Context(),
 		metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	require.NoError(w, err)
-	Follow(w.Cluster, stream, func(kind watch.EventType, pod *corev1.Pod) { w.observed(kind, pod, promise) })
+	Follow(w.Cluster, stream, func(kind watch.EventType, pod *corev1.Pod) { w.observed(kind, pod, invariant) })
 }
 
-func (w *Walk) observed(kind watch.EventType, pod *corev1.Pod, promise func([]*corev1.Pod) string) {
+func (w *Walk) observed(kind watch.EventType, pod *corev1.Pod, invariant func([]*corev1.Pod) string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events++
@@ -56,13 +56,13 @@ func (w *Walk) observed(kind watch.EventType, pod *corev1.Pod, promise func([]*c
 		w.pods[pod.Name] = pod
 	}
 	if w.broken == "" {
-		if what := promise(w.all()); what != "" {
-			w.broken = fmt.Sprintf("%s, after %s of %s at %s", what, kind, pod.Name, pod.ResourceVersion)
+		if violation := invariant(w.all()); violation != "" {
+			w.broken = fmt.Sprintf("%s, after %s of %s at %s", violation, kind, pod.Name, pod.ResourceVersion)
 		}
 	}
 }
 
-// all are the pods that are neither being deleted nor have ended.
+// all returns the pods that are neither being deleted nor have ended.
 func (w *Walk) all() []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, p := range w.pods {
@@ -73,8 +73,8 @@ func (w *Walk) all() []*corev1.Pod {
 	return all
 }
 
-// Walk makes so many changes to another image, with some progress after each; complete reports that the rollout under
-// way has ended.
+// Walk makes the given number of changes of the image, and waits for some progress after each. complete reports
+// that the present rollout has ended.
 func (w *Walk) Walk(steps int, change func(image string), complete func() bool) {
 	w.Helper()
 	defer func() {
@@ -102,7 +102,7 @@ func (w *Walk) Walk(steps int, change func(image string), complete func() bool) 
 	w.RequireKept()
 }
 
-// RequireKept fails the test if the promise of Guard was broken.
+// RequireKept fails the test if the invariant of Guard was violated.
 func (w *Walk) RequireKept() {
 	w.Helper()
 	w.mu.Lock()
@@ -110,7 +110,8 @@ func (w *Walk) RequireKept() {
 	require.Empty(w, w.broken)
 }
 
-// Storm is a walk in which pods are killed and others write as well, beside such moves; only its end is judged.
+// Storm is a walk with additional moves, in which pods are killed and another client writes, too. Only its end
+// is checked.
 func (w *Walk) Storm(steps int, moves ...func()) {
 	for range steps {
 		switch n := w.Random.IntN(len(moves) + 3); n {
@@ -119,10 +120,10 @@ func (w *Walk) Storm(steps int, moves ...func()) {
 		case 1: // a pod is killed
 			if pods := w.Pods(); len(pods) > 0 {
 				victim := pods[w.Random.IntN(len(pods))]
-				// it may be gone
+				// it may have been deleted
 				_ = w.Client.CoreV1().Pods("default").Delete(w.Context(), victim.Name, *metav1.NewDeleteOptions(0))
 			}
-		case 2: // somebody else writes to a pod
+		case 2: // another client writes to a pod
 			if pods := w.Pods(); len(pods) > 0 {
 				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/note":"%d"}}}`, w.Random.IntN(1000))
 				_, _ = w.Client.CoreV1().Pods("default").Patch(w.Context(), pods[w.Random.IntN(len(pods))].Name,

@@ -1,8 +1,9 @@
-// Package fakeenv runs one controller on client-go's clientset for tests, in time that the test moves. It is for tests
+// Package fakeenv runs one controller on client-go's fake clientset and a simulated clock. It is for tests
 // only.
 //
-// Such a clientset knows no preconditions, validation or rights, and gives no resourceVersions: tests of these need the
-// API server of package controllertest. Tests with an Env take milliseconds, and may be in the controller's package:
+// The fake clientset does not check preconditions, validation or rights, and sets no resourceVersions. Tests of
+// these need the API server of package controllertest. Tests with an Env take milliseconds, and may be in the
+// controller's package:
 //
 //	e := fakeenv.New(t, secret)
 //	e.Start(New)
@@ -29,7 +30,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// Clock has a wall time that a test can set while the timers go on as before.
+// Clock has a wall time that a test can set independently of its timers.
 type Clock struct {
 	*clocktesting.FakeClock
 	ahead atomic.Int64
@@ -44,7 +45,7 @@ func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 // SetAhead sets the wall time to be ahead of the time that has passed.
 func (c *Clock) SetAhead(d time.Duration) { c.ahead.Store(int64(d)) }
 
-// Env builds a controller, and has the objects that it sees.
+// Env holds the fake API server and the dependencies of one controller.
 type Env struct {
 	testing.TB
 	*controller.Env
@@ -55,9 +56,9 @@ type Env struct {
 	events  chan string
 }
 
-// New returns an Env whose API server has the objects.
+// New returns an Env with the objects in its API server.
 func New(t testing.TB, objects ...runtime.Object) *Env {
-	// Conditions have whole seconds.
+	// Times in conditions are whole seconds.
 	clock := &Clock{FakeClock: clocktesting.NewFakeClock(time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC))}
 	e := &Env{TB: t, Fake: fake.NewClientset(objects...), Clock: clock, events: make(chan string, 1000)}
 	e.Env = &controller.Env{
@@ -70,7 +71,7 @@ func New(t testing.TB, objects ...runtime.Object) *Env {
 	return e
 }
 
-// Start runs a controller until the test ends, and waits until it has handled all objects that there are.
+// Start runs a controller until the test ends, and waits until it has handled all objects.
 func (e *Env) Start(construct func(*controller.Env) (*controller.Controller, error)) {
 	e.Helper()
 	c, err := construct(e.Env)
@@ -87,7 +88,7 @@ func (e *Env) Start(construct func(*controller.Env) (*controller.Controller, err
 	e.settle()
 }
 
-// Pass lets time pass second by second, and waits after each until the controller has no work left.
+// Pass advances the clock by seconds, and waits after each until the controller has no work left.
 func (e *Env) Pass(d time.Duration) {
 	e.Helper()
 	for ; d > 0; d -= time.Second {
@@ -96,7 +97,7 @@ func (e *Env) Pass(d time.Duration) {
 	}
 }
 
-// Eventually waits until f holds, which follows from a change of an object.
+// Eventually waits until f holds as a result of a change of an object.
 func (e *Env) Eventually(what string, f func() bool) {
 	e.Helper()
 	require.Eventually(e, f, time.Minute, time.Millisecond, what)
@@ -106,7 +107,7 @@ func (e *Env) settle() {
 	e.Helper()
 	rests := func() bool {
 		work := e.running.Busy(0)
-		return work == "" || strings.Contains(work, "will be tried again") // it has failed once, and will do so again
+		return work == "" || strings.Contains(work, "will be tried again") // a failed key is retried with back-off
 	}
 	if !rests() {
 		e.Eventually("the controller comes to rest", rests)
