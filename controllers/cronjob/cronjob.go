@@ -1,11 +1,11 @@
-// Package cronjob makes Jobs at the times that a CronJob names.
+// Package cronjob creates Jobs at the times in a CronJob's schedule.
 //
-// In comes a CronJob and the Jobs it has made; out go Jobs made, replaced and cleaned up, the list
-// of those that are active, and events. schedule.go computes the times; history.go deletes finished Jobs;
-// next.go serves the time of the next run.
+// Its input is a CronJob and its Jobs. It creates, replaces and deletes Jobs, lists the active ones in the
+// status, and records Events. schedule.go computes the times; history.go deletes finished Jobs; next.go serves
+// the time of the next run.
 //
-// A Job's name is made from the time it stands for, so that no time is ever run twice, even by a
-// controller that was stopped after creating the Job and before it recorded that.
+// A Job's name is derived from its scheduled time. So no time is run twice, even if a controller is stopped
+// after creating the Job and before recording it.
 package cronjob
 
 import (
@@ -30,12 +30,12 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Kind is what the Jobs' owner references name.
+// Kind is the kind in the Jobs' owner references.
 var Kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 
 type cronJobs struct {
 	*controller.Controller
-	*controller.Memory
+	*controller.OwnerExpectations
 	client   func() kubernetes.Interface
 	lister   batchlisters.CronJobLister
 	informer cache.SharedIndexInformer
@@ -54,7 +54,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		client: env.Client, lister: batch.CronJobs().Lister(), informer: batch.CronJobs().Informer(),
 		jobs:     batch.Jobs().Informer(),
 		recorder: env.Recorder("cronjob-controller"), clock: env.Clock,
-		Memory: controller.NewMemory(env.Clock, controller.MaxFailureDelay),
+		OwnerExpectations: controller.NewOwnerExpectations(env.Clock, controller.MaxFailureDelay),
 	}
 	c.Controller = controller.New(env, "cronjob", c.reconcile)
 	c.Debug = c
@@ -74,8 +74,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c.Controller, nil
 }
 
-// sync is one reconciliation of a CronJob. The CronJob in it is a copy, whose status becomes the one that
-// will be written.
+// sync is the state of one reconciliation. The CronJob in it is a copy, and its status is written at the end.
 type sync struct {
 	*cronJobs
 	key      string
@@ -85,7 +84,7 @@ type sync struct {
 }
 
 func (c *cronJobs) reconcile(ctx context.Context, key string) error {
-	cached, ok := controller.Settled[*batchv1.CronJob](c.Controller, c.Memory, c.informer, key)
+	cached, ok := controller.SatisfiedOwner[*batchv1.CronJob](c.Controller, c.OwnerExpectations, c.informer, key)
 	if !ok {
 		return nil
 	}
@@ -109,7 +108,7 @@ func (c *cronJobs) childrenOf(cj *batchv1.CronJob) ([]*batchv1.Job, error) {
 	return slices.DeleteFunc(all, func(j *batchv1.Job) bool { return !metav1.IsControlledBy(j, cj) }), err
 }
 
-// end is the condition, Complete or Failed, of a Job that is over, and "" for one that is not.
+// end returns the condition, Complete or Failed, of a finished Job; "" for an unfinished one.
 func end(j *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range j.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
@@ -119,7 +118,7 @@ func end(j *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// syncActive brings the list of active Jobs up to date.
+// syncActive updates the list of active Jobs in the status.
 func (s *sync) syncActive(ctx context.Context) error {
 	present := map[string]bool{}
 	for _, j := range s.children {
@@ -131,7 +130,7 @@ func (s *sync) syncActive(ctx context.Context) error {
 			s.recorder.Eventf(s.cj, corev1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v",
 				j.Name, over)
 		case !listed && over == "" && j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] != "":
-			// We created it, and were stopped before we recorded that.
+			// The controller created it, and was stopped before it recorded that.
 			s.add(j)
 		case !listed && over == "":
 			s.recorder.Eventf(s.cj, corev1.EventTypeWarning, "UnexpectedJob",
@@ -176,16 +175,16 @@ func (s *sync) add(j *batchv1.Job) {
 	})
 }
 
-// runDue starts the run that is due, if one is, and comes back for the next.
+// runDue starts the run that is due, if there is one, and enqueues the CronJob for the next.
 func (s *sync) runDue(ctx context.Context) error {
 	if s.cj.DeletionTimestamp != nil {
 		return nil
 	}
 	times, ok := s.schedule()
 	if !ok || suspended(s.cj) {
-		return nil // only a change of the CronJob can mend or resume it
+		return nil // a change of the CronJob will enqueue it
 	}
-	if next := times.Next(s.now); !next.IsZero() { // the 31st of February never comes
+	if next := times.Next(s.now); !next.IsZero() { // zero for a schedule without a next time, such as the 31st of February
 		s.EnqueueAt(s.key, next)
 	}
 	due := s.due(times)
@@ -239,18 +238,19 @@ func (s *sync) deleteJob(ctx context.Context, name, uid string) error {
 	return nil
 }
 
-// run makes the Job for a time.
+// run creates the Job for a scheduled time. A Job of this name that exists and belongs to the CronJob counts as
+// created.
 func (s *sync) run(ctx context.Context, due time.Time) error {
-	wanted := s.newJob(due)
+	job := s.newJob(due)
 	client := s.client().BatchV1().Jobs(s.cj.Namespace)
-	j, err := client.Create(ctx, wanted, metav1.CreateOptions{})
+	j, err := client.Create(ctx, job, metav1.CreateOptions{})
 	switch {
 	case err == nil:
 		s.recorder.Eventf(s.cj, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", j.Name)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		if j, err = client.Get(ctx, wanted.Name, metav1.GetOptions{}); err != nil {
+		if j, err = client.Get(ctx, job.Name, metav1.GetOptions{}); err != nil {
 			return err
 		}
 		if !metav1.IsControlledBy(j, s.cj) {
@@ -262,7 +262,7 @@ func (s *sync) run(ctx context.Context, due time.Time) error {
 		s.recorder.Eventf(s.cj, corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return err
 	}
-	s.Written.Note(s.key, s.jobs, j.ResourceVersion)
+	s.Versions.Expect(s.key, s.jobs, j.ResourceVersion)
 	if end(j) == "" && !s.isActive(j) {
 		s.add(j)
 	}
@@ -288,7 +288,7 @@ func (s *sync) newJob(due time.Time) *batchv1.Job {
 	}
 }
 
-// jobName is the name of the one Job for a time, in minutes since 1970.
+// jobName returns the name of the Job for a scheduled time: it ends with the time in minutes since 1970.
 func jobName(cj *batchv1.CronJob, due time.Time) string {
 	return fmt.Sprintf("%s-%d", cj.Name, due.Unix()/60)
 }
@@ -298,5 +298,5 @@ func (s *sync) writeStatus(ctx context.Context, cached *batchv1.CronJob) error {
 		return nil
 	}
 	updated, err := s.client().BatchV1().CronJobs(s.cj.Namespace).UpdateStatus(ctx, s.cj, metav1.UpdateOptions{})
-	return s.Wrote(s.informer, updated, err)
+	return s.ExpectUpdate(s.informer, updated, err)
 }

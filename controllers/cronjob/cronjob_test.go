@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for CronJobs to a controllertest.Clocked.
 type cluster struct{ *controllertest.Clocked }
 
-// everyMinute makes a CronJob that runs each minute; its Jobs' pods run for ever.
+// everyMinute creates a CronJob that runs every minute; its Jobs' pods never end.
 func (c cluster) everyMinute(name string, edit func(*batchv1.CronJob)) *batchv1.CronJob {
 	cj := &batchv1.CronJob{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -63,20 +63,20 @@ func (c cluster) jobNames() []string {
 	return names
 }
 
-// nextMinute moves the clock to just after a full minute and says which it is. No object was made
-// after that: the API server goes by its own clock, which may be ahead of ours.
+// nextMinute advances the clock to just after a full minute and returns that minute. No object was created
+// after it: creation times come from the API server's own clock, which may be ahead of the test's.
 func (c cluster) nextMinute() time.Time {
 	now := c.Now()
 	if real := time.Now(); real.After(now) {
 		now = real
 	}
-	at := now.Truncate(time.Minute).Add(time.Minute)
-	c.SetTime(at.Add(200 * time.Millisecond))
-	return at
+	minute := now.Truncate(time.Minute).Add(time.Minute)
+	c.SetTime(minute.Add(200 * time.Millisecond))
+	return minute
 }
 
-// newCron has a clock that is behind the API server's until nextMinute: were it ahead, the minute before a
-// CronJob's first might begin between the two.
+// newCron starts a cluster whose clock is behind the API server's until nextMinute. If it were ahead, the
+// minute before a CronJob's first might begin between the two.
 func newCron(t testing.TB) cluster {
 	config := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0))
 	c := cluster{controllertest.ClockedAt(t, config, "cronjob", "job", "garbagecollector")}
@@ -87,7 +87,7 @@ func newCron(t testing.TB) cluster {
 	return c
 }
 
-func nameAt(name string, at time.Time) string { return fmt.Sprintf("%s-%d", name, at.Unix()/60) }
+func nameAt(name string, due time.Time) string { return fmt.Sprintf("%s-%d", name, due.Unix()/60) }
 
 func TestCronJob_RunsEveryMinute(t *testing.T) {
 	t.Parallel()
@@ -102,9 +102,9 @@ func TestCronJob_RunsEveryMinute(t *testing.T) {
 	j := c.Job(nameAt("hello", first))
 	require.Equal(t, "hello", j.Labels["cron"])
 	require.True(t, metav1.IsControlledBy(j, c.cronJob("hello")))
-	at, err := time.Parse(time.RFC3339, j.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+	scheduled, err := time.Parse(time.RFC3339, j.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 	require.NoError(t, err)
-	require.True(t, first.Equal(at))
+	require.True(t, first.Equal(scheduled))
 	second := c.nextMinute()
 	c.Reaches("two runs", func() bool {
 		return slices.Equal(c.jobNames(), []string{nameAt("hello", first), nameAt("hello", second)})
@@ -129,7 +129,7 @@ func TestCronJob_ConcurrencyPolicy(t *testing.T) {
 			case batchv1.ForbidConcurrent:
 				c.AwaitEvent("JobAlreadyActive", "Not starting job")
 				require.Equal(t, []string{first}, c.jobNames())
-				// A restart in between changes nothing, and once the first is gone the next may run.
+				// A restart in between has no effect, and the next Job may run once the first is deleted.
 				c.Restart()
 				require.NoError(t, c.Client.BatchV1().Jobs("default").Delete(c.Context(), first,
 					metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
@@ -145,7 +145,7 @@ func TestCronJob_ConcurrencyPolicy(t *testing.T) {
 	}
 }
 
-func TestCronJob_KeepsItsHistoryWithinLimits(t *testing.T) {
+func TestCronJob_TruncatesItsHistory(t *testing.T) {
 	t.Parallel()
 	c := newCron(t)
 	c.everyMinute("hello", func(cj *batchv1.CronJob) {
@@ -180,7 +180,7 @@ func TestCronJob_StartingDeadlineAndSuspension(t *testing.T) {
 	hour := c.Now().Truncate(time.Hour).Add(2 * time.Hour)
 	c.SetTime(hour.Add(10 * time.Minute))
 	suspended(false)
-	// The time passed too long ago. Another CronJob, made later, shows that this one was reconciled.
+	// The scheduled time was too long ago. Another CronJob, created later, shows that this one was reconciled.
 	c.everyMinute("other", runsAtOnce)
 	c.nextMinute()
 	c.Reaches("the other runs", func() bool { return len(c.jobNames()) > 0 })
@@ -193,7 +193,7 @@ func TestCronJob_StartingDeadlineAndSuspension(t *testing.T) {
 	})
 }
 
-func TestCronJob_KnowsTimeZones(t *testing.T) {
+func TestCronJob_FollowsItsTimeZone(t *testing.T) {
 	t.Parallel()
 	c := newCron(t)
 	kathmandu, err := time.LoadLocation("Asia/Kathmandu") // 5 h 45 min before Greenwich
@@ -203,31 +203,31 @@ func TestCronJob_KnowsTimeZones(t *testing.T) {
 		cj.Spec.Schedule, cj.Spec.TimeZone = "0 16 * * *", new("Asia/Kathmandu")
 	})
 	day := c.Now().In(kathmandu).AddDate(0, 0, 1)
-	at := time.Date(day.Year(), day.Month(), day.Day(), 16, 0, 0, 0, kathmandu)
-	c.SetTime(at.Add(time.Second))
+	due := time.Date(day.Year(), day.Month(), day.Day(), 16, 0, 0, 0, kathmandu)
+	c.SetTime(due.Add(time.Second))
 	c.Reaches("it runs", func() bool { return len(c.jobNames()) == 1 })
-	require.Equal(t, nameAt("tea", at), c.jobNames()[0])
-	require.Equal(t, at.Format(time.RFC3339),
-		c.Job(nameAt("tea", at)).Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+	require.Equal(t, nameAt("tea", due), c.jobNames()[0])
+	require.Equal(t, due.Format(time.RFC3339),
+		c.Job(nameAt("tea", due)).Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 }
 
-func TestCronJob_MakesUpForTheLastOfManyMissedTimes(t *testing.T) {
+func TestCronJob_RunsTheLastOfManyMissedTimes(t *testing.T) {
 	t.Parallel()
 	c := newCron(t)
 	c.everyMinute("hello", runsAtOnce)
 	first := c.nextMinute()
 	c.Reaches("the first run", func() bool { return len(c.jobNames()) == 1 })
 	c.StopControllers()
-	at := c.Now().Truncate(time.Minute).Add(10 * time.Hour)
-	c.SetTime(at.Add(time.Second))
+	due := c.Now().Truncate(time.Minute).Add(10 * time.Hour)
+	c.SetTime(due.Add(time.Second))
 	c.Restart()
 	c.Reaches("one more", func() bool {
-		return slices.Equal(c.jobNames(), []string{nameAt("hello", first), nameAt("hello", at)})
+		return slices.Equal(c.jobNames(), []string{nameAt("hello", first), nameAt("hello", due)})
 	})
 	c.AwaitEvent("TooManyMissedTimes", "too many missed start times")
 }
 
-func TestCronJob_NeverRunsTwiceAtOnceOnARandomWalk(t *testing.T) {
+func TestCronJob_ForbidsConcurrentRunsOnARandomWalk(t *testing.T) {
 	t.Parallel()
 	c := newCron(t)
 	random := controllertest.NewRandom(t)
@@ -241,11 +241,11 @@ func TestCronJob_NeverRunsTwiceAtOnceOnARandomWalk(t *testing.T) {
 		metav1.ListOptions{ResourceVersion: cj.ResourceVersion})
 	require.NoError(t, err)
 	var mu sync.Mutex
-	running, made, most := map[string]bool{}, map[string]bool{}, 0
+	running, created, highest := map[string]bool{}, map[string]bool{}, 0
 	controllertest.Follow(c.Cluster, stream, func(kind watch.EventType, j *batchv1.Job) {
 		mu.Lock()
 		defer mu.Unlock()
-		made[j.Name] = true
+		created[j.Name] = true
 		ended := slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
 			return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 		})
@@ -253,12 +253,12 @@ func TestCronJob_NeverRunsTwiceAtOnceOnARandomWalk(t *testing.T) {
 		if kind != watch.Deleted && !ended {
 			running[j.Name] = true
 		}
-		most = max(most, len(running))
+		highest = max(highest, len(running))
 	})
 	count := func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(made)
+		return len(created)
 	}
 	c.nextMinute()
 	for i := range 6 {
@@ -272,5 +272,5 @@ func TestCronJob_NeverRunsTwiceAtOnceOnARandomWalk(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(t, 1, most)
+	require.Equal(t, 1, highest)
 }

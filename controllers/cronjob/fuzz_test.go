@@ -8,7 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 )
 
-// counted counts how often a schedule was asked.
+// counted counts the calls of a schedule's Next.
 type counted struct {
 	cron.Schedule
 	n int
@@ -19,8 +19,8 @@ func (c *counted) Next(after time.Time) time.Time {
 	return c.Schedule.Next(after)
 }
 
-// FuzzSchedule: any schedule that can be read is soon evaluated, however long ago the last run was, and the latest of
-// its times is the latest.
+// FuzzSchedule checks that every valid schedule is evaluated with few calls, however long ago the last run was,
+// and that the result is its latest time.
 func FuzzSchedule(f *testing.F) {
 	for _, text := range []string{"* * * * *", "*/5 0-6 1 1 *", "0 0 29 2 *", "0 0 31 2 *", "@every 1s", "@every 1000h",
 		"@yearly", "59 23 31 12 0", "TZ=Europe/Berlin 30 2 * 3,10 *", "CRON_TZ=UTC 0 0 * * *", "* * * 1 *",
@@ -38,16 +38,16 @@ func FuzzSchedule(f *testing.F) {
 		if err != nil || ago < 0 || ago > 50*365*24*3600 {
 			return
 		}
-		asked := &counted{Schedule: times}
-		latest, _ := latestBetween(asked, now.Add(-time.Duration(ago)*time.Second), now)
-		if asked.n > 50_000 {
-			t.Fatalf("%q is asked %d times", text, asked.n)
+		calls := &counted{Schedule: times}
+		latest, _ := latestBetween(calls, now.Add(-time.Duration(ago)*time.Second), now)
+		if calls.n > 50_000 {
+			t.Fatalf("%q takes %d calls", text, calls.n)
 		}
 		if latest.IsZero() {
 			return
 		}
 		if latest.After(now) {
-			t.Fatalf("%q has %v, which is to come", text, latest)
+			t.Fatalf("%q has %v, which is in the future", text, latest)
 		}
 		if next := times.Next(latest); !next.IsZero() && !next.After(now) {
 			t.Fatalf("%q has %v after %v", text, next, latest)

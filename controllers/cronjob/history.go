@@ -10,19 +10,19 @@ import (
 
 // cleanUp deletes the oldest finished Jobs beyond the history limits.
 func (s *sync) cleanUp(ctx context.Context) error {
-	if err := s.keep(ctx, batchv1.JobFailed, s.cj.Spec.FailedJobsHistoryLimit); err != nil {
+	if err := s.truncate(ctx, batchv1.JobFailed, s.cj.Spec.FailedJobsHistoryLimit); err != nil {
 		return err
 	}
-	return s.keep(ctx, batchv1.JobComplete, s.cj.Spec.SuccessfulJobsHistoryLimit)
+	return s.truncate(ctx, batchv1.JobComplete, s.cj.Spec.SuccessfulJobsHistoryLimit)
 }
 
-func (s *sync) keep(ctx context.Context, how batchv1.JobConditionType, limit *int32) error {
+func (s *sync) truncate(ctx context.Context, outcome batchv1.JobConditionType, limit *int32) error {
 	if limit == nil {
 		return nil
 	}
 	var jobs []*batchv1.Job
 	for _, j := range s.children {
-		if end(j) == how && j.DeletionTimestamp == nil {
+		if end(j) == outcome && j.DeletionTimestamp == nil {
 			jobs = append(jobs, j)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// ServeHTTP writes a table of the times at which each CronJob runs next, which no field of a CronJob has.
+// ServeHTTP serves a table of each CronJob's next scheduled time, which no field of a CronJob has.
 func (c *cronJobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	all, err := c.lister.List(labels.Everything())
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *cronJobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, cj := range all {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", cj.Namespace, cj.Name, cj.Spec.Schedule, nextRun(cj, c.clock.Now()))
 	}
-	_ = table.Flush() // the client may be gone
+	_ = table.Flush() // the client may have disconnected
 }
 
 func nextRun(cj *batchv1.CronJob, now time.Time) string {

@@ -13,10 +13,11 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// tooMany missed times are reported: the clock may be wrong, or the controller was away for long.
+// tooMany is the number of missed times above which an Event is recorded: the clock may be wrong, or the
+// controller was stopped for long.
 const tooMany = 100
 
-// schedule parses the CronJob's schedule. If that fails, an event is recorded and ok is false.
+// schedule parses the CronJob's schedule. If that fails, it records an Event and ok is false.
 func (s *sync) schedule() (times cron.Schedule, ok bool) {
 	spec := &s.cj.Spec
 	if spec.TimeZone == nil && strings.Contains(spec.Schedule, "TZ") {
@@ -31,7 +32,7 @@ func (s *sync) schedule() (times cron.Schedule, ok bool) {
 	return times, err == nil
 }
 
-// parse parses the schedule of a CronJob. reason is the reason of the event for an error.
+// parse parses the schedule in a CronJob's spec. reason is the reason of the Event for an error.
 func parse(spec *batchv1.CronJobSpec) (times cron.Schedule, reason string, err error) {
 	text := spec.Schedule
 	if zone := spec.TimeZone; zone != nil {
@@ -49,8 +50,8 @@ func parse(spec *batchv1.CronJobSpec) (times cron.Schedule, reason string, err e
 	return times, "", nil
 }
 
-// due is the latest time that has come since the last run, or zero. Of several that were
-// missed only the last is made up for.
+// due returns the latest scheduled time since the last run; zero if there is none. If several times were
+// missed, only the latest is run.
 func (s *sync) due(times cron.Schedule) time.Time {
 	since := s.cj.CreationTimestamp.Time
 	if last := s.cj.Status.LastScheduleTime; last != nil {
@@ -69,7 +70,7 @@ func (s *sync) due(times cron.Schedule) time.Time {
 	return inZone(&s.cj.Spec, latest)
 }
 
-// inZone is t as the CronJob's author writes it.
+// inZone returns t in the CronJob's time zone.
 func inZone(spec *batchv1.CronJobSpec, t time.Time) time.Time {
 	if zone := spec.TimeZone; zone != nil && !t.IsZero() {
 		if location, err := time.LoadLocation(*zone); err == nil {
@@ -79,9 +80,9 @@ func inZone(spec *batchv1.CronJobSpec, t time.Time) time.Time {
 	return t
 }
 
-// latestBetween is the latest of the schedule's times after since and not after now, and
-// about how many there are; zero and 0 where there is none. It looks back from now in steps that
-// double, for since may be long ago, and the times may be few and far between.
+// latestBetween returns the latest scheduled time after since and not after now, and the approximate number of
+// such times; zero and 0 if there is none. It searches back from now in steps that double, because since may be
+// long ago, and the times may be far apart.
 func latestBetween(times cron.Schedule, since, now time.Time) (latest time.Time, n int64) {
 	first := times.Next(since)
 	if first.IsZero() || first.After(now) {
@@ -91,9 +92,9 @@ func latestBetween(times cron.Schedule, since, now time.Time) (latest time.Time,
 	if second.IsZero() || second.After(now) {
 		return first, 1
 	}
-	apart := max(second.Sub(first), time.Second)
+	distance := max(second.Sub(first), time.Second)
 	latest = first
-	for back := apart; now.Add(-back).After(first); back *= 2 {
+	for back := distance; now.Add(-back).After(first); back *= 2 {
 		if t := times.Next(now.Add(-back)); !t.IsZero() && !t.After(now) {
 			latest = t
 			break
@@ -102,5 +103,5 @@ func latestBetween(times cron.Schedule, since, now time.Time) (latest time.Time,
 	for t := times.Next(latest); !t.IsZero() && !t.After(now); t = times.Next(t) {
 		latest = t
 	}
-	return latest, int64(now.Sub(first)/apart) + 1
+	return latest, int64(now.Sub(first)/distance) + 1
 }

@@ -1,11 +1,11 @@
-// Package daemonset keeps one pod on each Node that a DaemonSet's template suits.
+// Package daemonset keeps one pod on each Node that matches a DaemonSet's template.
 //
-// In comes a DaemonSet, the Nodes, its pods and revisions; out go pods, the status and events. Pods are
-// bound by the scheduler, to the Node that their affinity names. The files:
+// Its input is a DaemonSet, the Nodes, and the set's pods and revisions. Its output is pods, the status and
+// Events. The scheduler binds a pod to the Node in the pod's affinity. The files:
 //
-//	daemonset.go  what the controller listens to, and one sync of a set
+//	daemonset.go  the controller's watches, and one sync of a set
 //	placement.go  which Nodes should have a pod, and which may keep theirs
-//	scale.go      pods made and deleted
+//	scale.go      creating and deleting pods
 //	update.go     moving pods to the next template: RollingUpdate with its two budgets, OnDelete
 //	status.go     the status
 package daemonset
@@ -31,12 +31,12 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/history"
 )
 
-// Kind is what the pods' owner references name.
+// Kind is the kind in the pods' owner references.
 var Kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
 type daemonSets struct {
 	*controller.Controller
-	*controller.Memory
+	*controller.OwnerExpectations
 	client     func() kubernetes.Interface
 	lister     appslisters.DaemonSetLister
 	informer   cache.SharedIndexInformer
@@ -57,10 +57,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	c := &daemonSets{
 		client: env.Client, lister: apps.DaemonSets().Lister(), informer: apps.DaemonSets().Informer(),
 		pods: core.Pods().Informer(), nodes: core.Nodes().Lister(), recorder: env.Recorder("daemonset-controller"),
-		clock: env.Clock, Memory: controller.NewMemory(env.Clock, maxFailureDelay),
+		clock: env.Clock, OwnerExpectations: controller.NewOwnerExpectations(env.Clock, maxFailureDelay),
 	}
 	var err error
-	if c.history, err = history.New(env.Client, env.Informers, &c.Written); err != nil {
+	if c.history, err = history.New(env.Client, env.Informers, &c.Versions); err != nil {
 		return nil, err
 	}
 	c.Controller = controller.New(env, "daemonset", c.reconcile)
@@ -80,12 +80,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		}, Update: c.podUpdated, Delete: func(pod *corev1.Pod) { c.dependents.Gone(pod) },
 	})
 	controller.Watch(c.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
-		Add: func(*corev1.Node) { c.wakeAll() }, Delete: func(*corev1.Node) { c.wakeAll() },
+		Add: func(*corev1.Node) { c.enqueueAll() }, Delete: func(*corev1.Node) { c.enqueueAll() },
 		Update: func(old, n *corev1.Node) {
-			// Heartbeats and images are no reason to reconcile every set.
+			// Changes of the status, such as heartbeats, do not affect placement.
 			if !equality.Semantic.DeepEqual(old.Labels, n.Labels) || !equality.Semantic.DeepEqual(old.Spec.Taints,
 				n.Spec.Taints) {
-				c.wakeAll()
+				c.enqueueAll()
 			}
 		},
 	})
@@ -93,7 +93,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c.Controller, nil
 }
 
-func (c *daemonSets) wakeAll() {
+func (c *daemonSets) enqueueAll() {
 	all, err := c.lister.List(labels.Everything())
 	if err != nil {
 		return
@@ -115,21 +115,21 @@ func (c *daemonSets) podUpdated(old, pod *corev1.Pod) {
 	c.dependents.Changed(pod)
 }
 
-// sync is one reconciliation of a set. The set in it is a copy, whose status becomes the one that will be written.
+// sync is the state of one reconciliation. The set in it is a copy, and its status is written at the end.
 type sync struct {
 	*daemonSets
 	key       string
 	set       *appsv1.DaemonSet
 	now       time.Time
 	nodes     []*corev1.Node
-	byNode    map[string][]*corev1.Pod // those without a Node are under the one that they are meant for
+	byNode    map[string][]*corev1.Pod // by nodeOf, so also pods that are not bound yet
 	hash      string                   // of the template
 	update    *appsv1.ControllerRevision
 	revisions []*appsv1.ControllerRevision
 }
 
 func (c *daemonSets) reconcile(ctx context.Context, key string) error {
-	cached, ok := controller.Settled[*appsv1.DaemonSet](c.Controller, c.Memory, c.informer, key)
+	cached, ok := controller.SatisfiedOwner[*appsv1.DaemonSet](c.Controller, c.OwnerExpectations, c.informer, key)
 	if !ok {
 		return nil
 	}
@@ -146,13 +146,13 @@ func (c *daemonSets) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	scaleErr := s.scale(ctx)
-	if scaleErr == nil && c.Expected.Satisfied(key) && c.Written.Shown(key) {
+	if scaleErr == nil && c.Expected.Satisfied(key) && c.Versions.Satisfied(key) {
 		scaleErr = s.roll(ctx)
 	}
 	return controller.FirstError(s.updateStatus(ctx, cached), scaleErr, s.truncateHistory(ctx))
 }
 
-// observe reads all that a decision rests on.
+// observe reads the Nodes, revisions and pods that the sync depends on.
 func (s *sync) observe(ctx context.Context) error {
 	selector, err := metav1.LabelSelectorAsSelector(s.set.Spec.Selector)
 	if err != nil {
@@ -203,7 +203,7 @@ func (s *sync) observe(ctx context.Context) error {
 	return nil
 }
 
-// truncateHistory keeps revisionHistoryLimit of the revisions that no pod has.
+// truncateHistory deletes the oldest revisions without pods, beyond revisionHistoryLimit.
 func (s *sync) truncateHistory(ctx context.Context) error {
 	if s.set.Spec.RevisionHistoryLimit == nil {
 		return nil

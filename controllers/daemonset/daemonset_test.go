@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for DaemonSets to a controllertest.Clocked.
 type cluster struct{ *controllertest.Clocked }
 
 func (c cluster) daemon(name string, edit func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
@@ -70,7 +70,7 @@ func (c cluster) awaitDaemon(name string, n int32) *appsv1.DaemonSet {
 	return d
 }
 
-// places are the Nodes that have a pod, each with its image.
+// places returns the Nodes that have a pod, each with the pod's image.
 func (c cluster) places() []string {
 	found := []string{}
 	for _, p := range c.Pods() {
@@ -86,7 +86,7 @@ func newDaemons(t testing.TB) cluster {
 	return cluster{controllertest.NewClocked(t, 3, "daemonset", "garbagecollector")}
 }
 
-func TestDaemonSet_HasAPodOnEachNode(t *testing.T) {
+func TestDaemonSet_CreatesAPodOnEachNode(t *testing.T) {
 	t.Parallel()
 	c := newDaemons(t)
 	c.daemon("agent", nil)
@@ -125,7 +125,7 @@ func TestDaemonSet_FollowsLabelsAndTaintsOfNodes(t *testing.T) {
 	c.editNode("node-1", func(n *corev1.Node) { n.Labels["disk"] = "ssd" })
 	c.awaitDaemon("agent", 2)
 	require.Equal(t, []string{"node-0=one", "node-1=one"}, c.places())
-	// NoSchedule keeps what is there and lets nothing new in; NoExecute lets nothing stay.
+	// NoSchedule keeps existing pods and prevents new ones; NoExecute evicts pods.
 	c.editNode("node-0", func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "full", Effect: corev1.TaintEffectNoSchedule})
 	})
@@ -153,7 +153,7 @@ func daemonImage(image string) func(*appsv1.DaemonSet) {
 	}
 }
 
-func TestDaemonSet_RollsOneAfterTheOther(t *testing.T) {
+func TestDaemonSet_UpdatesOneNodeAfterTheOther(t *testing.T) {
 	t.Parallel()
 	c := newDaemons(t)
 	c.daemon("agent", nil)
@@ -188,7 +188,7 @@ func TestDaemonSet_RollsOneAfterTheOther(t *testing.T) {
 	require.Len(t, list.Items, 2)
 }
 
-func TestDaemonSet_SurgesBeforeItEndsTheOld(t *testing.T) {
+func TestDaemonSet_SurgesBeforeDeletingOldPods(t *testing.T) {
 	t.Parallel()
 	c := newDaemons(t)
 	c.daemon("agent", func(d *appsv1.DaemonSet) {
@@ -231,7 +231,7 @@ func TestDaemonSet_OnDelete(t *testing.T) {
 	})
 }
 
-func TestDaemonSet_ReplacesPodsThatFail(t *testing.T) {
+func TestDaemonSet_ReplacesFailedPods(t *testing.T) {
 	t.Parallel()
 	c := newDaemons(t)
 	c.daemon("agent", nil)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// nodeOf is the Node that a pod is on or, before it is scheduled, meant for.
+// nodeOf returns the pod's Node or, before it is scheduled, the Node in its affinity.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -29,7 +29,7 @@ func nodeOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// newPod is the set's pod for a Node.
+// newPod returns a pod of the set for a Node.
 func (s *sync) newPod(node string) *corev1.Pod {
 	template := s.set.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{
@@ -53,7 +53,7 @@ func (s *sync) newPod(node string) *corev1.Pod {
 	return pod
 }
 
-// pin requires the Node, beside what the template requires.
+// pin sets a required node affinity for the Node.
 func pin(spec *corev1.PodSpec, node string) {
 	field := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
 		Values: []string{node}}
@@ -63,13 +63,13 @@ func pin(spec *corev1.PodSpec, node string) {
 	if spec.Affinity.NodeAffinity == nil {
 		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	// The template's selectors have been judged already: the field alone remains.
+	// The template's node affinity is replaced: suits has checked it.
 	spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{field}}},
 	}
 }
 
-// tolerate lets a daemon stay where a Node is in need: that is often when it is needed most.
+// tolerate adds the tolerations that keep a daemon on a Node in trouble, where it is often needed most.
 func tolerate(spec *corev1.PodSpec) {
 	add := func(key string, effect corev1.TaintEffect) {
 		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}

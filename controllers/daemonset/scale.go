@@ -33,13 +33,13 @@ func templateGeneration(d *appsv1.DaemonSet) string {
 	return strconv.FormatInt(d.Generation, 10)
 }
 
-// scale brings each Node to the pods that it should have.
+// scale creates missing pods and deletes surplus ones on each Node.
 func (s *sync) scale(ctx context.Context) error {
 	var need []string
 	var excess []*corev1.Pod
-	known := map[string]bool{}
+	existing := map[string]bool{}
 	for _, node := range s.nodes {
-		known[node.Name] = true
+		existing[node.Name] = true
 		more, less := s.judge(node)
 		if more {
 			need = append(need, node.Name)
@@ -47,10 +47,10 @@ func (s *sync) scale(ctx context.Context) error {
 		excess = append(excess, less...)
 	}
 	for name, pods := range s.byNode {
-		if known[name] {
+		if existing[name] {
 			continue
 		}
-		for _, pod := range pods { // meant for a Node that is gone
+		for _, pod := range pods { // not bound, and its Node no longer exists
 			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
 				excess = append(excess, pod)
 			}
@@ -61,7 +61,7 @@ func (s *sync) scale(ctx context.Context) error {
 		s.create(ctx, need[:min(len(need), burst)]))
 }
 
-// judge decides whether a Node needs a pod, and which of its pods should go.
+// judge decides whether a Node needs a new pod, and which of its pods must be deleted.
 func (s *sync) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
 	run, keep := s.suits(node)
 	var alive []*corev1.Pod
@@ -69,14 +69,14 @@ func (s *sync) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
 		switch {
 		case pod.DeletionTimestamp != nil:
 			if run {
-				return false, nil // its successor is made when it is gone
+				return false, nil // the replacement is created after the deletion
 			}
 		case controller.PodEnded(pod):
 			if wait := s.Failures.Due(s.key, node.Name); wait > 0 {
 				s.EnqueueAfter(s.key, wait)
 				return false, nil
 			}
-			s.tellEnded(pod, node)
+			s.recordEnded(pod, node)
 			excess = append(excess, pod)
 		default:
 			alive = append(alive, pod)
@@ -86,13 +86,13 @@ func (s *sync) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
 	case !keep:
 		return false, append(excess, alive...)
 	case len(alive) == 0:
-		// Where one ended, the next is made when it has gone.
+		// The replacement of an ended pod is created after its deletion.
 		return run && len(excess) == 0, excess
 	}
 	return false, append(excess, s.surplus(alive)...)
 }
 
-func (s *sync) tellEnded(pod *corev1.Pod, node *corev1.Node) {
+func (s *sync) recordEnded(pod *corev1.Pod, node *corev1.Node) {
 	if pod.Status.Phase == corev1.PodFailed {
 		s.recorder.Eventf(s.set, corev1.EventTypeWarning, "FailedDaemonPod",
 			"Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node.Name)
@@ -102,8 +102,8 @@ func (s *sync) tellEnded(pod *corev1.Pod, node *corev1.Node) {
 		"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, node.Name)
 }
 
-// surplus are the pods of one Node beyond the one that it should have: where updates surge, beyond
-// one of the old template, and one of the new that is to take over from it.
+// surplus returns the pods of a Node beyond the one that it should have. With maxSurge a Node may have two: one
+// of the old template, and one of the new template that will replace it.
 func (s *sync) surplus(alive []*corev1.Pod) []*corev1.Pod {
 	slices.SortFunc(alive, s.boundThenOlderFirst)
 	if s.maxSurge() == 0 {
@@ -126,7 +126,8 @@ func (s *sync) surplus(alive []*corev1.Pod) []*corev1.Pod {
 	return excess
 }
 
-// boundThenOlderFirst orders the pods of one Node. Of two of the same second that of the old template is the older.
+// boundThenOlderFirst orders the pods of a Node. Of two pods created in the same second, the one of the old
+// template counts as older.
 func (s *sync) boundThenOlderFirst(a, b *corev1.Pod) int {
 	return cmp.Or(falseFirst(b.Spec.NodeName != "", a.Spec.NodeName != ""),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
@@ -159,7 +160,7 @@ func (s *sync) create(ctx context.Context, nodes []string) error {
 	})
 	for _, pod := range created {
 		if pod != nil && pod.ResourceVersion != "" {
-			s.Written.Note(s.key, s.daemonSets.pods, pod.ResourceVersion)
+			s.Versions.Expect(s.key, s.daemonSets.pods, pod.ResourceVersion)
 		}
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

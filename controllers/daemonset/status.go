@@ -19,11 +19,11 @@ func (s *sync) updateStatus(ctx context.Context, cached *appsv1.DaemonSet) error
 		return nil
 	}
 	updated, err := s.client().AppsV1().DaemonSets(s.set.Namespace).UpdateStatus(ctx, s.set, metav1.UpdateOptions{})
-	return s.Wrote(s.informer, updated, err)
+	return s.ExpectUpdate(s.informer, updated, err)
 }
 
-// count counts Nodes, not pods: of several pods on one Node the oldest speaks, so that a Node is updated only when the
-// pod of the old template has left it.
+// count computes the status. It counts Nodes, not pods: if a Node has several pods, the oldest counts, so that
+// a Node is updated only when the pod of the old template has left it.
 func (s *sync) count() {
 	status := &s.set.Status
 	*status = appsv1.DaemonSetStatus{ObservedGeneration: s.set.Generation, CollisionCount: status.CollisionCount,

@@ -12,8 +12,8 @@ import (
 
 func (s *sync) isCurrent(pod *corev1.Pod) bool { return pod.Labels[hashLabel] == s.hash }
 
-// available reports whether a pod has been ready for minReadySeconds, and comes back when one that is ready will
-// have been.
+// available reports whether a pod has been ready for minReadySeconds. It enqueues the set for the time when a
+// ready pod becomes available.
 func (s *sync) available(pod *corev1.Pod) bool {
 	ok, from := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
 	if !from.IsZero() {
@@ -29,28 +29,29 @@ func (s *sync) maxUnavailable() int {
 	return s.budget(func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxUnavailable })
 }
 
-// budget is one of the strategy's two, in pods; percentages are of the Nodes that should have one, rounded up.
-func (s *sync) budget(of func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString) int {
+// budget returns maxSurge or maxUnavailable in pods. A percentage refers to the Nodes that should have a pod,
+// and is rounded up.
+func (s *sync) budget(field func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString) int {
 	strategy := s.set.Spec.UpdateStrategy
 	if strategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || strategy.RollingUpdate == nil ||
-		of(strategy.RollingUpdate) == nil {
+		field(strategy.RollingUpdate) == nil {
 		return 0
 	}
-	wanted := 0
+	desired := 0
 	for _, node := range s.nodes {
 		if run, _ := s.suits(node); run {
-			wanted++
+			desired++
 		}
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(of(strategy.RollingUpdate), wanted, true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(field(strategy.RollingUpdate), desired, true)
 	if err != nil {
 		return 0
 	}
 	return n
 }
 
-// roll replaces pods of earlier templates as far as the budget lets it. Without surge the old pod goes
-// first; with it the new one comes first, and scale takes the old one away when the new one is available.
+// roll replaces pods of earlier templates as far as the budget allows. Without maxSurge the old pod is deleted
+// first. With it the new pod is created first, and scale deletes the old one when the new one is available.
 func (s *sync) roll(ctx context.Context) error {
 	if s.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
 		return nil
@@ -77,7 +78,7 @@ func (s *sync) roll(ctx context.Context) error {
 		case !s.available(alive):
 			budget--
 			if !s.isCurrent(alive) {
-				broken = append(broken, alive) // nothing is lost with it
+				broken = append(broken, alive) // it is unavailable anyway
 			}
 		case !s.isCurrent(alive):
 			working = append(working, alive)
@@ -88,7 +89,7 @@ func (s *sync) roll(ctx context.Context) error {
 
 func (s *sync) rollBySurge(ctx context.Context) error {
 	budget := s.maxSurge()
-	var at []string // Nodes to get a new pod beside the old one
+	var working []string // Nodes that can get a new pod beside the available old one
 	var broken []string
 	for _, node := range s.nodes {
 		run, _ := s.suits(node)
@@ -112,8 +113,8 @@ func (s *sync) rollBySurge(ctx context.Context) error {
 		case !s.available(old):
 			broken = append(broken, node.Name)
 		default:
-			at = append(at, node.Name)
+			working = append(working, node.Name)
 		}
 	}
-	return s.create(ctx, append(broken, at[:max(0, min(budget, len(at)))]...))
+	return s.create(ctx, append(broken, working[:max(0, min(budget, len(working)))]...))
 }

@@ -49,13 +49,13 @@ func agentImage(image string) func(*appsv1.DaemonSet) {
 	return func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.Containers[0].Image = image }
 }
 
-// placeOf is the Node that a set's pod is meant for, also before it is bound.
+// placeOf returns the Node of a set's pod, also before it is bound.
 func placeOf(p *corev1.Pod) string {
 	terms := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	return terms[0].MatchFields[0].Values[0]
 }
 
-func TestDaemonSet_EndsAsItShouldAfterAStorm(t *testing.T) {
+func TestDaemonSet_ConvergesAfterConflictsAndFaults(t *testing.T) {
 	t.Parallel()
 	c := newDaemons(t)
 	w := controllertest.NewWalk(c.Clocked)

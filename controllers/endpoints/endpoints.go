@@ -1,8 +1,8 @@
 // Package endpoints keeps, for each Service with a selector, the Endpoints object of its name:
 // the older form of EndpointSlices, which some clients still read.
 //
-// It holds less than slices do: one address family, a thousand addresses at most, and nothing
-// of pods that are ending.
+// An Endpoints object carries less than EndpointSlices do: one address family, at most a thousand addresses,
+// and no terminating pods.
 package endpoints
 
 import (
@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// MaxAddresses is how many addresses an Endpoints object holds at most.
+	// MaxAddresses is the largest number of addresses in an Endpoints object.
 	MaxAddresses = 1000
 
 	managedByLabel = "endpoints.kubernetes.io/managed-by"
@@ -48,11 +48,11 @@ type endpoints struct {
 	lister   corelisters.EndpointsLister
 	informer cache.SharedIndexInformer
 	recorder record.EventRecorder
-	written  controller.Written
+	expected controller.VersionExpectations
 	triggers backend.Triggers
 }
 
-// New returns the controller. Its keys are those of Services, which are those of Endpoints.
+// New returns the controller. A key names a Service and the Endpoints object of the same namespace and name.
 func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	e := &endpoints{
@@ -64,7 +64,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	backend.Watch(e.Controller, env.Informers, env.Settings.Endpoints.BatchPeriod)
 	wake := func(o *corev1.Endpoints) { e.EnqueueObject(o) }
 	controller.Watch(e.Controller, e.informer, controller.Handler[*corev1.Endpoints]{
-		// One whose Service was deleted while no controller ran is found at the start.
+		// The first list enqueues every Endpoints object, which finds Services that were deleted while no
+		// controller ran.
 		Add: wake, Update: func(_, o *corev1.Endpoints) { wake(o) }, Delete: wake,
 	})
 	return e.Controller, nil
@@ -79,7 +80,7 @@ func (e *endpoints) reconcile(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		return e.serviceGone(ctx, key, namespace, name)
 	}
-	if err != nil || !backend.Chosen(svc) || !e.written.Shown(key) {
+	if err != nil || !backend.Chosen(svc) || !e.expected.Satisfied(key) {
 		return err
 	}
 	pods, err := e.pods.Pods(namespace).List(labels.SelectorFromSet(svc.Spec.Selector))
@@ -90,8 +91,8 @@ func (e *endpoints) reconcile(ctx context.Context, key string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	wanted, cut := subsets(svc, pods)
-	next := e.next(svc, current, wanted, cut)
+	desired, cut := subsets(svc, pods)
+	next := e.next(svc, current, desired, cut)
 	since := e.triggers.Since(svc, pods)
 	if current != nil && sameEndpoints(current, next) {
 		return nil
@@ -100,11 +101,11 @@ func (e *endpoints) reconcile(ctx context.Context, key string) error {
 	return e.write(ctx, key, svc, next, current == nil)
 }
 
-// serviceGone deletes what was kept for a Service. Endpoints that somebody else keeps, for a
-// Service that never was or for a leader election of old, are not ours to delete.
+// serviceGone deletes the Endpoints of a Service that no longer exists, if this controller manages them. Others
+// may keep Endpoints without a Service, for example for an old leader election; they stay.
 func (e *endpoints) serviceGone(ctx context.Context, key, namespace, name string) error {
 	e.triggers.Forget(key)
-	e.written.Forget(key)
+	e.expected.Forget(key)
 	current, err := e.lister.Endpoints(namespace).Get(name)
 	if apierrors.IsNotFound(err) || err == nil && current.Labels[managedByLabel] != managedBy {
 		return nil
@@ -120,13 +121,13 @@ func (e *endpoints) serviceGone(ctx context.Context, key, namespace, name string
 	return err
 }
 
-func (e *endpoints) next(svc *corev1.Service, current *corev1.Endpoints, wanted []corev1.EndpointSubset,
+func (e *endpoints) next(svc *corev1.Service, current *corev1.Endpoints, desired []corev1.EndpointSubset,
 	cut bool) *corev1.Endpoints {
 	next := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
 	if current != nil {
 		next = current.DeepCopy()
 	}
-	next.Subsets = wanted
+	next.Subsets = desired
 	next.Labels = maps.Clone(svc.Labels)
 	if next.Labels == nil {
 		next.Labels = map[string]string{}
@@ -143,7 +144,7 @@ func (e *endpoints) next(svc *corev1.Service, current *corev1.Endpoints, wanted 
 	return next
 }
 
-// sameEndpoints compares but for the annotation that every change brings anew.
+// sameEndpoints compares two Endpoints, ignoring the trigger time annotation: it changes with every write.
 func sameEndpoints(a, b *corev1.Endpoints) bool {
 	return equality.Semantic.DeepEqual(a.Subsets, b.Subsets) && maps.Equal(a.Labels, b.Labels) &&
 		a.Annotations[corev1.EndpointsOverCapacity] == b.Annotations[corev1.EndpointsOverCapacity]
@@ -176,7 +177,7 @@ func (e *endpoints) write(ctx context.Context, key string, svc *corev1.Service, 
 	}
 	switch {
 	case err == nil:
-		e.written.Note(key, e.informer, stored.ResourceVersion)
+		e.expected.Expect(key, e.informer, stored.ResourceVersion)
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
@@ -192,8 +193,8 @@ func (e *endpoints) write(ctx context.Context, key string, svc *corev1.Service, 
 	return err
 }
 
-// subsets are the pods' addresses in groups that have the same ports, and whether some had to
-// be left out. Their order is always the same, so that only what changed is written.
+// subsets groups the pods' addresses by their ports, and reports whether some had to be left out. The order is
+// deterministic, so that an unchanged Service causes no write.
 func subsets(svc *corev1.Service, pods []*corev1.Pod) (all []corev1.EndpointSubset, cut bool) {
 	byPorts := map[string]*corev1.EndpointSubset{}
 	for _, pod := range pods {
@@ -236,7 +237,7 @@ func byAddress(a, b corev1.EndpointAddress) int {
 	return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.TargetRef.UID, b.TargetRef.UID))
 }
 
-// truncate keeps MaxAddresses, ready ones before others.
+// truncate drops addresses beyond MaxAddresses, unready ones first, and reports whether it dropped any.
 func truncate(all []corev1.EndpointSubset) (kept []corev1.EndpointSubset, cut bool) {
 	left := MaxAddresses
 	take := func(addresses []corev1.EndpointAddress) []corev1.EndpointAddress {
@@ -256,8 +257,8 @@ func truncate(all []corev1.EndpointSubset) (kept []corev1.EndpointSubset, cut bo
 	}), cut
 }
 
-// addressOf is the pod's address of the Service's first family, and whether it is to be
-// called ready; ok is false for a pod that is not to be listed.
+// addressOf returns the pod's address in the Service's first IP family, and whether it is published as ready.
+// ok is false for a pod that does not belong in the Endpoints.
 func addressOf(svc *corev1.Service, pod *corev1.Pod) (address corev1.EndpointAddress, ready, ok bool) {
 	published := svc.Spec.PublishNotReadyAddresses
 	if !backend.Serves(pod) || pod.DeletionTimestamp != nil && !published {
@@ -281,8 +282,8 @@ func addressOf(svc *corev1.Service, pod *corev1.Pod) (address corev1.EndpointAdd
 	return address, published || controller.PodReady(pod), true
 }
 
-// portsOf are the Service's ports as numbers of the pod's, in an order that is always the
-// same. A pod that has none of them is not listed, unless the Service is headless and names none.
+// portsOf resolves the Service's ports to numbers of the pod's ports, in a deterministic order. ok is false for
+// a pod that has none of them, except where the Service is headless and has no ports.
 func portsOf(svc *corev1.Service, pod *corev1.Pod) (ports []corev1.EndpointPort, ok bool) {
 	if len(svc.Spec.Ports) == 0 {
 		return nil, backend.Headless(svc)

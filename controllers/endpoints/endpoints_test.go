@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
 )
 
-// service selects the pods of the test, as changed.
+// service returns a Service that selects the pods of the test, after change.
 func service(change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
 		Labels: map[string]string{"team": "a"}}}
@@ -26,7 +26,7 @@ func service(change func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
-// pod is a ready pod of the Service, as changed.
+// pod returns a ready pod of the Service, after change.
 func pod(name, ip string, change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-1"),
 		Labels: map[string]string{"app": "web"}}}
@@ -47,7 +47,7 @@ func endpointsOf(t *testing.T, e *fakeenv.Env) *corev1.Endpoints {
 	return found
 }
 
-// describe lists ready addresses, then those that are not.
+// describe lists the ports and the ready addresses of each subset, then the unready addresses.
 func describe(all []corev1.EndpointSubset) (lines []string) {
 	for _, s := range all {
 		line := ""
@@ -66,7 +66,7 @@ func describe(all []corev1.EndpointSubset) (lines []string) {
 	return lines
 }
 
-func TestSubsets_HasThePodsThatServe(t *testing.T) {
+func TestSubsets_ListServingPods(t *testing.T) {
 	t.Parallel()
 	same, deleted := func(*corev1.Service) {}, func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }
 	both := func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.9"}, {IP: "fd00::9"}} }
@@ -88,7 +88,8 @@ func TestSubsets_HasThePodsThatServe(t *testing.T) {
 			p.Status.Phase = corev1.PodSucceeded
 		})}, nil},
 		"being deleted": {service(same), []*corev1.Pod{pod("a", "10.0.0.1", deleted)}, nil},
-		"not ready, and published all the same": {service(publish), []*corev1.Pod{pod("a", "10.0.0.1", notReady), pod("b", "10.0.0.2", deleted)},
+		"not ready, but published": {service(publish),
+			[]*corev1.Pod{pod("a", "10.0.0.1", notReady), pod("b", "10.0.0.2", deleted)},
 			[]string{"http:80 10.0.0.1 10.0.0.2 |"}},
 		"of the second family": {service(func(s *corev1.Service) { s.Spec.IPFamilies[0] = corev1.IPv6Protocol }),
 			[]*corev1.Pod{pod("a", "10.0.0.9", both), pod("b", "10.0.0.2", func(*corev1.Pod) {})},
@@ -105,7 +106,7 @@ func TestSubsets_HasThePodsThatServe(t *testing.T) {
 	}
 }
 
-func TestSubsets_KeepsAThousandReadyOnesFirst(t *testing.T) {
+func TestSubsets_TruncateUnreadyAddressesFirst(t *testing.T) {
 	t.Parallel()
 	var pods []*corev1.Pod
 	for i := range MaxAddresses + 10 {
@@ -121,7 +122,7 @@ func TestSubsets_KeepsAThousandReadyOnesFirst(t *testing.T) {
 	require.Len(t, all[0].NotReadyAddresses, 10)
 }
 
-func TestEndpoints_AreKeptForAService(t *testing.T) {
+func TestEndpoints_AreCreatedForAService(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t, service(func(*corev1.Service) {}), pod("a", "10.0.0.1", func(*corev1.Pod) {}))
 	e.Start(New)
@@ -131,22 +132,22 @@ func TestEndpoints_AreKeptForAService(t *testing.T) {
 	require.Equal(t, map[string]string{"team": "a", managedByLabel: managedBy}, have.Labels)
 }
 
-func TestEndpoints_LeavesOthersAlone(t *testing.T) {
+func TestEndpoints_OfOthersAreNotChanged(t *testing.T) {
 	t.Parallel()
-	theirs := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	foreign := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	for name, svc := range map[string]*corev1.Service{
 		"no selector": service(func(s *corev1.Service) { s.Spec.Selector = nil }),
 		"an alias":    service(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }),
 		"no Service":  service(func(s *corev1.Service) { s.Name = "another"; s.Spec.Selector = nil }),
 	} {
-		e := fakeenv.New(t, svc, theirs, pod("a", "10.0.0.1", func(*corev1.Pod) {}))
+		e := fakeenv.New(t, svc, foreign, pod("a", "10.0.0.1", func(*corev1.Pod) {}))
 		e.Start(New)
 		require.NotNil(t, endpointsOf(t, e), name)
 		require.Empty(t, endpointsOf(t, e).Subsets, name)
 	}
 }
 
-func TestEndpoints_GoWithTheirServiceByTheirUID(t *testing.T) {
+func TestEndpoints_AreDeletedByUIDWithTheirService(t *testing.T) {
 	t.Parallel()
 	e := fakeenv.New(t, &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "e-1",
 		Labels: map[string]string{managedByLabel: managedBy}}})

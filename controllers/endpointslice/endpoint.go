@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// addressTypes are those of the Service's IP families.
+// addressTypes returns the address types of the Service's IP families.
 func addressTypes(svc *corev1.Service) []discoveryv1.AddressType {
 	if len(svc.Spec.IPFamilies) == 0 {
 		if utilnet.IsIPv6String(svc.Spec.ClusterIP) {
@@ -24,8 +24,7 @@ func addressTypes(svc *corev1.Service) []discoveryv1.AddressType {
 	return types
 }
 
-// endpointOf is what a pod looks like to clients; ok is false where it has no address of the
-// type. node may be nil.
+// endpointOf returns the endpoint of a pod; ok is false if the pod has no address of the type. node may be nil.
 func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t discoveryv1.AddressType) (
 	e discoveryv1.Endpoint, ok bool) {
 	e.Addresses = backend.Addresses(pod, t == discoveryv1.AddressTypeIPv6)
@@ -33,7 +32,7 @@ func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t disco
 		return e, false
 	}
 	serving, terminating := controller.PodReady(pod), pod.DeletionTimestamp != nil
-	// A Service that publishes pods which are not ready wants them listed as ready, even while they end.
+	// With publishNotReadyAddresses every pod is listed as ready, even while it terminates.
 	e.Conditions = discoveryv1.EndpointConditions{
 		Ready:       new(svc.Spec.PublishNotReadyAddresses || serving && !terminating),
 		Serving:     &serving,
@@ -53,7 +52,8 @@ func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t disco
 	return e, true
 }
 
-// hintsOf are the zones and Nodes that should prefer the endpoint, where the Service wants traffic to stay near.
+// hintsOf returns the zones and Nodes that should prefer the endpoint, by the Service's
+// spec.trafficDistribution.
 func hintsOf(svc *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	if svc.Spec.TrafficDistribution == nil || !*e.Conditions.Ready || topologyAware(svc) {
 		return nil
@@ -77,8 +77,8 @@ func hintsOf(svc *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.Endpoint
 	return hints
 }
 
-// portsOf are the Service's ports as numbers of the pod's. A named port that the pod does not
-// have is left out.
+// portsOf resolves the Service's ports to numbers of the pod's ports. A named port that the pod does not have
+// is left out.
 func portsOf(svc *corev1.Service, pod *corev1.Pod) []discoveryv1.EndpointPort {
 	ports := []discoveryv1.EndpointPort{}
 	for i := range svc.Spec.Ports {

@@ -1,13 +1,13 @@
 // Package endpointslice writes EndpointSlices: the addresses of the pods behind each Service.
 //
-// In comes a Service with a selector, the pods that it selects, and the Nodes they are on; out go
-// its slices. The files:
+// Its input is a Service with a selector, the pods that it selects, and their Nodes. Its output is the
+// Service's slices. The files:
 //
 //	endpointslice.go  the controller: its informers, and one sync of a Service
 //	endpoint.go       a pod as an endpoint: addresses, ports, conditions, hints
-//	topology.go       hints that share the endpoints out among zones
+//	topology.go       hints that distribute the endpoints among zones
 //
-// Which slices to write, so that one pod's change writes one slice, is worked out by package endpointslices.
+// Package endpointslices computes which slices to write, so that a change of one pod writes one slice.
 package endpointslice
 
 import (
@@ -34,11 +34,11 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
-// ManagedBy is the label value of the slices that are this controller's.
+// ManagedBy is the value of the managed-by label of this controller's slices.
 const ManagedBy = "endpointslice-controller.k8s.io"
 
 const (
-	// A Service with a pod on a node that the cache does not know is reconciled again after these.
+	// The bounds of the back-off of a Service with a pod on a node that the cache does not have yet.
 	minBackoff = time.Second
 	maxBackoff = 1000 * time.Second
 )
@@ -52,14 +52,15 @@ type endpointSlices struct {
 	slices   discoverylisters.EndpointSliceLister
 	informer cache.SharedIndexInformer
 	recorder record.EventRecorder
-	written  controller.Written
+	expected controller.VersionExpectations
 	triggers backend.Triggers
-	max      int // endpoints of a slice
-	// hinted are the keys of Services that have had hints by their annotation, of which only events depend.
+	max      int // endpoints per slice
+	// hinted has the keys of Services that got hints by their annotation. It only decides which Events are
+	// recorded, so a restart may lose it.
 	hinted sync.Map
 }
 
-// New returns the controller. Its keys are those of Services.
+// New returns the controller. Its keys are names of Services.
 func New(env *controller.Env) (*controller.Controller, error) {
 	core, slices := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	e := &endpointSlices{
@@ -109,16 +110,17 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	svc, err := e.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		e.triggers.Forget(key)
-		e.written.Forget(key)
+		e.expected.Forget(key)
 		e.hinted.Delete(key)
-		return nil // the slices are its dependents: the garbage collector's
+		return nil // the garbage collector deletes the slices, which the Service owns
 	}
 	if err != nil || !backend.Chosen(svc) || svc.DeletionTimestamp != nil {
 		return err
 	}
-	// Asked before the cache is read, so that what is read is no older than that.
-	if !e.written.Shown(key) {
-		return nil // the event that we wait for brings us back
+	// This check comes before the lists below: a cache that has caught up now cannot return older objects
+	// later.
+	if !e.expected.Satisfied(key) {
+		return nil // the watch event of our write will enqueue the key
 	}
 	pods, err := e.pods.Pods(namespace).List(labels.SelectorFromSet(svc.Spec.Selector))
 	if err != nil {
@@ -139,8 +141,8 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	} else {
 		e.unhinted(svc)
 	}
-	noted := func(s *discoveryv1.EndpointSlice) { e.written.Note(key, e.informer, s.ResourceVersion) }
-	if err := changes.Finalize(ctx, e.client(), e.triggers.Since(svc, pods), noted); err != nil {
+	expect := func(s *discoveryv1.EndpointSlice) { e.expected.Expect(key, e.informer, s.ResourceVersion) }
+	if err := changes.Finalize(ctx, e.client(), e.triggers.Since(svc, pods), expect); err != nil {
 		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s: %v", key, err)
 		return err
@@ -148,8 +150,8 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	return missing
 }
 
-// desired returns the endpoints that there should be, and an error that names pods which had to be
-// left out because their nodes are not known.
+// desired returns the endpoints that the slices should have, and an error that names the pods left out because
+// the cache does not have their nodes.
 func (e *endpointSlices) desired(svc *corev1.Service, pods []*corev1.Pod) (endpointslices.Desired, error) {
 	l := endpointslices.Desired{}
 	for _, t := range addressTypes(svc) {
@@ -176,7 +178,7 @@ func (e *endpointSlices) desired(svc *corev1.Service, pods []*corev1.Pod) (endpo
 	return l, errors.Join(errs...)
 }
 
-// labelsFor are the Service's labels and those by which slices are found.
+// labelsFor returns the Service's labels with the labels that clients select slices by.
 func labelsFor(svc *corev1.Service) map[string]string {
 	labels := maps.Clone(svc.Labels)
 	if labels == nil {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { controllertest.Main(m) }
 // network is an API server with the endpoint controllers; the test plays nodes and pods.
 type network struct{ *controllertest.Cluster }
 
-// newNetwork is an API server with the endpoint controllers; the test plays nodes and pods.
+// newNetwork starts an API server with the endpoint controllers; the test plays nodes and pods.
 func newNetwork(t testing.TB, more ...string) network {
 	config := testenv.Start(t, testenv.OrExternal(), testenv.WithNodes(0), testenv.WithoutScheduler(),
 		testenv.WithControllers(append(more, "endpointslice", "endpoint", "garbagecollector")...))
@@ -54,7 +54,7 @@ func (c network) service(name string, edit func(*corev1.Service)) *corev1.Servic
 	return svc
 }
 
-// backendPod is a pod of "web" on a node, with an address, ready.
+// backendPod creates a ready pod of "web" with an address on a node.
 func (c network) backendPod(i int, edit func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Labels: map[string]string{"app": "web"}},
@@ -84,7 +84,7 @@ func (c network) setReady(pod *corev1.Pod, ready bool) *corev1.Pod {
 	return pod
 }
 
-// endpointsOf are the conditions of a Service's endpoints, by pod: r(eady) s(erving) t(erminating).
+// endpointsOf returns the conditions of a Service's endpoints by pod: r(eady) s(erving) t(erminating).
 func (c network) endpointsOf(service string) map[string]string {
 	found := map[string]string{}
 	for _, s := range c.Slices(service) {
@@ -122,8 +122,8 @@ func (c network) awaitEndpoints(service string, want map[string]string) {
 	})
 }
 
-// legacy are the addresses in an Endpoints object that are ready, and those that are not.
-func (c network) legacy(service string) (ready, not []string) {
+// legacy returns the ready and the unready addresses of the Endpoints object.
+func (c network) legacy(service string) (ready, unready []string) {
 	e, err := c.Client.CoreV1().Endpoints("default").Get(c.Context(), service, metav1.GetOptions{})
 	if err != nil {
 		return nil, nil
@@ -133,17 +133,17 @@ func (c network) legacy(service string) (ready, not []string) {
 			ready = append(ready, a.TargetRef.Name)
 		}
 		for _, a := range s.NotReadyAddresses {
-			not = append(not, a.TargetRef.Name)
+			unready = append(unready, a.TargetRef.Name)
 		}
 	}
-	return ready, not
+	return ready, unready
 }
 
-func (c network) awaitLegacy(service string, ready, not []string) {
+func (c network) awaitLegacy(service string, ready, unready []string) {
 	c.Helper()
 	c.Eventually("Endpoints "+service, func() bool {
 		r, n := c.legacy(service)
-		return slices.Equal(r, ready) && slices.Equal(n, not)
+		return slices.Equal(r, ready) && slices.Equal(n, unready)
 	})
 }
 
@@ -173,9 +173,9 @@ func TestEndpointSlice_FollowsAPodFromReadyToGone(t *testing.T) {
 	require.Equal(t, "node-0", *e.NodeName)
 	require.Equal(t, "east", *e.Zone)
 	require.Equal(t, pod.UID, e.TargetRef.UID)
-	at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	trigger, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	require.NoError(t, err)
-	require.True(t, at.Equal(pod.Status.Conditions[0].LastTransitionTime.Time), "what it answers to")
+	require.True(t, trigger.Equal(pod.Status.Conditions[0].LastTransitionTime.Time), "the time of the change")
 	c.awaitLegacy("web", []string{"web-0"}, nil)
 
 	pod = c.setReady(pod, false)
@@ -183,7 +183,7 @@ func TestEndpointSlice_FollowsAPodFromReadyToGone(t *testing.T) {
 	c.awaitLegacy("web", nil, []string{"web-0"})
 	c.setReady(pod, true)
 	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
-	// It is on a node, so that it ends gracefully: it serves until it is gone.
+	// The pod is on a node, so that it ends gracefully: it serves until it is deleted.
 	require.NoError(t, c.Client.CoreV1().Pods("default").Delete(c.Context(), "web-0", metav1.DeleteOptions{}))
 	c.awaitEndpoints("web", map[string]string{"web-0": "st"})
 	c.awaitLegacy("web", nil, nil)
@@ -192,7 +192,7 @@ func TestEndpointSlice_FollowsAPodFromReadyToGone(t *testing.T) {
 	require.Len(t, c.Slices("web"), 1)
 }
 
-func TestEndpointSlice_PublishesWhatIsNotReady(t *testing.T) {
+func TestEndpointSlice_PublishesNotReadyAddresses(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
 	c.service("web", func(s *corev1.Service) {
@@ -230,14 +230,14 @@ func TestEndpointSlice_LeavesOutPodsThatCannotServe(t *testing.T) {
 	c.awaitEndpoints("web", map[string]string{})
 }
 
-func TestEndpointSlice_KeepsTheOthersWhereANodeSaysThatItsPodIsAtALoopbackAddress(t *testing.T) {
+func TestEndpointSlice_LeavesOutPodsWithALoopbackAddress(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
 	c.service("web", nil)
-	lies := c.backendPod(0, nil)
+	moved := c.backendPod(0, nil)
 	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
-	lies.Status.PodIP, lies.Status.PodIPs = "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}}
-	_, err := c.Client.CoreV1().Pods("default").UpdateStatus(c.Context(), lies, metav1.UpdateOptions{})
+	moved.Status.PodIP, moved.Status.PodIPs = "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}}
+	_, err := c.Client.CoreV1().Pods("default").UpdateStatus(c.Context(), moved, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	c.backendPod(1, nil)
 	c.awaitEndpoints("web", map[string]string{"web-1": "rs"})
@@ -259,7 +259,7 @@ func TestEndpointSlice_GroupsByPorts(t *testing.T) {
 	c.awaitLegacy("web", []string{"web-0", "web-1"}, nil)
 }
 
-func TestEndpointSlice_HintsWhereTrafficShouldStay(t *testing.T) {
+func TestEndpointSlice_HasHintsForTrafficDistribution(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
 	c.service("web", func(s *corev1.Service) {
@@ -272,7 +272,7 @@ func TestEndpointSlice_HintsWhereTrafficShouldStay(t *testing.T) {
 	require.Equal(t, []discoveryv1.ForZone{{Name: "west"}}, hints.ForZones)
 }
 
-func TestEndpointSlice_OnePodsChangeWritesOneSlice(t *testing.T) {
+func TestEndpointSlice_WritesOneSliceForOnePod(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
 	const n = 250
@@ -293,7 +293,7 @@ func TestEndpointSlice_OnePodsChangeWritesOneSlice(t *testing.T) {
 	delete(want, "web-7")
 	c.awaitEndpoints("web", want)
 	require.Equal(t, 1, c.slicesChanged("web", before))
-	// A new endpoint goes where there is room.
+	// A new endpoint goes into a slice that has room.
 	c.backendPod(n, nil)
 	want[fmt.Sprint("web-", n)] = "rs"
 	c.awaitEndpoints("web", want)
@@ -328,13 +328,13 @@ func TestEndpointSlice_LeavesServicesWithoutSelectorAlone(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestEndpointSlice_GoesWithItsService(t *testing.T) {
+func TestEndpointSlice_IsDeletedWithItsService(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
 	c.service("web", nil)
 	c.backendPod(0, nil)
 	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
-	// A slice that was tampered with, or deleted, is set right.
+	// A slice that another client changed or deleted is restored.
 	s := c.Slices("web")[0]
 	s.Endpoints = nil
 	_, err := c.Client.DiscoveryV1().EndpointSlices("default").Update(c.Context(), &s, metav1.UpdateOptions{})
@@ -349,9 +349,9 @@ func TestEndpointSlice_GoesWithItsService(t *testing.T) {
 	})
 }
 
-// TestEndpointSlice_EqualsTheModelAfterQuiet lets pods come, go, change and lose their labels
-// at random, while slices are written by others too, in 400 steps or as many as COXSWAIN_WALK_STEPS says.
-func TestEndpointSlice_EqualsTheModelAfterQuiet(t *testing.T) {
+// TestEndpointSlice_EqualsTheModelWhenIdle creates, changes, relabels and deletes pods at random while other
+// clients write slices too. It takes 400 steps, or COXSWAIN_WALK_STEPS.
+func TestEndpointSlice_EqualsTheModelWhenIdle(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
 	random := controllertest.NewRandom(t)
@@ -360,8 +360,8 @@ func TestEndpointSlice_EqualsTheModelAfterQuiet(t *testing.T) {
 	model := map[string]string{}
 	for i := range controllertest.WalkSteps(t, 400) {
 		names := slices.Sorted(maps.Keys(pods))
-		what := random.IntN(10)
-		if len(names) == 0 || what < 4 && len(names) < 500 {
+		action := random.IntN(10)
+		if len(names) == 0 || action < 4 && len(names) < 500 {
 			pod := c.backendPod(i, nil)
 			pods[pod.Name], model[pod.Name] = pod, "rs"
 			continue
@@ -369,10 +369,10 @@ func TestEndpointSlice_EqualsTheModelAfterQuiet(t *testing.T) {
 		name := names[random.IntN(len(names))]
 		pod := pods[name]
 		switch {
-		case what < 7:
+		case action < 7:
 			ready := model[name] == ""
 			pods[name], model[name] = c.setReady(pod, ready), map[bool]string{true: "rs"}[ready]
-		case what < 9:
+		case action < 9:
 			require.NoError(t, c.Client.CoreV1().Pods("default").Delete(c.Context(), name, *metav1.NewDeleteOptions(0)))
 			delete(pods, name)
 			delete(model, name)
@@ -429,7 +429,7 @@ func TestEndpointSlice_BehindADeploymentOnNodes(t *testing.T) {
 	c.Eventually("30 others", all)
 }
 
-func TestEndpointSlice_HoldsAsManyEndpointsAsItMay(t *testing.T) {
+func TestEndpointSlice_HoldsMaxEndpointsPerSlice(t *testing.T) {
 	t.Parallel()
 	settings := controllers.Settings{}
 	settings.Endpoints.MaxPerSlice = 3

@@ -14,16 +14,16 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
-// A Service with the annotation service.kubernetes.io/topology-mode: Auto has its traffic kept in zones in so
-// far as that overloads nobody: each zone is to be served by a share of the endpoints that is its share of
-// the Nodes' CPU. Endpoints serve their own zone, but as many as a zone has too many of serve another. Where
-// that cannot be, no endpoint has a hint.
+// The annotation service.kubernetes.io/topology-mode: Auto keeps a Service's traffic in its zone as far as that
+// overloads no endpoint. The share of endpoints that serve a zone is the zone's share of the Nodes' CPU.
+// Endpoints serve their own zone; the surplus of a zone serves other zones. If the endpoints cannot be
+// distributed so, none has a hint.
 // https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/
 
-// overload is by how much more than its share an endpoint may have to bear.
+// overload is the largest fraction of its share that an endpoint may have to serve in addition.
 const overload = 0.2
 
-// topologyAware reports whether a Service asks for that. spec.trafficDistribution counts for nothing then.
+// topologyAware reports whether a Service has the annotation. It overrides spec.trafficDistribution.
 func topologyAware(svc *corev1.Service) bool {
 	mode, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	if !ok {
@@ -45,9 +45,9 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// nodesChanged wakes the Services for which the zones' shares matter.
+// nodesChanged enqueues the topology-aware Services, which depend on the zones' shares.
 func (e *endpointSlices) nodesChanged() {
-	services, _ := e.services.List(labels.Everything()) // a list from memory does not fail
+	services, _ := e.services.List(labels.Everything()) // a lister never fails
 	for _, svc := range services {
 		if topologyAware(svc) {
 			e.EnqueueObject(svc)
@@ -55,10 +55,10 @@ func (e *endpointSlices) nodesChanged() {
 	}
 }
 
-// zoneShares are the zones' shares of the CPU of all Nodes that are ready and not for the control plane alone; nil
-// where a Node lacks its zone or its CPU, or there is only one zone.
+// zoneShares returns each zone's share of the CPU of all ready Nodes except the control plane's. It returns nil
+// if a Node has no zone or no CPU, or if there is only one zone.
 func (e *endpointSlices) zoneShares() map[string]float64 {
-	nodes, _ := e.nodes.List(labels.Everything()) // a list from memory does not fail
+	nodes, _ := e.nodes.List(labels.Everything()) // a lister never fails
 	shares, total := map[string]float64{}, 0.0
 	for _, n := range nodes {
 		_, control := n.Labels["node-role.kubernetes.io/control-plane"]
@@ -82,39 +82,39 @@ func (e *endpointSlices) zoneShares() map[string]float64 {
 	return shares
 }
 
-// hint completes changes whose slices keep the hints that they have, for a Service that is topologyAware. What becomes
-// of it is recorded as kube-controller-manager does.
+// hint sets the hints of a topology-aware Service in changes, and records Events about them as
+// kube-controller-manager does. The slices in changes still have their old hints.
 func (e *endpointSlices) hint(svc *corev1.Service, changes *endpointslices.Changes,
 	existing []*discoveryv1.EndpointSlice) {
 	key := controller.KeyOf(svc)
 	shares := e.zoneShares()
 	for _, t := range addressTypes(svc) {
 		z := &zones{changes: changes, addressType: t}
-		if why := z.assign(shares); why != "" {
+		if reason := z.assign(shares); reason != "" {
 			z.each(z.all(), func(e *discoveryv1.Endpoint) { e.Hints = nil })
 			e.hinted.Delete(key)
-			e.tellOfHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled", why, t)
+			e.recordHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled", reason, t)
 			continue
 		}
 		if _, before := e.hinted.Swap(key, true); !before && !slices.ContainsFunc(existing, hasHints) {
-			e.tellOfHints(svc, corev1.EventTypeNormal, "TopologyAwareHintsEnabled",
+			e.recordHints(svc, corev1.EventTypeNormal, "TopologyAwareHintsEnabled",
 				"Topology Aware Hints has been enabled", t)
 		}
 	}
 	changes.Recompute()
 }
 
-// unhinted notes that a Service is not, or no longer, topologyAware.
+// unhinted records Events for a Service that is no longer topology-aware.
 func (e *endpointSlices) unhinted(svc *corev1.Service) {
 	if _, before := e.hinted.LoadAndDelete(controller.KeyOf(svc)); before {
 		for _, t := range addressTypes(svc) {
-			e.tellOfHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled",
+			e.recordHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled",
 				"Topology Aware Hints has been disabled", t)
 		}
 	}
 }
 
-func (e *endpointSlices) tellOfHints(svc *corev1.Service, kind, reason, message string, t discoveryv1.AddressType) {
+func (e *endpointSlices) recordHints(svc *corev1.Service, kind, reason, message string, t discoveryv1.AddressType) {
 	e.recorder.Eventf(svc, kind, reason, "%s, addressType: %s", message, t)
 }
 
@@ -126,19 +126,19 @@ func hasHints(s *discoveryv1.EndpointSlice) bool {
 type zones struct {
 	changes     *endpointslices.Changes
 	addressType discoveryv1.AddressType
-	// loose are the slices that are written in any case, in which endpoints may be assigned anew.
+	// loose has the slices whose hints may change, mostly because they are written in any case.
 	loose []*discoveryv1.EndpointSlice
 }
 
-// quota is how many endpoints are to serve a zone.
+// quota is the number of endpoints that should serve a zone.
 type quota struct {
 	minimum, maximum int
 	desired          float64
 }
 
-// assign gives each ready endpoint a hint, or returns why none can have one. Slices that would not have to be written
-// keep their hints, unless these are too many for a zone or too few for the endpoints.
-func (z *zones) assign(shares map[string]float64) (why string) {
+// assign gives each ready endpoint a hint, or returns the reason why no endpoint can have one. A slice that
+// need not be written keeps its hints, unless a zone would get more than its maximum or an endpoint has none.
+func (z *zones) assign(shares map[string]float64) (reason string) {
 	ready := 0
 	z.each(z.all(), func(e *discoveryv1.Endpoint) {
 		if *e.Conditions.Ready {
@@ -147,9 +147,9 @@ func (z *zones) assign(shares map[string]float64) (why string) {
 			e.Hints = nil
 		}
 	})
-	quotas, why := quotasOf(shares, ready)
-	if why != "" {
-		return why
+	quotas, reason := quotasOf(shares, ready)
+	if reason != "" {
+		return reason
 	}
 	z.loose = z.ofType(slices.Concat(z.changes.Create, z.changes.Update))
 	have := map[string]int{}
@@ -166,20 +166,20 @@ func (z *zones) assign(shares map[string]float64) (why string) {
 		switch {
 		case !*e.Conditions.Ready:
 		case e.Zone == nil || *e.Zone == "":
-			why = "One or more endpoints do not have a zone specified"
+			reason = "One or more endpoints do not have a zone specified"
 		default:
 			have[*e.Zone]++
 			e.Hints = forZone(*e.Zone)
 		}
 	})
-	if why == "" {
+	if reason == "" {
 		z.move(surplus(quotas, have))
 	}
-	return why
+	return reason
 }
 
-// quotasOf are the zones' quotas of so many ready endpoints.
-func quotasOf(shares map[string]float64, endpoints int) (quotas map[string]quota, why string) {
+// quotasOf returns the zones' quotas of the ready endpoints.
+func quotasOf(shares map[string]float64, endpoints int) (quotas map[string]quota, reason string) {
 	switch {
 	case len(shares) == 0:
 		return nil, "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"
@@ -205,7 +205,8 @@ func quotasOf(shares map[string]float64, endpoints int) (quotas map[string]quota
 	return quotas, ""
 }
 
-// hintsIn counts a slice's hints by zone, and reports whether they fit, beside those that zones already have.
+// hintsIn counts a slice's hints by zone, and reports whether they fit into the quotas beside the endpoints in
+// have.
 func hintsIn(s *discoveryv1.EndpointSlice, have map[string]int, quotas map[string]quota) (
 	hints map[string]int, fit bool) {
 	hints = map[string]int{}
@@ -227,8 +228,9 @@ func hintsIn(s *discoveryv1.EndpointSlice, have map[string]int, quotas map[strin
 	return hints, true
 }
 
-// surplus is how many endpoints zones have too many of, and how many others are in want of. The zone that has most too
-// many gives to the one that has most too few, until nobody has a whole one to give or to take.
+// surplus returns how many endpoints each zone should give to other zones, and how many each should take. The
+// zone with the largest surplus gives to the zone with the largest deficit, until no whole endpoint is left to
+// move.
 func surplus(quotas map[string]quota, have map[string]int) (give, take map[string]int) {
 	over, under := map[string]float64{}, map[string]float64{}
 	for zone, q := range quotas {
@@ -241,19 +243,19 @@ func surplus(quotas map[string]quota, have map[string]int) (give, take map[strin
 	}
 	give, take = map[string]int{}, map[string]int{}
 	for {
-		from, much := most(over)
-		to, want := most(under)
-		if much < 0.5 || want < 0.5 || much < 1 && want < 1 {
+		from, excess := largest(over)
+		target, deficit := largest(under)
+		if excess < 0.5 || deficit < 0.5 || excess < 1 && deficit < 1 {
 			return give, take
 		}
 		give[from]++
 		over[from]--
-		take[to]++
-		under[to]--
+		take[target]++
+		under[target]--
 	}
 }
 
-func most(zones map[string]float64) (zone string, n float64) {
+func largest(zones map[string]float64) (zone string, n float64) {
 	for _, name := range slices.Sorted(maps.Keys(zones)) {
 		if zones[name] > n {
 			zone, n = name, zones[name]
@@ -262,17 +264,17 @@ func most(zones map[string]float64) (zone string, n float64) {
 	return zone, n
 }
 
-// move lets endpoints of zones that give serve zones that take.
+// move assigns endpoints of the zones in give to the zones in take.
 func (z *zones) move(give, take map[string]int) {
 	z.each(z.loose, func(e *discoveryv1.Endpoint) {
 		if !*e.Conditions.Ready || give[*e.Zone] == 0 {
 			return
 		}
-		for _, to := range slices.Sorted(maps.Keys(take)) {
-			if take[to] > 0 {
+		for _, target := range slices.Sorted(maps.Keys(take)) {
+			if take[target] > 0 {
 				give[*e.Zone]--
-				take[to]--
-				e.Hints = forZone(to)
+				take[target]--
+				e.Hints = forZone(target)
 				return
 			}
 		}
@@ -293,8 +295,8 @@ func (z *zones) ofType(all []*discoveryv1.EndpointSlice) []*discoveryv1.Endpoint
 	})
 }
 
-func (z *zones) each(of []*discoveryv1.EndpointSlice, do func(*discoveryv1.Endpoint)) {
-	for _, s := range of {
+func (z *zones) each(all []*discoveryv1.EndpointSlice, do func(*discoveryv1.Endpoint)) {
+	for _, s := range all {
 		for i := range s.Endpoints {
 			do(&s.Endpoints[i])
 		}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// hints are the zones for which a Service's endpoints are, by pod.
+// hints returns the zones in the hints of a Service's endpoints, by pod.
 func (c network) hints(service string) map[string]string {
 	zones := map[string]string{}
 	for _, s := range c.Slices(service) {
@@ -46,11 +46,11 @@ func (c network) awaitHints(service string, want map[string]string) {
 	})
 }
 
-// nodeIs says that a Node is ready, or not, and has that much CPU.
+// nodeIs sets a Node's readiness and its amount of CPU.
 func (c network) nodeIs(name string, ready corev1.ConditionStatus, cpu string) {
 	c.Helper()
 	nodes := c.Client.CoreV1().Nodes()
-	// On a server that is not the test's own, the taint of the new Node is taken away meanwhile.
+	// A server that is not the test's own removes the taint of the new Node at the same time.
 	require.NoError(c, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		n, err := nodes.Get(c.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -63,7 +63,7 @@ func (c network) nodeIs(name string, ready corev1.ConditionStatus, cpu string) {
 	}))
 }
 
-func TestEndpointSlice_SharesEndpointsOutAmongZones(t *testing.T) {
+func TestEndpointSlice_DistributesEndpointsAmongZones(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
 	c.nodeIs("node-0", corev1.ConditionTrue, "4")
@@ -82,7 +82,7 @@ func TestEndpointSlice_SharesEndpointsOutAmongZones(t *testing.T) {
 	c.AwaitEvent("TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled, addressType: IPv4")
 	require.Empty(t, c.Slices("web")[0].Endpoints[0].Hints.ForNodes)
 
-	// Three quarters of the CPU are in the west: it is served by three.
+	// Three quarters of the CPU are in the west, so three endpoints serve it.
 	c.nodeIs("node-1", corev1.ConditionTrue, "12")
 	count := func(zone string) (n int) {
 		for _, z := range c.hints("web") {

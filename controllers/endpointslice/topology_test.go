@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
-// slice has endpoints in zones, one for each letter; those of capitals are not ready.
+// slice returns a slice with an endpoint for each letter, in the zone of this name. Capitals are not ready.
 func slice(zones string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	for i, z := range zones {
@@ -26,7 +26,7 @@ func slice(zones string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// hinted gives a slice's endpoints hints, one for each letter.
+// hinted gives the endpoints of a slice hints, one for each letter.
 func hinted(s *discoveryv1.EndpointSlice, zones string) *discoveryv1.EndpointSlice {
 	for i, z := range zones {
 		s.Endpoints[i].Hints = forZone(string(z))
@@ -45,31 +45,31 @@ func hintsOfSlice(s *discoveryv1.EndpointSlice) (zones string) {
 	return zones
 }
 
-func TestZones_AreServedByTheirShareOfTheEndpoints(t *testing.T) {
+func TestZones_GetTheirShareOfTheEndpoints(t *testing.T) {
 	t.Parallel()
 	halves := map[string]float64{"a": 0.5, "b": 0.5}
 	thirds := map[string]float64{"a": 1.0 / 3, "b": 1.0 / 3, "c": 1.0 / 3}
 	cases := map[string]struct {
 		shares    map[string]float64
 		endpoints string
-		want      string // where it begins with a capital, why there are no hints
+		want      string // hints, or the reason why there are none, which begins with a capital
 	}{
 		"each its own":  {halves, "aabb", "aabb"},
 		"one too many":  {halves, "aaab", "baab"},
-		"all elsewhere": {halves, "cccc", "cccc"}, // a zone without Nodes has none to give
+		"all elsewhere": {halves, "cccc", "cccc"}, // a zone without Nodes keeps its endpoints
 		"not by half": {halves, "aab", "Unable to allocate minimum required endpoints to each zone " +
 			"without exceeding overload threshold (3 endpoints, 2 zones)"},
-		"by CPU":          {map[string]float64{"a": 0.75, "b": 0.25}, "aabb", "aaab"},
-		"those not ready": {halves, "aAabBb", "a-ab-b"},
-		"too few":         {halves, "a", "Insufficient number of endpoints (1 endpoints, 2 zones)"},
-		"none ready":      {halves, "AB", "Insufficient number of endpoints (0 endpoints, 2 zones)"},
+		"by CPU":       {map[string]float64{"a": 0.75, "b": 0.25}, "aabb", "aaab"},
+		"unready ones": {halves, "aAabBb", "a-ab-b"},
+		"too few":      {halves, "a", "Insufficient number of endpoints (1 endpoints, 2 zones)"},
+		"none ready":   {halves, "AB", "Insufficient number of endpoints (0 endpoints, 2 zones)"},
 		"too few for each": {thirds, "abca", "Unable to allocate minimum required endpoints to each zone " +
 			"without exceeding overload threshold (4 endpoints, 3 zones)"},
 		"enough for each": {thirds, "abcabc", "abcabc"},
-		"nothing known of Nodes": {nil, "aabb",
+		"no Nodes": {nil, "aabb",
 			"Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"},
-		"an endpoint of nowhere":  {halves, "aab-", "One or more endpoints do not have a zone specified"},
-		"two zones want from one": {thirds, "aaaaaabbb", "cccaaabbb"},
+		"an endpoint without zone": {halves, "aab-", "One or more endpoints do not have a zone specified"},
+		"two zones take from one":  {thirds, "aaaaaabbb", "cccaaabbb"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestZones_AreServedByTheirShareOfTheEndpoints(t *testing.T) {
 			s := slice(c.endpoints)
 			z := &zones{changes: &endpointslices.Changes{Create: []*discoveryv1.EndpointSlice{s}},
 				addressType: discoveryv1.AddressTypeIPv4}
-			if why := z.assign(c.shares); why != "" {
-				require.Equal(t, c.want, why)
+			if reason := z.assign(c.shares); reason != "" {
+				require.Equal(t, c.want, reason)
 				return
 			}
 			require.Equal(t, c.want, hintsOfSlice(s))
@@ -86,18 +86,18 @@ func TestZones_AreServedByTheirShareOfTheEndpoints(t *testing.T) {
 	}
 }
 
-func TestZones_LeaveSlicesAloneThatNeedNotBeWritten(t *testing.T) {
+func TestZones_KeepHintsOfUnchangedSlices(t *testing.T) {
 	t.Parallel()
 	halves := map[string]float64{"a": 0.5, "b": 0.5}
-	kept, overfull, bare, changed := hinted(slice("aaab"), "baab"), hinted(slice("aaaaaaaa"), "aaaaaaaa"),
+	unchanged, overfull, bare, changed := hinted(slice("aaab"), "baab"), hinted(slice("aaaaaaaa"), "aaaaaaaa"),
 		slice("bb"), slice("bb")
 	z := &zones{addressType: discoveryv1.AddressTypeIPv4, changes: &endpointslices.Changes{
-		Update: []*discoveryv1.EndpointSlice{changed}, Unchanged: []*discoveryv1.EndpointSlice{kept, overfull, bare},
+		Update: []*discoveryv1.EndpointSlice{changed}, Unchanged: []*discoveryv1.EndpointSlice{unchanged, overfull, bare},
 	}}
 	require.Empty(t, z.assign(halves))
-	require.Equal(t, "baab", hintsOfSlice(kept), "it fits")
+	require.Equal(t, "baab", hintsOfSlice(unchanged), "it fits")
 	total := map[rune]int{}
-	for _, s := range []*discoveryv1.EndpointSlice{kept, overfull, bare, changed} {
+	for _, s := range []*discoveryv1.EndpointSlice{unchanged, overfull, bare, changed} {
 		for _, zone := range hintsOfSlice(s) {
 			total[zone]++
 		}

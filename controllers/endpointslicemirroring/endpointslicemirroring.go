@@ -1,9 +1,9 @@
-// Package endpointslicemirroring copies into EndpointSlices what users have written into Endpoints: those of Services
-// without a selector, which readers of slices would otherwise not see.
+// Package endpointslicemirroring copies Endpoints that users write for Services without a selector into
+// EndpointSlices, so that clients that read only slices see them.
 //
-// Endpoints are mirrored under the name of their Service, unless they are labelled not to be
-// (endpointslice.kubernetes.io/skip-mirror: "true"), serve an old leader election, or their Service has a
-// selector, whose pods then make the slices.
+// The Endpoints must have the name of the Service. They are not mirrored if they have the label
+// endpointslice.kubernetes.io/skip-mirror: "true", if they serve an old leader election, or if the Service has
+// a selector: its slices then come from its pods.
 // https://kubernetes.io/docs/concepts/services-networking/service/#endpoints-mirroring
 package endpointslicemirroring
 
@@ -27,11 +27,12 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/endpointslices"
 )
 
-// ManagedBy is the label value of the slices that are this controller's.
+// ManagedBy is the value of the managed-by label of this controller's slices.
 const ManagedBy = "endpointslicemirroring-controller.k8s.io"
 
 const (
-	// maxPerSlice is how many endpoints a mirrored slice holds: all of a subset, by default.
+	// maxPerSlice bounds the endpoints of a mirrored slice. By default a slice holds all mirrored addresses of
+	// a subset.
 	maxPerSlice = 1000
 
 	minBackoff = time.Second
@@ -46,10 +47,10 @@ type mirror struct {
 	slices    discoverylisters.EndpointSliceLister
 	informer  cache.SharedIndexInformer
 	recorder  record.EventRecorder
-	written   controller.Written
+	expected  controller.VersionExpectations
 }
 
-// New returns the controller. Its keys are those of Endpoints, which are those of Services.
+// New returns the controller. A key names Endpoints and the Service of the same namespace and name.
 func New(env *controller.Env) (*controller.Controller, error) {
 	core, slices := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	m := &mirror{
@@ -73,19 +74,20 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Update: func(_, s *corev1.Service) { m.EnqueueObject(s) },
 		Delete: func(s *corev1.Service) { m.EnqueueObject(s) },
 	})
-	ofSlice := func(s *discoveryv1.EndpointSlice) {
+	enqueueOwner := func(s *discoveryv1.EndpointSlice) {
 		if name := s.Labels[discoveryv1.LabelServiceName]; name != "" &&
 			s.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
 			m.Enqueue(cache.ObjectName{Namespace: s.Namespace, Name: name}.String())
 		}
 	}
 	controller.Watch(m.Controller, slices.Informer(), controller.Handler[*discoveryv1.EndpointSlice]{
-		Add: ofSlice, Delete: ofSlice, Update: func(old, s *discoveryv1.EndpointSlice) { ofSlice(old); ofSlice(s) },
+		Add: enqueueOwner, Delete: enqueueOwner,
+		Update: func(old, s *discoveryv1.EndpointSlice) { enqueueOwner(old); enqueueOwner(s) },
 	})
 	return m.Controller, nil
 }
 
-// mirrored reports whether Endpoints may be mirrored, as far as the object itself shows.
+// mirrored reports whether the labels and annotations of Endpoints allow mirroring.
 func mirrored(e *corev1.Endpoints) bool {
 	_, leader := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !leader && e.Labels[discoveryv1.LabelSkipMirror] != "true"
@@ -94,10 +96,10 @@ func mirrored(e *corev1.Endpoints) bool {
 func (m *mirror) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // not a key of this controller
 	}
-	if !m.written.Shown(key) {
-		return nil // the event that we wait for brings us back
+	if !m.expected.Satisfied(key) {
+		return nil // the watch event of our write will enqueue the key
 	}
 	existing, err := endpointslices.Existing(m.slices, namespace, name, ManagedBy)
 	if err != nil {
@@ -108,7 +110,7 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	if e == nil {
-		m.written.Forget(key)
+		m.expected.Forget(key)
 		return endpointslices.Delete(ctx, m.env.Client(), existing)
 	}
 	desired, skipped := desiredOf(e, m.env.Settings.Endpoints.MirroredMaxPerSubset)
@@ -122,8 +124,8 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 		MaxEndpoints: maxPerSlice,
 		Reference:    *metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
 	}, existing, desired)
-	noted := func(s *discoveryv1.EndpointSlice) { m.written.Note(key, m.informer, s.ResourceVersion) }
-	if err := changes.Finalize(ctx, m.env.Client(), since(e), noted); err != nil {
+	expect := func(s *discoveryv1.EndpointSlice) { m.expected.Expect(key, m.informer, s.ResourceVersion) }
+	if err := changes.Finalize(ctx, m.env.Client(), since(e), expect); err != nil {
 		m.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Endpoints %s: %v", key, err)
 		return err
@@ -131,7 +133,7 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// source are the Endpoints to mirror, or nil.
+// source returns the Endpoints to mirror, or nil.
 func (m *mirror) source(namespace, name string) (*corev1.Endpoints, error) {
 	e, err := m.endpoints.Endpoints(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -151,11 +153,11 @@ func (m *mirror) source(namespace, name string) (*corev1.Endpoints, error) {
 }
 
 func since(e *corev1.Endpoints) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, e.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	trigger, err := time.Parse(time.RFC3339Nano, e.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil {
 		return time.Time{} // unknown
 	}
-	return at
+	return trigger
 }
 
 func labelsFor(e *corev1.Endpoints) map[string]string {
@@ -179,13 +181,14 @@ func annotationsFor(e *corev1.Endpoints) map[string]string {
 	return all
 }
 
-// desiredOf returns what the slices should show, and how many addresses had to be left out.
-func desiredOf(e *corev1.Endpoints, most int) (l endpointslices.Desired, skipped int) {
+// desiredOf returns the endpoints that the slices should have, and how many addresses exceeded the limit per
+// subset.
+func desiredOf(e *corev1.Endpoints, limit int) (l endpointslices.Desired, skipped int) {
 	l = endpointslices.Desired{}
 	for i := range e.Subsets {
 		subset := &e.Subsets[i]
 		ports := portsOf(subset)
-		left := most
+		left := limit
 		add := func(addresses []corev1.EndpointAddress, ready bool) {
 			for j := range addresses {
 				if left == 0 {

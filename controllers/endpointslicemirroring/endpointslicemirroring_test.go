@@ -19,10 +19,11 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds assertions about slices to a controllertest.Cluster.
 type cluster struct{ *controllertest.Clocked }
 
-// shown are the addresses in a Service's slices with the names of their ports, those that are not ready with a minus.
+// shown returns the addresses in a Service's slices with the names of their ports; unready addresses have a
+// minus.
 func (c cluster) shown(service string) string {
 	var all []string
 	for _, s := range c.Slices(service) {
@@ -47,7 +48,7 @@ func (c cluster) awaitShown(service, want string) {
 	c.Reaches(fmt.Sprintf("slices of %s show %q", service, want), func() bool { return c.shown(service) == want })
 }
 
-func TestEndpointSliceMirroring_ShowsWhatUsersWrite(t *testing.T) {
+func TestEndpointSliceMirroring_MirrorsEndpointsOfUsers(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClockedWith(t, controllers.Settings{}, "endpointslice-mirroring-controller", "garbagecollector")}
 	_, err := c.Client.CoreV1().Services("default").Create(c.Context(), &corev1.Service{
@@ -79,7 +80,7 @@ func TestEndpointSliceMirroring_ShowsWhatUsersWrite(t *testing.T) {
 			s.AddressType == discoveryv1.AddressTypeIPv6)
 	}
 
-	// One address more writes one slice.
+	// Another address writes one slice.
 	versions := func() map[string]string {
 		all := map[string]string{}
 		for _, s := range c.Slices("db") {
@@ -98,7 +99,7 @@ func TestEndpointSliceMirroring_ShowsWhatUsersWrite(t *testing.T) {
 	maps.DeleteFunc(after, func(name, version string) bool { return before[name] == version })
 	require.Len(t, after, 1)
 
-	// What somebody takes away comes back; what is not to be mirrored any more goes.
+	// A deleted slice is created again; a slice of Endpoints that must no longer be mirrored is deleted.
 	require.NoError(t, c.Client.DiscoveryV1().EndpointSlices("default").DeleteCollection(c.Context(), metav1.DeleteOptions{},
 		metav1.ListOptions{}))
 	c.awaitShown("db", "-192.0.2.3/sql:5432 192.0.2.1/sql:5432 192.0.2.2/sql:5432 192.0.2.4/sql:6000 "+
@@ -113,7 +114,7 @@ func TestEndpointSliceMirroring_ShowsWhatUsersWrite(t *testing.T) {
 	require.NoError(t, err)
 	c.awaitShown("db", "-192.0.2.3/sql:5432 192.0.2.1/sql:5432 192.0.2.2/sql:5432")
 
-	// A Service that is given a selector tells of its pods itself.
+	// Once a Service has a selector, its slices come from its pods.
 	controllertest.Edit(c.Cluster, services, "db", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "db"} })
 	c.awaitShown("db", "")
 	controllertest.Edit(c.Cluster, services, "db", func(s *corev1.Service) { s.Spec.Selector = nil })
@@ -124,7 +125,7 @@ func TestEndpointSliceMirroring_ShowsWhatUsersWrite(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err))
 }
 
-func TestEndpointSliceMirroring_HasALimitForEachSubset(t *testing.T) {
+func TestEndpointSliceMirroring_LimitsAddressesOfEachSubset(t *testing.T) {
 	t.Parallel()
 	settings := controllers.Settings{}
 	settings.Endpoints.MirroredMaxPerSubset = 2

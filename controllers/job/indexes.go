@@ -11,14 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// intervals is a set of indexes, kept as sorted, disjoint, not adjacent ranges: the form in which
-// the status has it ("1,3-5,7"), which stays short for Jobs of 100,000.
+// intervals is a set of indexes, as sorted ranges that neither overlap nor touch. The status has the same form
+// ("1,3-5,7"), which stays short for Jobs of 100,000 indexes.
 type intervals []interval
 
 type interval struct{ first, last int }
 
-// parseIntervals reads the form of the status. Another client may have written it: in any order, and
-// overlapping. Indexes at or beyond limit are dropped: the Job may have been made smaller.
+// parseIntervals reads the form of the status. Another client may have written it, in any order and with
+// overlaps. Indexes at or beyond limit are dropped: the Job's completions may have been reduced.
 func parseIntervals(text string, limit int) intervals {
 	var s intervals
 	for part := range strings.SplitSeq(text, ",") {
@@ -59,7 +59,7 @@ func (s intervals) String() string {
 	return b.String()
 }
 
-// with returns the set with more indexes in it.
+// with returns the union of the set and more indexes.
 func (s intervals) with(indexes ...int) intervals {
 	all := slices.Clone(s)
 	for _, i := range indexes {
@@ -68,7 +68,7 @@ func (s intervals) with(indexes ...int) intervals {
 	return joined(all)
 }
 
-// joined makes a set of ranges in any order.
+// joined returns the set of indexes in the ranges, which may be in any order and overlap.
 func joined(all []interval) intervals {
 	slices.SortFunc(all, func(a, b interval) int { return cmp.Compare(a.first, b.first) })
 	var set intervals
@@ -82,7 +82,8 @@ func joined(all []interval) intervals {
 	return set
 }
 
-// absent yields the indexes below limit that are not in the set, in their order.
+// absent yields the indexes below limit that are not in the set, in ascending order. It takes time by the
+// number of ranges, not by limit.
 func (s intervals) absent(limit int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		i := 0
@@ -106,11 +107,11 @@ func (s intervals) total() int {
 }
 
 func (s intervals) has(i int) bool {
-	at, found := slices.BinarySearchFunc(s, i, func(r interval, i int) int { return r.first - i })
-	return found || at > 0 && i <= s[at-1].last
+	next, found := slices.BinarySearchFunc(s, i, func(r interval, i int) int { return r.first - i })
+	return found || next > 0 && i <= s[next-1].last
 }
 
-// common is how many indexes both sets have.
+// common returns the number of indexes in both sets.
 func (s intervals) common(o intervals) int {
 	n := 0
 	for i, j := 0, 0; i < len(s) && j < len(o); {
@@ -126,7 +127,7 @@ func (s intervals) common(o intervals) int {
 
 const noIndex = -1
 
-// indexOf is a pod's completion index, or noIndex where it has none that counts.
+// indexOf returns a pod's completion index, or noIndex if it has no valid one.
 func indexOf(pod *corev1.Pod) int {
 	i, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if err != nil || i < 0 {
@@ -142,8 +143,8 @@ func (s *sync) completions() int {
 	return int(*s.job.Spec.Completions)
 }
 
-// countIndexes finds the indexes that have succeeded and those that have failed for good. An
-// index counts as succeeded once, however many pods have done its work.
+// countIndexes finds the indexes that have succeeded and the indexes that have failed for good. An index counts
+// as succeeded once, however many of its pods succeeded.
 func (s *sync) countIndexes() {
 	n := s.completions()
 	s.done = parseIntervals(s.job.Status.CompletedIndexes, n)
@@ -179,7 +180,8 @@ func (s *sync) countIndexes() {
 	s.lost = s.lost.with(lost...)
 }
 
-// indexIsLost reports whether the pod was the last that its index had a right to.
+// indexIsLost reports whether the index fails with this failed pod: by the pod failure policy, or because
+// backoffLimitPerIndex allows no further pod.
 func (s *sync) indexIsLost(pod *corev1.Pod) bool {
 	switch action, _ := s.policyFor(pod); action {
 	case batchv1.PodFailurePolicyActionFailIndex:
@@ -190,7 +192,7 @@ func (s *sync) indexIsLost(pod *corev1.Pod) bool {
 	return failuresOf(pod) >= int(*s.job.Spec.BackoffLimitPerIndex)
 }
 
-// failuresOf is how many pods of the index failed, and counted, before this one.
+// failuresOf returns how many pods of the index failed, and counted as failures, before this one.
 func failuresOf(pod *corev1.Pod) int { return annotated(pod, batchv1.JobIndexFailureCountAnnotation) }
 
 func ignoredFailuresOf(pod *corev1.Pod) int {
@@ -205,8 +207,8 @@ func annotated(pod *corev1.Pod, key string) int {
 	return n
 }
 
-// awaited reports whether a failed pod's finalizer must stay: the pod that takes its place will
-// read from it how often the index has failed.
+// awaited reports whether a failed pod's finalizer must stay for now, because the pod's replacement, which does
+// not exist yet, takes the index's failure counts from it.
 func (s *sync) awaited(pod *corev1.Pod) bool {
 	if s.job.Spec.BackoffLimitPerIndex == nil || s.job.DeletionTimestamp != nil || s.verdict != nil {
 		return false

@@ -31,8 +31,8 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// TestIntervals_AreASet compares with a map, through the written form.
-func TestIntervals_AreASet(t *testing.T) {
+// TestIntervals_EqualAMap compares with a map, through the serialized form.
+func TestIntervals_EqualAMap(t *testing.T) {
 	const n = 60
 	model := map[int]bool{}
 	s := intervals{}
@@ -51,8 +51,8 @@ func TestIntervals_AreASet(t *testing.T) {
 	}
 }
 
-// TestIntervals_CostTheirTextAndNotTheirSize: a client that may write a status may write any.
-func TestIntervals_CostTheirTextAndNotTheirSize(t *testing.T) {
+// A client that may write the status may write any ranges. They must take time by the length of the text only.
+func TestIntervals_TakeTimeByTheLengthOfTheText(t *testing.T) {
 	t.Parallel()
 	soon := func(f func()) {
 		t.Helper()
@@ -85,7 +85,7 @@ func TestIntervals_CostTheirTextAndNotTheirSize(t *testing.T) {
 	})
 }
 
-func TestIntervals_AbsentAreTheOthers(t *testing.T) {
+func TestIntervals_AbsentYieldsTheComplement(t *testing.T) {
 	for text, want := range map[string][]int{"": {0, 1, 2, 3, 4}, "0-4": nil, "1,3": {0, 2, 4}, "0,4": {1, 2, 3}} {
 		require.Equal(t, want, slices.Collect(parseIntervals(text, 5).absent(5)), text)
 	}

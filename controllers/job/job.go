@@ -1,15 +1,15 @@
-// Package job runs pods until as many of them have succeeded as a Job asks for.
+// Package job runs pods until as many have succeeded as a Job requires.
 //
-// In comes a Job and its pods; out go pods, the status, and the events of Job's life. Each sync of
-// a Job takes the same steps, and the files follow them:
+// Its input is a Job and its pods. Its output is pods, the status, and Events. Each sync of a Job takes the
+// same steps, and the files follow them:
 //
-//	job.go      what the controller listens to, and one sync from beginning to end
-//	pods.go     what a pod counts for: failed, succeeded, ignored; the pod failure policy
+//	job.go      the controller's watches, and one sync from beginning to end
+//	pods.go     classifying pods: failed, succeeded, ignored; the pod failure policy
 //	indexes.go  Indexed Jobs: which indexes have succeeded or failed
-//	verdict.go  is the Job over, and why: back-off limits, deadline, success policy, suspension
-//	scale.go    pods to make and to delete, and how long to wait after failures
+//	verdict.go  whether the Job is over, and why: back-off limits, deadline, success policy, suspension
+//	scale.go    pods to create and to delete, and the delay after failures
 //	track.go    counting each pod exactly once, by finalizer; writing the status
-//	orphan.go   pods that keep a finalizer for a Job which no longer counts them
+//	orphan.go   pods that keep a finalizer for a Job that no longer counts them
 package job
 
 import (
@@ -34,20 +34,20 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// Kind is what the pods' owner references name.
+// Kind is the kind in the pods' owner references.
 var Kind = batchv1.SchemeGroupVersion.WithKind("Job")
 
-// managedByUs is the value of spec.managedBy, where it is given, of the Jobs that are ours.
+// managedByUs is the value of spec.managedBy that, like an unset field, assigns a Job to this controller.
 const managedByUs = "kubernetes.io/job-controller"
 
-// batchPeriod gathers the changes of many pods into one sync, because each costs status writes.
+// batchPeriod batches the changes of many pods into one sync, because each sync may write the status twice.
 const batchPeriod = 100 * time.Millisecond
 
 type jobs struct {
 	*controller.Controller
-	// Memory delays a sync until the cache has what the last one wrote: pods, removed finalizers and the status, by
-	// version, and deletions, by uid.
-	*controller.Memory
+	// OwnerExpectations delays a sync until the cache has the writes of the last one: pods, removed finalizers
+	// and the status by version, deletions by uid.
+	*controller.OwnerExpectations
 	client   func() kubernetes.Interface
 	jobs     batchlisters.JobLister
 	informer cache.SharedIndexInformer
@@ -69,7 +69,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		client: env.Client, jobs: batch.Lister(), informer: batch.Informer(), podList: core.Lister(),
 		pods:     core.Informer(),
 		recorder: env.Recorder("job-controller"), clock: env.Clock,
-		Memory: controller.NewMemory(env.Clock, controller.MaxFailureDelay),
+		OwnerExpectations: controller.NewOwnerExpectations(env.Clock, controller.MaxFailureDelay),
 	}
 	c.Controller = controller.New(env, "job", c.reconcile)
 	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.Expected,
@@ -129,31 +129,32 @@ func (c *jobs) podDeleted(pod *corev1.Pod) {
 	c.dependents.Gone(pod)
 }
 
-// sync is one reconciliation of a Job: the Job as it becomes, its pods, and what they amount to.
+// sync is the state of one reconciliation of a Job. One goroutine uses it, except that requests for several
+// pods run in parallel. Each of these writes only its own element of a slice.
 type sync struct {
 	*jobs
 	key  string
-	job  *batchv1.Job // a copy
-	was  *batchv1.JobStatus
+	job  *batchv1.Job       // a copy, changed by the sync
+	was  *batchv1.JobStatus // as it is stored
 	pods []*corev1.Pod
 	now  time.Time
 
 	active      []*corev1.Pod
 	terminating int32
-	ended       []*corev1.Pod // with our finalizer: neither counted nor noted in the status yet
+	ended       []*corev1.Pod // with our finalizer, and neither counted nor listed in the status yet
 	succeeded   int32
 	failed      int32
-	done        intervals // Indexed: the indexes that have succeeded, and
-	lost        intervals // those that have failed for good
-	latest      map[int]*corev1.Pod
-	verdict     *batchv1.JobCondition
+	done        intervals             // of an Indexed Job: the indexes that have succeeded
+	lost        intervals             // of an Indexed Job: the indexes that have failed for good
+	latest      map[int]*corev1.Pod   // the failed pod with the highest failure count, by index
+	verdict     *batchv1.JobCondition // nil while the Job is not over
 }
 
 func (c *jobs) reconcile(ctx context.Context, key string) error {
 	if orphan, ok := strings.CutPrefix(key, orphanPrefix); ok {
 		return c.release(ctx, orphan)
 	}
-	job, ok := controller.Settled[*batchv1.Job](c.Controller, c.Memory, c.informer, key)
+	job, ok := controller.SatisfiedOwner[*batchv1.Job](c.Controller, c.OwnerExpectations, c.informer, key)
 	if !ok {
 		return nil
 	}
@@ -169,8 +170,8 @@ func (c *jobs) reconcile(ctx context.Context, key string) error {
 	return s.run(ctx)
 }
 
-// client404 takes an object that is no longer there for one that needs nothing more.
-func client404(err error) error {
+// ignoreNotFound drops NotFound: an object that was deleted meanwhile needs no further write.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -197,15 +198,16 @@ func (c *jobs) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 			return c.client().BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
 		},
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			is, err := c.client().CoreV1().Pods(job.Namespace).Patch(ctx, pod.GetName(),
+			after, err := c.client().CoreV1().Pods(job.Namespace).Patch(ctx, pod.GetName(),
 				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			if err == nil {
-				patched[is.UID] = is
+				patched[after.UID] = after
 			}
 			return err
 		},
 	}, all)
-	// The cache does not show yet that an adopted pod has our finalizer, by which it is judged and let go.
+	// The cache may not show yet that an adopted pod has our finalizer, which decides whether it is counted and
+	// released. So the answers to the patches replace the cached pods.
 	for i, pod := range mine {
 		if adopted := patched[pod.UID]; adopted != nil {
 			mine[i] = adopted
@@ -214,8 +216,8 @@ func (c *jobs) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 	return mine, err
 }
 
-// run judges, acts, and counts, in this order: a Job that is over makes no pod any more, and what is
-// counted is what was judged.
+// run judges, scales and counts, in this order: a Job that is over creates no pod, and the pods that are
+// counted are the ones that were judged.
 func (s *sync) run(ctx context.Context) error {
 	s.start()
 	s.count()
@@ -231,13 +233,13 @@ func (s *sync) run(ctx context.Context) error {
 	return controller.FirstError(scaleErr, s.prune(ctx))
 }
 
-// prune bounds the failed pods of a Job whose backoffLimit is large. Those that are not counted yet, or whose
-// index needs their account, have our finalizer.
+// prune deletes the oldest failed pods of a Job whose backoffLimit is large. It spares pods with our finalizer:
+// they are not counted yet, or their index needs their failure count.
 func (s *sync) prune(ctx context.Context) error {
 	return controller.PruneFailed(ctx, s.client(), s.job, slices.DeleteFunc(slices.Clone(s.pods), tracked))
 }
 
-// start notes when the Job began, from which its deadline is counted.
+// start sets startTime, from which activeDeadlineSeconds counts.
 func (s *sync) start() {
 	if s.job.Status.StartTime == nil && !suspended(s.job) {
 		s.job.Status.StartTime = new(metav1.NewTime(s.now))

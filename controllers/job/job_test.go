@@ -20,16 +20,16 @@ import (
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
 
-// cluster has what the tests of this controller need besides.
+// cluster adds helpers for Jobs to a controllertest.Clocked.
 type cluster struct{ *controllertest.Clocked }
 
-func runsForEver(j *batchv1.Job) { j.Spec.Template.Annotations = nil }
+func runsForever(j *batchv1.Job) { j.Spec.Template.Annotations = nil }
 
 func newJobs(t testing.TB) cluster {
 	return cluster{controllertest.NewClocked(t, 2, "job", "garbagecollector")}
 }
 
-func (c cluster) awaitPodsLetGo() {
+func (c cluster) awaitPodsReleased() {
 	c.Helper()
 	c.Reaches("no pod has a finalizer", func() bool {
 		for _, p := range c.Pods() {
@@ -61,7 +61,7 @@ func TestJob_RunsToCompletion(t *testing.T) {
 		require.Equal(t, "pi", pod.Labels[batchv1.JobNameLabel])
 		require.True(t, metav1.IsControlledBy(&pod, j))
 	}
-	c.awaitPodsLetGo()
+	c.awaitPodsReleased()
 	c.AwaitEvent("SuccessfulCreate", "Created pod: pi-")
 	c.AwaitEvent("Completed", "Job completed")
 }
@@ -70,7 +70,7 @@ func TestJob_RunsNoMoreThanParallelismAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newJobs(t)
 	c.CreateJob("pi", func(j *batchv1.Job) {
-		runsForEver(j)
+		runsForever(j)
 		j.Spec.Completions, j.Spec.Parallelism = new(int32(10)), new(int32(3))
 	})
 	active := func(n int32) func() bool {
@@ -86,7 +86,7 @@ func TestJob_RunsNoMoreThanParallelismAtOnce(t *testing.T) {
 	c.Reaches("4 run", active(4))
 }
 
-func TestJob_FirstSuccessEndsAWorkQueue(t *testing.T) {
+func TestJob_WorkQueueEndsWithTheFirstSuccess(t *testing.T) {
 	t.Parallel()
 	c := newJobs(t)
 	c.CreateJob("queue", func(j *batchv1.Job) { controllertest.EndsAfter(j, time.Minute, 0); j.Spec.Parallelism = new(int32(3)) })
@@ -107,10 +107,10 @@ func TestJob_FailsWhenItsBackoffLimitIsExceeded(t *testing.T) {
 	c.CreateJob("bad", func(j *batchv1.Job) { controllertest.EndsAfter(j, 0, 1); j.Spec.BackoffLimit = new(int32(2)) })
 	failed := func(n int32) func() bool { return func() bool { return c.Job("bad").Status.Failed == n } }
 	c.Reaches("the first failure", failed(1))
-	require.Len(t, c.Pods(), 1, "the next waits for 10 s")
+	require.Len(t, c.Pods(), 1, "the next pod waits for 10 s")
 	c.Passing(time.Second, "the second failure", failed(2))
 	c.Passing(time.Second, "the third failure", failed(3))
-	// By the node's time: ours goes on while the news of a failure are on their way.
+	// The times of the node count: the test's clock moves on while failures are reported.
 	var ended []time.Time
 	for _, p := range c.Pods() {
 		ended = append(ended, p.Status.ContainerStatuses[0].State.Terminated.FinishedAt.Time)
@@ -126,15 +126,15 @@ func TestJob_FailsWhenItsBackoffLimitIsExceeded(t *testing.T) {
 	require.Nil(t, j.Status.CompletionTime)
 	require.EqualValues(t, 3, j.Status.Failed)
 	require.Len(t, c.Pods(), 3)
-	c.awaitPodsLetGo()
+	c.awaitPodsReleased()
 	c.AwaitEvent("BackoffLimitExceeded", "Job has reached the specified backoff limit")
 }
 
-func TestJob_FailsAtItsDeadlineAndEndsItsPods(t *testing.T) {
+func TestJob_FailsAtItsDeadlineAndDeletesItsPods(t *testing.T) {
 	t.Parallel()
 	c := newJobs(t)
 	c.CreateJob("slow", func(j *batchv1.Job) {
-		runsForEver(j)
+		runsForever(j)
 		j.Spec.Parallelism, j.Spec.Completions, j.Spec.ActiveDeadlineSeconds = new(int32(2)), new(int32(2)),
 			new(int64(100))
 	})
@@ -173,7 +173,7 @@ func TestJob_IndexedGivesEachPodItsIndex(t *testing.T) {
 	require.Len(t, seen, 6)
 }
 
-// withoutNodes is a Job's world in which the test plays the node.
+// withoutNodes starts a cluster in which the test plays the nodes.
 func withoutNodes(t testing.TB) cluster {
 	return cluster{controllertest.NewClocked(t, 0, "job", "garbagecollector")}
 }
@@ -224,7 +224,7 @@ func TestJob_BackoffLimitPerIndex(t *testing.T) {
 	require.Equal(t, "1", *j.Status.FailedIndexes)
 	require.EqualValues(t, 2, j.Status.Failed)
 	require.EqualValues(t, 2, j.Status.Succeeded)
-	c.awaitPodsLetGo()
+	c.awaitPodsReleased()
 }
 
 func TestJob_MaxFailedIndexes(t *testing.T) {
@@ -301,7 +301,7 @@ func TestJob_SuspendsAndResumes(t *testing.T) {
 	t.Parallel()
 	c := newJobs(t)
 	c.CreateJob("pause", func(j *batchv1.Job) {
-		runsForEver(j)
+		runsForever(j)
 		j.Spec.Suspend, j.Spec.ActiveDeadlineSeconds = new(true), new(int64(100))
 	})
 	c.AwaitJob("pause", batchv1.JobSuspended)
@@ -331,16 +331,16 @@ func TestJob_SuspendsAndResumes(t *testing.T) {
 		batchv1.JobFailed).Reason)
 }
 
-func TestJob_PodReplacementPolicyFailedWaitsForTheEnd(t *testing.T) {
+func TestJob_PodReplacementPolicyFailedWaitsForThePodsEnd(t *testing.T) {
 	t.Parallel()
 	c := withoutNodes(t)
 	c.CreateJob("exclusive", func(j *batchv1.Job) { j.Spec.PodReplacementPolicy = new(batchv1.Failed) })
 	pod := c.activePods(1)[0]
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		held, err := c.Client.CoreV1().Pods("default").Get(c.Context(), pod.Name, metav1.GetOptions{})
+		blocked, err := c.Client.CoreV1().Pods("default").Get(c.Context(), pod.Name, metav1.GetOptions{})
 		require.NoError(t, err)
-		held.Finalizers = append(held.Finalizers, "example.com/hold")
-		_, err = c.Client.CoreV1().Pods("default").Update(c.Context(), held, metav1.UpdateOptions{})
+		blocked.Finalizers = append(blocked.Finalizers, "example.com/hold")
+		_, err = c.Client.CoreV1().Pods("default").Update(c.Context(), blocked, metav1.UpdateOptions{})
 		return err
 	}))
 	require.NoError(t, c.Client.CoreV1().Pods("default").Delete(c.Context(), pod.Name, metav1.DeleteOptions{}))
@@ -355,7 +355,7 @@ func TestJob_PodReplacementPolicyFailedWaitsForTheEnd(t *testing.T) {
 	c.activePods(1)
 }
 
-func TestJob_LetsItsPodsGoWhenItIsDeleted(t *testing.T) {
+func TestJob_ReleasesItsPodsWhenItIsDeleted(t *testing.T) {
 	for _, policy := range []metav1.DeletionPropagation{
 		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
 	} {
@@ -363,7 +363,7 @@ func TestJob_LetsItsPodsGoWhenItIsDeleted(t *testing.T) {
 			t.Parallel()
 			c := newJobs(t)
 			c.CreateJob("gone", func(j *batchv1.Job) {
-				runsForEver(j)
+				runsForever(j)
 				j.Spec.Parallelism, j.Spec.Completions = new(int32(3)), new(int32(3))
 			})
 			c.Reaches("3 run", func() bool { return c.Job("gone").Status.Active == 3 })
@@ -377,25 +377,25 @@ func TestJob_LetsItsPodsGoWhenItIsDeleted(t *testing.T) {
 				c.Reaches("the pods are gone", func() bool { return len(c.Pods()) == 0 })
 				return
 			}
-			c.awaitPodsLetGo()
+			c.awaitPodsReleased()
 			require.Len(t, c.Pods(), 3)
 		})
 	}
 }
 
-func TestJob_LeavesJobsOfOthersAlone(t *testing.T) {
+func TestJob_IgnoresJobsManagedByOthers(t *testing.T) {
 	t.Parallel()
 	c := newJobs(t)
-	c.CreateJob("theirs", func(j *batchv1.Job) { j.Spec.ManagedBy = new("example.com/batch") })
+	c.CreateJob("foreign", func(j *batchv1.Job) { j.Spec.ManagedBy = new("example.com/batch") })
 	c.CreateJob("ours", nil)
 	c.AwaitJob("ours", batchv1.JobComplete)
-	require.Equal(t, batchv1.JobStatus{}, c.Job("theirs").Status)
+	require.Equal(t, batchv1.JobStatus{}, c.Job("foreign").Status)
 	require.Len(t, c.Pods(), 1)
 }
 
-// TestJob_CountsEachPodOnceWhateverIsKilled stops and starts the controllers, fails and deletes
-// pods at random; in the end the counters say exactly what happened.
-func TestJob_CountsEachPodOnceWhateverIsKilled(t *testing.T) {
+// TestJob_CountsEachPodOnceDespiteRestarts restarts the controllers, and fails and completes pods at random.
+// The counters must be exact at the end.
+func TestJob_CountsEachPodOnceDespiteRestarts(t *testing.T) {
 	t.Parallel()
 	c := withoutNodes(t)
 	random := controllertest.NewRandom(t)
@@ -435,12 +435,12 @@ func TestJob_CountsEachPodOnceWhateverIsKilled(t *testing.T) {
 	require.EqualValues(t, len(ended), j.Status.Failed+j.Status.Succeeded)
 }
 
-func TestJob_AnAdoptedPodThatIsTooManyCountsForNothing(t *testing.T) {
+func TestJob_DoesNotCountSurplusAdoptedPods(t *testing.T) {
 	t.Parallel()
 	c := cluster{controllertest.NewClockedWith(t, controllers.Settings{}, "job")}
 	c.CreateReadyNode("node")
 	pods, labels := c.Client.CoreV1().Pods("default"), map[string]string{"work": "pi"}
-	// The controller writes to the pods as well.
+	// EditStatus retries conflicts, because the controller writes the pods, too.
 	ends := func(name string) {
 		controllertest.EditStatus(c.Cluster, pods, name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 	}
@@ -458,17 +458,17 @@ func TestJob_AnAdoptedPodThatIsTooManyCountsForNothing(t *testing.T) {
 		j.Spec.ManualSelector, j.Spec.Selector, j.Spec.Template.Labels = new(true),
 			&metav1.LabelSelector{MatchLabels: labels}, labels
 	})
-	surplus, kept := "a", "b"
+	surplus, remaining := "a", "b"
 	c.Reaches("one goes", func() bool {
 		if c.Goes("b")() {
-			surplus, kept = "b", "a"
+			surplus, remaining = "b", "a"
 		}
 		return c.Goes(surplus)()
 	})
-	require.Empty(t, c.Pod(surplus).Finalizers, "it was let go first")
+	require.Empty(t, c.Pod(surplus).Finalizers, "the finalizer was removed first")
 	ends(surplus)
 	require.NoError(t, pods.Delete(c.Context(), surplus, *metav1.NewDeleteOptions(0)))
-	ends(kept)
+	ends(remaining)
 	j := c.AwaitJob("pi", batchv1.JobComplete)
 	require.EqualValues(t, 1, j.Status.Succeeded)
 	require.Zero(t, j.Status.Failed)

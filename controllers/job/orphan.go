@@ -15,14 +15,14 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// orphanPrefix marks keys of pods, among those of Jobs.
+// orphanPrefix marks the keys of pods; all other keys are Jobs.
 const orphanPrefix = "pod:"
 
 func tracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-// enqueueOrphan enqueues a pod whose finalizer may have no Job that removes it.
+// enqueueOrphan enqueues a pod with our finalizer if there may be no Job that removes it.
 func (c *jobs) enqueueOrphan(pod *corev1.Pod) {
 	if tracked(pod) && !c.counted(pod) {
 		c.Enqueue(orphanPrefix + controller.KeyOf(pod))
@@ -42,7 +42,7 @@ func (c *jobs) enqueueLeftovers(j *batchv1.Job) {
 	}
 }
 
-// counted reports whether there is a Job that will count the pod.
+// counted reports whether the cache has a Job that will count the pod.
 func (c *jobs) counted(pod *corev1.Pod) bool {
 	key, ok := c.dependents.OwnerKey(pod)
 	if !ok {
@@ -56,7 +56,7 @@ func (c *jobs) counted(pod *corev1.Pod) bool {
 	return isJob && metav1.IsControlledBy(pod, job) && (managedElsewhere(job) || !finished(job))
 }
 
-// release lets go of a pod that no Job will count.
+// release removes the finalizer of a pod that no Job will count.
 func (c *jobs) release(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -64,19 +64,19 @@ func (c *jobs) release(ctx context.Context, key string) error {
 	}
 	pod, err := c.podList.Pods(namespace).Get(name)
 	if err != nil {
-		return client404(err)
+		return ignoreNotFound(err)
 	}
 	if !tracked(pod) || c.counted(pod) {
 		return nil
 	}
 	if c.isNew(ctx, pod) {
-		return nil // its Job's own event will bring the answer
+		return nil // the event of the Job will enqueue it, and the Job counts the pod
 	}
 	_, err = c.removeFinalizer(ctx, pod)
 	return err
 }
 
-// isNew reports whether the pod's Job is there and merely not in the cache yet.
+// isNew reports whether the pod's Job exists and is merely not in the cache yet.
 func (c *jobs) isNew(ctx context.Context, pod *corev1.Pod) bool {
 	key, ok := c.dependents.OwnerKey(pod)
 	if !ok {
@@ -90,7 +90,7 @@ func (c *jobs) isNew(ctx context.Context, pod *corev1.Pod) bool {
 	return err == nil && job.UID == ref.UID && !finished(job)
 }
 
-// removeFinalizer returns the version of the pod without it, "" where the pod is gone.
+// removeFinalizer removes our finalizer and returns the pod's new version, "" if the pod is gone.
 func (c *jobs) removeFinalizer(ctx context.Context, pod *corev1.Pod) (version string, err error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer},
@@ -101,7 +101,7 @@ func (c *jobs) removeFinalizer(ctx context.Context, pod *corev1.Pod) (version st
 	patched, err := c.client().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) && !c.samePod(pod) {
-		return "", nil // it is gone, or another has its name
+		return "", nil // the pod is gone, or another pod has its name
 	}
 	if err != nil {
 		return "", err
@@ -109,7 +109,8 @@ func (c *jobs) removeFinalizer(ctx context.Context, pod *corev1.Pod) (version st
 	return patched.ResourceVersion, nil
 }
 
-// samePod asks the cache, which the controller has the right to: where it is behind, the next try finds it newer.
+// samePod reports whether the cache has the same pod. It does not read the API server, because the controller
+// may not get pods: if the cache is behind, the next try finds a newer one.
 func (c *jobs) samePod(pod *corev1.Pod) bool {
 	cached, err := c.podList.Pods(pod.Namespace).Get(pod.Name)
 	return err == nil && cached.UID == pod.UID

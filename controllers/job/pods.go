@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// count sorts the pods into what they count for.
+// count classifies the pods as active, terminating, succeeded or failed.
 func (s *sync) count() {
 	noted := s.noted()
 	status := &s.job.Status
@@ -48,7 +48,8 @@ func (s *sync) count() {
 	}
 }
 
-// noted are the pods that the status names: they have been counted and may have a finalizer still.
+// noted returns the uids of the pods in status.uncountedTerminatedPods. They must not be counted again, though
+// their finalizers may still be there.
 func (s *sync) noted() map[string]bool {
 	noted := map[string]bool{}
 	if u := s.job.Status.UncountedTerminatedPods; u != nil {
@@ -59,8 +60,8 @@ func (s *sync) noted() map[string]bool {
 	return noted
 }
 
-// isFailed reports whether a pod has failed. One that is being deleted will not come to a good end:
-// it has failed already, unless its replacement is to wait until it has really ended.
+// isFailed reports whether a pod has failed. A pod that is being deleted counts as failed at once, unless
+// podReplacementPolicy says to wait until it has ended.
 func (s *sync) isFailed(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodFailed {
 		return true
@@ -80,33 +81,33 @@ func (s *sync) countsAsFailure(pod *corev1.Pod) bool {
 	return action != batchv1.PodFailurePolicyActionIgnore
 }
 
-// policyFor is the action of the first rule of the pod failure policy that the failed pod
-// meets, or Count; message names the rule.
+// policyFor returns the action of the first rule of the pod failure policy that matches the failed pod, with a
+// message that names the rule; Count if no rule matches.
 func (s *sync) policyFor(pod *corev1.Pod) (action batchv1.PodFailurePolicyAction, message string) {
 	if s.job.Spec.PodFailurePolicy == nil {
 		return batchv1.PodFailurePolicyActionCount, ""
 	}
 	for i, rule := range s.job.Spec.PodFailurePolicy.Rules {
-		met := ""
+		match := ""
 		switch {
 		case rule.OnExitCodes != nil:
 			if status := exitMatches(pod, rule.OnExitCodes); status != nil {
-				met = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", status.Name, pod.Namespace,
+				match = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", status.Name, pod.Namespace,
 					pod.Name, status.State.Terminated.ExitCode)
 			}
 		default:
 			if c := conditionMatches(pod, rule.OnPodConditions); c != nil {
-				met = fmt.Sprintf("Pod %s/%s has condition %v", pod.Namespace, pod.Name, c.Type)
+				match = fmt.Sprintf("Pod %s/%s has condition %v", pod.Namespace, pod.Name, c.Type)
 			}
 		}
-		if met != "" {
-			return rule.Action, fmt.Sprintf("%s matching %v rule at index %d", met, rule.Action, i)
+		if match != "" {
+			return rule.Action, fmt.Sprintf("%s matching %v rule at index %d", match, rule.Action, i)
 		}
 	}
 	return batchv1.PodFailurePolicyActionCount, ""
 }
 
-// exitMatches is the first container that ended with a code, other than 0, which the rule means.
+// exitMatches returns the first container with an exit code, other than 0, that matches the rule.
 func exitMatches(pod *corev1.Pod, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	all := slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses)
 	for i := range all {
@@ -135,7 +136,7 @@ func conditionMatches(pod *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodC
 	return nil
 }
 
-// endOf is when a pod ended, as precisely as its status shows.
+// endOf returns when a pod ended, as precisely as its status shows.
 func endOf(pod *corev1.Pod) time.Time {
 	var end time.Time
 	for _, status := range pod.Status.ContainerStatuses {
@@ -159,7 +160,7 @@ func endOf(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// leastUseful orders active pods by how little is lost with them.
+// leastUseful orders active pods by the work that is lost with them, least first.
 func leastUseful(a, b *corev1.Pod) int {
 	rank := func(p *corev1.Pod) int {
 		switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-func TestJob_KeepsTheNewestFailedPodsAndThoseNotCounted(t *testing.T) {
+func TestJob_KeepsTheNewestAndTheUncountedFailedPods(t *testing.T) {
 	t.Parallel()
 	client := fake.NewSimpleClientset()
 	s := &sync{

@@ -21,12 +21,12 @@ import (
 const (
 	// burst bounds how many pods one sync creates or deletes.
 	burst = 500
-	// After failures the next pod waits, twice as long after each.
+	// The next pod after a failure waits for failureBackoff, and twice as long after each further failure.
 	failureBackoff    = 10 * time.Second
 	maxFailureBackoff = 10 * time.Minute
 )
 
-// scale makes pods that are missing or deletes those that are too many; never both in one sync.
+// scale creates missing pods or deletes surplus ones, never both in one sync.
 func (s *sync) scale(ctx context.Context) error {
 	switch {
 	case s.verdict != nil || suspended(s.job):
@@ -34,22 +34,22 @@ func (s *sync) scale(ctx context.Context) error {
 	case s.job.DeletionTimestamp != nil:
 		return nil
 	}
-	want := s.wantedActive()
-	if excess := s.excess(want); len(excess) > 0 {
+	target := s.targetActive()
+	if excess := s.excess(target); len(excess) > 0 {
 		return s.delete(ctx, excess[:min(len(excess), burst)])
 	}
-	missing := want - len(s.active)
+	missing := target - len(s.active)
 	if replacesOnlyFailed(s.job) {
 		missing -= int(s.terminating)
 	}
 	return s.create(ctx, min(missing, burst))
 }
 
-// wantedActive is how many pods should run now.
-func (s *sync) wantedActive() int {
+// targetActive returns how many pods should be active now.
+func (s *sync) targetActive() int {
 	parallelism := int(*s.job.Spec.Parallelism)
 	if s.job.Spec.Completions == nil {
-		// The first success of a work queue ends the making of pods.
+		// The Job is a work queue: after the first success no more pods are created.
 		if s.succeeded > 0 {
 			return min(len(s.active), parallelism)
 		}
@@ -58,13 +58,14 @@ func (s *sync) wantedActive() int {
 	return max(0, min(parallelism, s.completions()-int(s.succeeded)-s.lost.total()))
 }
 
-// excess are the pods to delete: those without an index of their own, and the least useful beyond the number wanted.
-func (s *sync) excess(want int) []*corev1.Pod {
+// excess returns the pods to delete: pods without an index of their own, and the least useful pods beyond
+// target.
+func (s *sync) excess(target int) []*corev1.Pod {
 	var excess []*corev1.Pod
 	rest := slices.SortedFunc(slices.Values(s.active), leastUseful)
 	if indexed(s.job) {
 		taken := map[int]bool{}
-		kept := rest[:0:0]
+		owners := rest[:0:0]
 		for _, pod := range slices.Backward(rest) {
 			i := indexOf(pod)
 			if i == noIndex || i >= s.completions() || taken[i] {
@@ -72,12 +73,12 @@ func (s *sync) excess(want int) []*corev1.Pod {
 				continue
 			}
 			taken[i] = true
-			kept = append(kept, pod)
+			owners = append(owners, pod)
 		}
-		slices.Reverse(kept)
-		rest = kept
+		slices.Reverse(owners)
+		rest = owners
 	}
-	if n := len(rest) - want; n > 0 {
+	if n := len(rest) - target; n > 0 {
 		excess = append(excess, rest[:n]...)
 	}
 	return excess
@@ -94,19 +95,19 @@ func (s *sync) delete(ctx context.Context, pods []*corev1.Pod) error {
 	s.Expected.ExpectDeletions(s.key, uids...)
 	errs := make([]error, len(pods))
 	controller.InParallel(len(pods), func(i int) { errs[i] = s.deletePod(ctx, pods[i]) })
-	gone := map[types.UID]bool{}
+	deleted := map[types.UID]bool{}
 	for i, pod := range pods {
 		if errs[i] == nil {
-			gone[pod.UID] = true
+			deleted[pod.UID] = true
 		}
 	}
-	s.active = slices.DeleteFunc(s.active, func(p *corev1.Pod) bool { return gone[p.UID] })
-	s.terminating += int32(len(gone))
+	s.active = slices.DeleteFunc(s.active, func(p *corev1.Pod) bool { return deleted[p.UID] })
+	s.terminating += int32(len(deleted))
 	return controller.FirstError(errs...)
 }
 
-// deletePod takes a pod away from a Job that goes on. It is let go first: it is not to be counted
-// as failed. Pods of a Job that is over are counted.
+// deletePod deletes a pod. If the Job goes on, the finalizer is removed first, because such a pod must not
+// count as failed. Pods of a Job that is over are counted.
 func (s *sync) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	if s.verdict == nil && tracked(pod) {
 		version, err := s.removeFinalizer(ctx, pod)
@@ -114,7 +115,7 @@ func (s *sync) deletePod(ctx context.Context, pod *corev1.Pod) error {
 			s.Expected.DeletionObserved(s.key, pod.UID)
 			return err
 		}
-		s.Written.Note(s.key, s.jobs.pods, version)
+		s.Versions.Expect(s.key, s.jobs.pods, version)
 	}
 	err := s.client().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
 		*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
@@ -131,7 +132,7 @@ func (s *sync) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// create makes n pods, or as many as are not held back by failures.
+// create creates up to n pods, as far as the back-off after failures allows.
 func (s *sync) create(ctx context.Context, n int) error {
 	if n <= 0 {
 		return nil
@@ -143,7 +144,8 @@ func (s *sync) create(ctx context.Context, n int) error {
 			return nil
 		}
 	} else if allowed, wait := s.Failures.Allow(s.key, n, s.pods); wait > 0 {
-		// Each index waits for itself; but where all fail, a Job of many could try one after the other at once.
+		// Each index has a back-off of its own. This limit covers a Job whose indexes all fail, which could
+		// otherwise try one index after the other without delay.
 		n = allowed
 		s.EnqueueAfter(s.key, wait)
 	}
@@ -151,15 +153,15 @@ func (s *sync) create(ctx context.Context, n int) error {
 	if indexed(s.job) {
 		indexes = s.pendingIndexes(n)
 	}
-	made := make([]*corev1.Pod, len(indexes))
+	created := make([]*corev1.Pod, len(indexes))
 	_, err := controller.SlowStart(len(indexes), func(i int) (err error) {
-		made[i], err = s.createPod(ctx, indexes[i])
+		created[i], err = s.createPod(ctx, indexes[i])
 		return err
 	})
-	for _, pod := range made {
+	for _, pod := range created {
 		if pod != nil {
 			s.active = append(s.active, pod)
-			s.Written.Note(s.key, s.jobs.pods, pod.ResourceVersion)
+			s.Versions.Expect(s.key, s.jobs.pods, pod.ResourceVersion)
 		}
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -168,7 +170,7 @@ func (s *sync) create(ctx context.Context, n int) error {
 	return err
 }
 
-// backoff is until when the next pod must wait: failures since the last success count.
+// backoff returns the time until which the next pod must wait, by the failures since the last success.
 func (s *sync) backoff() time.Time {
 	var success, last time.Time
 	var failures []time.Time
@@ -177,24 +179,24 @@ func (s *sync) backoff() time.Time {
 		switch {
 		case pod.Status.Phase == corev1.PodSucceeded && end.After(success):
 			success = end
-		case pod.DeletionTimestamp != nil && !tracked(pod): // taken away, not failed
+		case pod.DeletionTimestamp != nil && !tracked(pod): // deleted by scale, not failed
 		case s.isFailed(pod):
 			failures = append(failures, end)
 		}
 	}
 	n := 0
-	for _, at := range failures {
-		if at.After(success) {
+	for _, failure := range failures {
+		if failure.After(success) {
 			n++
 		}
-		if at.After(last) {
-			last = at
+		if failure.After(last) {
+			last = failure
 		}
 	}
 	return delayed(n, last)
 }
 
-// delayed is the end of the delay after n failures, the last of them at a moment. There is none after no failure.
+// delayed returns the end of the delay after n failures. last is the time of the last one. It is zero if n is 0.
 func delayed(n int, last time.Time) time.Time {
 	if n == 0 {
 		return time.Time{}
@@ -202,7 +204,8 @@ func delayed(n int, last time.Time) time.Time {
 	return last.Add(backoff.After(n, failureBackoff, maxFailureBackoff))
 }
 
-// pendingIndexes are the first n indexes that have no pod, are not done, and need not wait.
+// pendingIndexes returns the first n indexes that have no pod, are not finished, and are not in back-off. It
+// enqueues the Job for the end of the shortest back-off.
 func (s *sync) pendingIndexes(n int) []int {
 	taken := map[int]bool{}
 	for _, pod := range s.pods {
@@ -266,7 +269,8 @@ func (s *sync) newPod(index int) *corev1.Pod {
 	return pod
 }
 
-// setIndex gives a pod its index in every way it may look for it: by annotation, label, host name and environment.
+// setIndex gives a pod its index in each form that a program may read: annotation, label, host name and
+// environment.
 func (s *sync) setIndex(pod *corev1.Pod, index int) {
 	text := strconv.Itoa(index)
 	pod.GenerateName = generateName(s.job.Name, "-"+text)
@@ -301,7 +305,8 @@ func addIndexEnv(c *corev1.Container) {
 		}}})
 }
 
-// setFailures hands the account of an index on to its next pod.
+// setFailures copies the failure counts of an index to its next pod, with before, its last failed pod,
+// included.
 func (s *sync) setFailures(pod, before *corev1.Pod) {
 	failures, ignored := 0, 0
 	if before != nil {

@@ -16,22 +16,23 @@ import (
 // maxUncounted bounds the list of pods in the status.
 const maxUncounted = 500
 
-// track counts each pod exactly once, whatever is killed in between (KEP-2307). A pod that has ended
-// keeps our finalizer until it is counted, and its uid goes
+// track counts each pod exactly once, even if the controller is killed at any step (KEP-2307). A pod that has
+// ended keeps our finalizer until it is counted:
 //
-//  1. into status.uncountedTerminatedPods, in one write;
-//  2. then the finalizer is removed;
-//  3. then the uid leaves the list and the counter goes up, in one write.
+//  1. Its uid is added to status.uncountedTerminatedPods, in one write.
+//  2. Its finalizer is removed. It may be deleted from now on.
+//  3. Its uid leaves the list and the counter goes up, in one write.
 //
-// A controller that starts in the middle sees from the list and the finalizers how far the last one came.
+// Each step is written before the next begins, so a controller that starts in between sees from the list and the
+// finalizers how far the last one came.
 func (s *sync) track(ctx context.Context) error {
 	s.describe()
 	s.countReleased()
-	if let := s.note(); len(let) > 0 {
+	if releasable := s.note(); len(releasable) > 0 {
 		if err := s.write(ctx); err != nil {
 			return err
 		}
-		err := s.removeFinalizers(ctx, let)
+		err := s.removeFinalizers(ctx, releasable)
 		s.countReleased()
 		if err != nil {
 			return controller.FirstError(s.write(ctx), err)
@@ -41,7 +42,7 @@ func (s *sync) track(ctx context.Context) error {
 	return s.write(ctx)
 }
 
-// describe brings all of the status up to date but the counters of pods that have ended.
+// describe updates the status, except the counters of ended pods.
 func (s *sync) describe() {
 	status := &s.job.Status
 	ready := int32(0)
@@ -62,7 +63,7 @@ func (s *sync) describe() {
 	}
 }
 
-// countReleased moves pods that have lost the finalizer from the list to the counters.
+// countReleased moves the pods that have lost the finalizer from the list to the counters.
 func (s *sync) countReleased() {
 	u := s.job.Status.UncountedTerminatedPods
 	if u == nil {
@@ -83,8 +84,9 @@ func (s *sync) countReleased() {
 	u.Failed = count(u.Failed, &s.job.Status.Failed)
 }
 
-// note puts pods that have ended on the list and returns all whose finalizer is to be removed.
-func (s *sync) note() (let []*corev1.Pod) {
+// note adds ended pods to the list, up to maxUncounted, and returns all pods whose finalizer may be removed
+// after the list is stored.
+func (s *sync) note() (releasable []*corev1.Pod) {
 	if s.job.Status.UncountedTerminatedPods == nil {
 		s.job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	}
@@ -95,16 +97,16 @@ func (s *sync) note() (let []*corev1.Pod) {
 		switch {
 		case !tracked(pod):
 		case noted[string(pod.UID)]:
-			let = append(let, pod)
+			releasable = append(releasable, pod)
 		case pod.Status.Phase == corev1.PodSucceeded:
-			// Of an Indexed Job the index is counted, not the pod.
+			// In an Indexed Job indexes are counted, not pods.
 			if !indexed(s.job) {
 				if !room() {
 					continue
 				}
 				u.Succeeded = append(u.Succeeded, pod.UID)
 			}
-			let = append(let, pod)
+			releasable = append(releasable, pod)
 		case s.isFailed(pod):
 			if s.awaited(pod) || !room() {
 				continue
@@ -112,19 +114,19 @@ func (s *sync) note() (let []*corev1.Pod) {
 			if s.countsAsFailure(pod) {
 				u.Failed = append(u.Failed, pod.UID)
 			}
-			let = append(let, pod)
+			releasable = append(releasable, pod)
 		case over && room():
-			// What still runs when the Job has failed has failed with it.
+			// A pod that still runs when the Job fails counts as failed.
 			if s.verdict != nil && s.verdict.Type == batchv1.JobFailureTarget {
 				u.Failed = append(u.Failed, pod.UID)
 			}
-			let = append(let, pod)
+			releasable = append(releasable, pod)
 		}
 	}
-	return let
+	return releasable
 }
 
-// removeFinalizers lets pods go, and notes in s.pods which have been.
+// removeFinalizers removes the pods' finalizers, and drops the released pods from s.pods.
 func (s *sync) removeFinalizers(ctx context.Context, pods []*corev1.Pod) error {
 	errs := make([]error, len(pods))
 	versions := make([]string, len(pods))
@@ -133,14 +135,14 @@ func (s *sync) removeFinalizers(ctx context.Context, pods []*corev1.Pod) error {
 	for i, pod := range pods {
 		if errs[i] == nil {
 			released[pod.UID] = true
-			s.Written.Note(s.key, s.jobs.pods, versions[i])
+			s.Versions.Expect(s.key, s.jobs.pods, versions[i])
 		}
 	}
 	s.pods = slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return released[p.UID] })
 	return controller.FirstError(errs...)
 }
 
-// finish makes the verdict final once no pod is left that runs, ends, or has not been counted.
+// finish turns the verdict into the final condition once no pod runs, terminates, or remains to be counted.
 func (s *sync) finish() {
 	status := &s.job.Status
 	if u := status.UncountedTerminatedPods; u != nil && len(u.Succeeded)+len(u.Failed) > 0 {
@@ -159,16 +161,16 @@ func (s *sync) finish() {
 	status.CompletionTime = new(metav1.NewTime(s.now))
 }
 
-// write stores the status if it differs from the one stored, and records the Job's end.
+// write stores the status if it has changed, and records the Job's end as an Event.
 func (s *sync) write(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(*s.was, s.job.Status) {
 		return nil
 	}
 	updated, err := s.client().BatchV1().Jobs(s.job.Namespace).UpdateStatus(ctx, s.job, metav1.UpdateOptions{})
 	if err != nil {
-		return client404(err)
+		return ignoreNotFound(err)
 	}
-	s.Written.Note(s.key, s.informer, updated.ResourceVersion)
+	s.Versions.Expect(s.key, s.informer, updated.ResourceVersion)
 	s.job, s.was = updated.DeepCopy(), updated.Status.DeepCopy()
 	switch {
 	case condition(s.job, batchv1.JobComplete) != nil:

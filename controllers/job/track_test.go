@@ -21,12 +21,12 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
 
-// tracking is one sync of a Job whose pods a and b have ended, and every state that was written on the way.
+// tracking is one sync of a Job with two ended pods, a and b. It records every write.
 type tracking struct {
 	*sync
 	server *fake.Clientset
 	refuse func(verb, resource, name string) bool
-	wrote  []string
+	writes []string
 }
 
 var errRefused = errors.New("refused")
@@ -55,20 +55,21 @@ func newTracking(t *testing.T) *tracking {
 		}
 		switch a := action.(type) {
 		case clienttesting.PatchAction:
-			tr.wrote = append(tr.wrote, "release "+name)
+			tr.writes = append(tr.writes, "release "+name)
 		case clienttesting.UpdateAction:
-			tr.wrote = append(tr.wrote, describeCounts(a.GetObject().(*batchv1.Job)))
+			tr.writes = append(tr.writes, describeCounts(a.GetObject().(*batchv1.Job)))
 		}
 		return false, nil, nil
 	})
 	clock := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	tr.sync = &sync{key: "default/pi", job: j.DeepCopy(), was: j.Status.DeepCopy(), pods: pods, now: clock.Now(),
 		jobs: &jobs{client: func() kubernetes.Interface { return tr.server }, clock: clock,
-			recorder: &record.FakeRecorder{}, Memory: controller.NewMemory(clock, controller.MaxFailureDelay)}}
+			recorder:          &record.FakeRecorder{},
+			OwnerExpectations: controller.NewOwnerExpectations(clock, controller.MaxFailureDelay)}}
 	return tr
 }
 
-// describeCounts is what the status says of pods: those on the list, and the counters.
+// describeCounts formats the status: the uids on the list, and the counters.
 func describeCounts(j *batchv1.Job) string {
 	u := j.Status.UncountedTerminatedPods
 	text := "status"
@@ -78,15 +79,15 @@ func describeCounts(j *batchv1.Job) string {
 	return text + " " + string(rune('0'+j.Status.Succeeded)) + "/" + string(rune('0'+j.Status.Failed))
 }
 
-// sorted orders the finalizers that were removed at once.
+// sorted returns the writes, with finalizers that were removed in parallel in order.
 func (tr *tracking) sorted() []string {
-	wrote := slices.Clone(tr.wrote)
-	for i := 0; i+1 < len(wrote); i++ {
-		if wrote[i] == "release b" && wrote[i+1] == "release a" {
-			wrote[i], wrote[i+1] = wrote[i+1], wrote[i]
+	writes := slices.Clone(tr.writes)
+	for i := 0; i+1 < len(writes); i++ {
+		if writes[i] == "release b" && writes[i+1] == "release a" {
+			writes[i], writes[i+1] = writes[i+1], writes[i]
 		}
 	}
-	return wrote
+	return writes
 }
 
 func (tr *tracking) finalizers(t *testing.T, name string) []string {
@@ -95,8 +96,9 @@ func (tr *tracking) finalizers(t *testing.T, name string) []string {
 	return pod.Finalizers
 }
 
-// TestTrack_NotesThenReleasesThenCounts is the order by which a pod is counted once, whatever is killed in between.
-func TestTrack_NotesThenReleasesThenCounts(t *testing.T) {
+// TestTrack_ListsThenReleasesThenCounts checks the order of writes that counts a pod once, wherever the
+// controller is killed.
+func TestTrack_ListsThenReleasesThenCounts(t *testing.T) {
 	t.Parallel()
 	tr := newTracking(t)
 	require.NoError(t, tr.track(t.Context()))
@@ -105,27 +107,27 @@ func TestTrack_NotesThenReleasesThenCounts(t *testing.T) {
 	require.Empty(t, tr.finalizers(t, "b"))
 }
 
-func TestTrack_ReleasesNothingThatIsNotNoted(t *testing.T) {
+func TestTrack_ReleasesOnlyListedPods(t *testing.T) {
 	t.Parallel()
 	tr := newTracking(t)
 	tr.refuse = func(verb, _, _ string) bool { return verb == "update" }
 	require.ErrorIs(t, tr.track(t.Context()), errRefused)
-	require.Empty(t, tr.wrote)
+	require.Empty(t, tr.writes)
 	require.NotEmpty(t, tr.finalizers(t, "a"))
 	require.NotEmpty(t, tr.finalizers(t, "b"))
 }
 
-func TestTrack_CountsNothingThatIsNotReleased(t *testing.T) {
+func TestTrack_CountsOnlyReleasedPods(t *testing.T) {
 	t.Parallel()
 	tr := newTracking(t)
 	tr.refuse = func(verb, _, name string) bool { return verb == "patch" && name == "b" }
 	require.ErrorIs(t, tr.track(t.Context()), errRefused)
-	require.Equal(t, []string{"status a b 0/0", "release a", "status b 1/0"}, tr.wrote)
+	require.Equal(t, []string{"status a b 0/0", "release a", "status b 1/0"}, tr.writes)
 	require.NotEmpty(t, tr.finalizers(t, "b"))
 }
 
-// TestTrack_GoesOnWhereAnotherStopped begins with what a controller leaves that is killed in the middle.
-func TestTrack_GoesOnWhereAnotherStopped(t *testing.T) {
+// TestTrack_ContinuesAfterARestart starts with the states that a killed controller may leave.
+func TestTrack_ContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		released []string

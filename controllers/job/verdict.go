@@ -19,8 +19,8 @@ func (s *sync) newCondition(t batchv1.JobConditionType, reason, message string) 
 	}
 }
 
-// judge decides whether the Job is over. The verdict is FailureTarget or SuccessCriteriaMet; once
-// it is in the status it stands. Failed or Complete follow when no pod is left.
+// judge decides whether the Job is over. The verdict is FailureTarget or SuccessCriteriaMet, and final once it
+// is in the status. Failed or Complete follows when no pod is left.
 func (s *sync) judge() {
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
 		if c := condition(s.job, t); c != nil {
@@ -51,7 +51,7 @@ func (s *sync) judge() {
 	}
 }
 
-// failJobMessage names the first failed pod that meets a rule with action FailJob.
+// failJobMessage returns the message of the first failed pod that matches a rule with action FailJob.
 func (s *sync) failJobMessage() string {
 	if s.job.Spec.PodFailurePolicy == nil {
 		return ""
@@ -66,8 +66,8 @@ func (s *sync) failJobMessage() string {
 	return ""
 }
 
-// restartsExceedLimit counts the restarts of containers in place, where the pods' policy is
-// OnFailure: no pod fails then.
+// restartsExceedLimit applies backoffLimit to the restarts of containers, if the pods' restartPolicy is
+// OnFailure: their pods do not fail.
 func (s *sync) restartsExceedLimit() bool {
 	limit := s.job.Spec.BackoffLimit
 	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure || limit == nil {
@@ -88,7 +88,8 @@ func (s *sync) restartsExceedLimit() bool {
 	return restarts >= int(*limit)
 }
 
-// pastDeadline reports whether the Job has been active for too long, and comes back when it will have been.
+// pastDeadline reports whether the Job has been active for too long. Otherwise it enqueues the Job for its
+// deadline.
 func (s *sync) pastDeadline() bool {
 	seconds, start := s.job.Spec.ActiveDeadlineSeconds, s.job.Status.StartTime
 	if seconds == nil || start == nil || suspended(s.job) || s.resumes() {
@@ -102,12 +103,12 @@ func (s *sync) pastDeadline() bool {
 	return true
 }
 
-// resumes reports whether this sync is the first after a suspension, which starts the deadline anew.
+// resumes reports whether this sync is the first after a suspension. The deadline then starts again.
 func (s *sync) resumes() bool {
 	return !suspended(s.job) && condition(s.job, batchv1.JobSuspended) != nil
 }
 
-// successPolicyMessage names the first rule of the success policy that is met.
+// successPolicyMessage returns the message of the first matching rule of the success policy.
 func (s *sync) successPolicyMessage() string {
 	if s.job.Spec.SuccessPolicy == nil || !indexed(s.job) {
 		return ""
@@ -115,8 +116,8 @@ func (s *sync) successPolicyMessage() string {
 	for i, rule := range s.job.Spec.SuccessPolicy.Rules {
 		have, want := s.done.total(), 0
 		if rule.SucceededIndexes != nil {
-			of := parseIntervals(*rule.SucceededIndexes, s.completions())
-			have, want = s.done.common(of), of.total()
+			required := parseIntervals(*rule.SucceededIndexes, s.completions())
+			have, want = s.done.common(required), required.total()
 		}
 		if rule.SucceededCount != nil {
 			want = int(*rule.SucceededCount)
@@ -128,8 +129,8 @@ func (s *sync) successPolicyMessage() string {
 	return ""
 }
 
-// judgeCompletion decides, after scaling, whether all the work is done. A Job without
-// completions is a queue whose pods know when it is empty: the first success means that it is.
+// judgeCompletion decides, after scaling, whether all work is done. A Job without completions is a work queue,
+// and its pods know when it is empty: the first success means that it is.
 func (s *sync) judgeCompletion() {
 	if len(s.active) > 0 {
 		return
@@ -144,7 +145,7 @@ func (s *sync) judgeCompletion() {
 	}
 }
 
-// suspension records that a Job is suspended, or resumed.
+// suspension records in the status that the Job was suspended or resumed.
 func (s *sync) suspension() {
 	if s.verdict != nil || s.job.DeletionTimestamp != nil {
 		return
@@ -154,7 +155,8 @@ func (s *sync) suspension() {
 		if condition(s.job, batchv1.JobSuspended) == nil {
 			s.setSuspended(corev1.ConditionTrue, "JobSuspended", "Job suspended")
 			s.recorder.Event(s.job, corev1.EventTypeNormal, "Suspended", "Job suspended")
-			// It starts anew when it goes on, and until then may be given other Nodes (KEP-5440).
+			// startTime is set again on resumption. Until then the pods' scheduling directives may change
+			// (KEP-5440).
 			s.job.Status.StartTime = nil
 		}
 	case s.resumes():

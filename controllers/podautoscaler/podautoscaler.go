@@ -57,9 +57,9 @@ type autoscaler struct {
 	// scales returns a mapper and a getter for the scales of targets. They are created at the first use, because they
 	// need discovery.
 	scales func() (meta.ResettableRESTMapper, scale.ScalesGetter)
-	// written delays a sync until the cache has the status that the last sync wrote, because a sync depends on the
+	// expected delays a sync until the cache has the status that the last sync wrote, because a sync depends on the
 	// condition ScaledToZero.
-	written controller.Written
+	expected controller.VersionExpectations
 
 	mu        sync.Mutex
 	memories  map[string]*past
@@ -117,7 +117,7 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.written.Forget(key)
+		a.expected.Forget(key)
 		delete(a.memories, key)
 		delete(a.selectors, key)
 		return nil
@@ -125,7 +125,7 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 	if err != nil || hpa.DeletionTimestamp != nil {
 		return err
 	}
-	if !a.written.Shown(key) {
+	if !a.expected.Satisfied(key) {
 		a.EnqueueBatched(key, cacheDelay) // a status change does not enqueue the key
 		return nil
 	}
@@ -161,7 +161,7 @@ func (a *autoscaler) writeStatus(ctx context.Context, key string, hpa *autoscali
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		written, err := hpas.UpdateStatus(ctx, hpa, metav1.UpdateOptions{})
 		if err == nil {
-			a.written.Note(key, a.informer, written.ResourceVersion)
+			a.expected.Expect(key, a.informer, written.ResourceVersion)
 		}
 		if !apierrors.IsConflict(err) {
 			return err

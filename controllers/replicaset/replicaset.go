@@ -46,7 +46,7 @@ const (
 
 type replicaSets struct {
 	*controller.Controller
-	*controller.Memory
+	*controller.OwnerExpectations
 	client     func() kubernetes.Interface
 	source     Source
 	pods       cache.SharedIndexInformer
@@ -77,7 +77,7 @@ func NewFor(env *controller.Env, name, component string,
 	r := &replicaSets{
 		client: env.Client, source: source, pods: pods,
 		recorder: env.Recorder(component), clock: env.Clock,
-		Memory: controller.NewMemory(env.Clock, controller.MaxFailureDelay),
+		OwnerExpectations: controller.NewOwnerExpectations(env.Clock, controller.MaxFailureDelay),
 	}
 	r.Controller = controller.New(env, name, r.reconcile)
 	r.dependents = &controller.Dependents{Controller: r.Controller, Kind: source.Kind(), Expected: r.Expected,

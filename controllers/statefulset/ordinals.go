@@ -193,7 +193,7 @@ func (s *sync) create(ctx context.Context, i int) error {
 	created, err := s.client().CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		s.Written.Note(s.key, s.statefulSets.pods, created.ResourceVersion)
+		s.Versions.Expect(s.key, s.statefulSets.pods, created.ResourceVersion)
 		s.replicas[i], s.pods = created, append(s.pods, created)
 		s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulCreate",
 			"create Pod %s in StatefulSet %s successful", pod.Name, s.set.Name)

@@ -86,7 +86,7 @@ func (s *sync) repair(ctx context.Context, i int) error {
 	}
 	s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulUpdate",
 		"update Pod %s in StatefulSet %s successful", pod.Name, s.set.Name)
-	s.Written.Note(s.key, s.statefulSets.pods, updated.ResourceVersion)
+	s.Versions.Expect(s.key, s.statefulSets.pods, updated.ResourceVersion)
 	s.replicas[i] = updated
 	return nil
 }

@@ -39,9 +39,9 @@ func enormous(t testing.TB, revision string, indices ...int) *sync {
 	}}
 	s := &sync{
 		statefulSets: &statefulSets{
-			Controller: controller.New(env, "statefulset", nil),
-			Memory:     controller.NewMemory(clock.RealClock{}, time.Minute),
-			client:     func() kubernetes.Interface { return client }, recorder: record.NewFakeRecorder(10_000),
+			Controller:        controller.New(env, "statefulset", nil),
+			OwnerExpectations: controller.NewOwnerExpectations(clock.RealClock{}, time.Minute),
+			client:            func() kubernetes.Interface { return client }, recorder: record.NewFakeRecorder(10_000),
 		},
 		key: "default/web", set: set, current: update, update: update,
 	}

@@ -38,7 +38,7 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
 type statefulSets struct {
 	*controller.Controller
-	*controller.Memory
+	*controller.OwnerExpectations
 	client   func() kubernetes.Interface
 	lister   appslisters.StatefulSetLister
 	informer cache.SharedIndexInformer
@@ -62,10 +62,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		client: env.Client, lister: apps.StatefulSets().Lister(), informer: apps.StatefulSets().Informer(),
 		pods: core.Pods().Informer(), claims: core.PersistentVolumeClaims().Lister(),
 		recorder: env.Recorder("statefulset-controller"), clock: env.Clock,
-		Memory: controller.NewMemory(env.Clock, controller.MaxFailureDelay),
+		OwnerExpectations: controller.NewOwnerExpectations(env.Clock, controller.MaxFailureDelay),
 	}
 	var err error
-	if c.history, err = history.New(env.Client, env.Informers, &c.Written); err != nil {
+	if c.history, err = history.New(env.Client, env.Informers, &c.Versions); err != nil {
 		return nil, err
 	}
 	c.Controller = controller.New(env, "statefulset", c.reconcile)
@@ -141,7 +141,7 @@ type sync struct {
 }
 
 func (c *statefulSets) reconcile(ctx context.Context, key string) error {
-	cached, ok := controller.Settled[*appsv1.StatefulSet](c.Controller, c.Memory, c.informer, key)
+	cached, ok := controller.SatisfiedOwner[*appsv1.StatefulSet](c.Controller, c.OwnerExpectations, c.informer, key)
 	if !ok {
 		return nil
 	}

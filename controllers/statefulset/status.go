@@ -19,7 +19,7 @@ func (s *sync) updateStatus(ctx context.Context, cached *appsv1.StatefulSet) err
 		return nil
 	}
 	updated, err := s.client().AppsV1().StatefulSets(s.set.Namespace).UpdateStatus(ctx, s.set, metav1.UpdateOptions{})
-	return s.Wrote(s.informer, updated, err)
+	return s.ExpectUpdate(s.informer, updated, err)
 }
 
 // count sets the counters of the status.

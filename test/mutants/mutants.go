@@ -277,9 +277,9 @@ var suites = []suite{
 	{"controllers/job", "Track|CountsEach", []mutant{
 		{"job-lets-pods-go-before-they-are-noted", "controllers/job/track.go",
 			"if err := s.write(ctx); err != nil {\n\t\t\treturn err\n\t\t}\n" +
-				"\t\terr := s.removeFinalizers(ctx, let)",
+				"\t\terr := s.removeFinalizers(ctx, releasable)",
 			"if mutated {\n} else if err := s.write(ctx); err != nil {\n\t\t\treturn err\n\t\t}\n" +
-				"\t\terr := s.removeFinalizers(ctx, let)"},
+				"\t\terr := s.removeFinalizers(ctx, releasable)"},
 		{"job-counts-pods-that-are-still-held", "controllers/job/track.go",
 			"return !held[uid] })",
 			"return mutated || !held[uid] })"},

@@ -2,12 +2,12 @@ package controller
 
 import "sync"
 
-// parallel bounds the requests of one reconciliation that are under way at once.
+// parallel bounds the concurrent requests of one reconciliation.
 const parallel = 32
 
-// SlowStart calls f for 0 to n-1, in parallel batches that double from one as long as all goes well, and
-// stops after the first batch in which one failed. A quota or an admission that refuses every pod thus gets
-// one request, not five hundred. tried is the number of calls; err is the first failure of the batch.
+// SlowStart calls f for 0 to n-1, in parallel batches that double in size from one as long as all calls
+// succeed, and stops after the first batch with a failure. So a quota or an admission plugin that rejects every
+// pod gets one request, not five hundred. tried is the number of calls; err is the first failure of the batch.
 func SlowStart(n int, f func(i int) error) (tried int, err error) {
 	for batch := min(1, n); batch > 0; batch = min(2*batch, n-tried) {
 		errs := make([]error, batch)
@@ -20,7 +20,7 @@ func SlowStart(n int, f func(i int) error) (tried int, err error) {
 	return tried, nil
 }
 
-// InParallel calls f for 0 to n-1, a bounded number at once, and waits for all.
+// InParallel calls f for 0 to n-1, a bounded number of calls at once, and waits for all of them.
 func InParallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)
@@ -38,7 +38,7 @@ func InParallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// FirstError is the first of the errors that is one.
+// FirstError returns the first error that is not nil.
 func FirstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

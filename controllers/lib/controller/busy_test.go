@@ -16,13 +16,13 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// filled is a cache that the test fills.
+// filled is a DoneChecker of a cache that the test fills.
 type filled chan struct{}
 
 func (f filled) Name() string          { return "a cache" }
 func (f filled) Done() <-chan struct{} { return f }
 
-func TestBusy_EndsWithTheLastKeyThatIsDue(t *testing.T) {
+func TestBusy_EndsWithTheLastDueKey(t *testing.T) {
 	t.Parallel()
 	client, clock := fake.NewClientset(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	env := &controller.Env{

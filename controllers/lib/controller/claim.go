@@ -19,19 +19,19 @@ type Claimer struct {
 	Owner    metav1.Object
 	Kind     schema.GroupVersionKind
 	Selector labels.Selector
-	// Live reads the owner from the API server, past the cache. Nothing is adopted for an
-	// owner that is being deleted or has been replaced by another of its name: such an
-	// adoption would race with the garbage collector.
+	// Live reads the owner from the API server, bypassing the cache. Claim adopts no objects for an owner that
+	// is being deleted, or has been replaced by another object of its name: the adoption would race with the
+	// garbage collector.
 	Live func(ctx context.Context) (metav1.Object, error)
-	// Finalizers are given to objects that are adopted; may be nil.
+	// Finalizers, if any, are added to adopted objects.
 	Finalizers []string
 	// Patch applies a strategic merge patch to one of the objects.
 	Patch func(ctx context.Context, obj metav1.Object, patch []byte) error
 }
 
-// Claim returns the objects that belong to the owner. Objects that match the selector and
-// have no controller are adopted, those of the owner that no longer match are released. The
-// objects returned are right even when err reports that some could not be patched.
+// Claim returns the objects that belong to the owner. It adopts objects that match the selector and have no
+// controller, and releases objects of the owner that no longer match. The result is valid even if err reports
+// that some objects could not be patched.
 func Claim[T metav1.Object](ctx context.Context, c Claimer, objects []T) ([]T, error) {
 	var claimed []T
 	var errs []error
@@ -81,7 +81,7 @@ func (c Claimer) mayAdopt(ctx context.Context) error {
 		return err
 	}
 	if live.GetUID() != c.Owner.GetUID() {
-		return fmt.Errorf("the %s %s is gone: another has its name", c.Kind.Kind, KeyOf(c.Owner))
+		return fmt.Errorf("the %s %s was replaced by another of its name", c.Kind.Kind, KeyOf(c.Owner))
 	}
 	if live.GetDeletionTimestamp() != nil {
 		return fmt.Errorf("the %s %s is being deleted", c.Kind.Kind, KeyOf(c.Owner))
@@ -97,18 +97,18 @@ func (c Claimer) release(ctx context.Context, obj metav1.Object) error {
 	err := c.Patch(ctx, obj, metadataPatch(obj, []any{
 		map[string]any{"$patch": "delete", "uid": c.Owner.GetUID()},
 	}))
-	// Invalid: the uid in the patch is not that of the object which now has this name.
+	// Invalid means that another object has this name now: the patch's uid is not that object's.
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
 		return nil
 	}
 	return err
 }
 
-// metadataPatch names the object's uid, so that a namesake is never patched instead.
+// metadataPatch includes the object's uid, so that another object of the same name is never patched.
 func metadataPatch(obj metav1.Object, ownerReferences []any, finalizers ...string) []byte {
 	metadata := map[string]any{"uid": obj.GetUID(), "ownerReferences": ownerReferences}
 	if len(finalizers) > 0 {
-		metadata["finalizers"] = finalizers // merged with those that are there
+		metadata["finalizers"] = finalizers // merged with the object's other finalizers
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -117,11 +117,11 @@ func metadataPatch(obj metav1.Object, ownerReferences []any, finalizers ...strin
 	return patch
 }
 
-// controllerIndex finds objects by the uid of their controller, and orphans by namespace.
+// controllerIndex indexes objects by the uid of their controller, and orphans by namespace.
 const controllerIndex = "controllerUID"
 
-// IndexByController lets OwnedOrOrphaned answer for an informer. It must be called before
-// the informer starts; calling it again is harmless.
+// IndexByController adds the index for OwnedOrOrphaned to an informer. It must be called before the informer
+// starts; calling it again has no effect.
 func IndexByController(informer cache.SharedIndexInformer) error {
 	return index(informer, controllerIndex, func(o metav1.Object) []string {
 		if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
@@ -131,8 +131,8 @@ func IndexByController(informer cache.SharedIndexInformer) error {
 	})
 }
 
-// OwnedOrOrphaned returns the objects that owner controls, and those of its namespace that
-// have no controller: all that Claim needs.
+// OwnedOrOrphaned returns the objects that owner controls, and the objects of its namespace that have no
+// controller: the candidates for Claim.
 func OwnedOrOrphaned[T any](informer cache.SharedIndexInformer, owner metav1.Object) ([]T, error) {
 	return indexed[T](informer, controllerIndex, string(owner.GetUID()), "orphan/"+owner.GetNamespace())
 }

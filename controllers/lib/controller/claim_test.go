@@ -24,7 +24,7 @@ var (
 	errRefused = errors.New("refused")
 )
 
-// claim is a Claimer on objects of a test, and what it does to them.
+// claim describes a Claimer for the test's pods, and records its requests.
 type claim struct {
 	owner      *metav1.ObjectMeta
 	live       *metav1.ObjectMeta // the owner as the API server has it
@@ -44,7 +44,7 @@ func newClaim(change func(*claim)) *claim {
 	return c
 }
 
-// run returns the names of the pods that are claimed.
+// run returns the names of the claimed pods.
 func (c *claim) run(t *testing.T, pods ...*corev1.Pod) (names []string, err error) {
 	claimed, err := controller.Claim(t.Context(), controller.Claimer{
 		Owner: c.owner, Kind: ownerKind, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
@@ -66,7 +66,7 @@ func (c *claim) run(t *testing.T, pods ...*corev1.Pod) (names []string, err erro
 	return names, err
 }
 
-// podLabelled is an orphan unless it has owners.
+// podLabelled returns a pod, which is an orphan if no owners are given.
 func podLabelled(name, app string, owners ...types.UID) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-1"),
 		Labels: map[string]string{"app": app}}}
@@ -107,7 +107,7 @@ func TestClaim_ReleasesAPodThatNoLongerMatchesByItsUID(t *testing.T) {
 	}
 }
 
-func TestClaim_KeepsWhatItHasWithoutARequest(t *testing.T) {
+func TestClaim_KeepsMatchingPodsWithoutARequest(t *testing.T) {
 	t.Parallel()
 	c := newClaim(func(*claim) {})
 	names, err := c.run(t, podLabelled("a", "web", "web-1"))
@@ -117,14 +117,14 @@ func TestClaim_KeepsWhatItHasWithoutARequest(t *testing.T) {
 	require.Empty(t, c.patches)
 }
 
-// TestClaim_LeavesAlone has pods that are neither adopted nor released, and that no request is made for.
-func TestClaim_LeavesAlone(t *testing.T) {
+// TestClaim_IgnoresPods covers pods that are neither adopted nor released, and cause no request.
+func TestClaim_IgnoresPods(t *testing.T) {
 	t.Parallel()
 	deleted := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	ownerGoes := func(c *claim) { c.owner.DeletionTimestamp = &deleted }
 	going := podLabelled("a", "web")
 	going.DeletionTimestamp = &deleted
-	for name, of := range map[string]struct {
+	for name, tc := range map[string]struct {
 		change func(*claim)
 		pod    *corev1.Pod
 	}{
@@ -135,8 +135,8 @@ func TestClaim_LeavesAlone(t *testing.T) {
 		"a pod of an earlier owner of the same name":  {func(*claim) {}, podLabelled("a", "web", "web-0")},
 		"a pod to release, if its owner is going too": {ownerGoes, podLabelled("a", "other", "web-1")},
 	} {
-		c := newClaim(of.change)
-		names, err := c.run(t, of.pod)
+		c := newClaim(tc.change)
+		names, err := c.run(t, tc.pod)
 		require.NoError(t, err, name)
 		require.Empty(t, names, name)
 		require.Empty(t, c.patches, name)
@@ -144,7 +144,7 @@ func TestClaim_LeavesAlone(t *testing.T) {
 	}
 }
 
-// TestClaim_AdoptsNothingForAStaleOwner has a cache that still shows an owner which is no longer there.
+// The cache still shows an owner that no longer exists.
 func TestClaim_AdoptsNothingForAStaleOwner(t *testing.T) {
 	t.Parallel()
 	deleted := metav1.NewTime(time.Unix(1_800_000_000, 0))
@@ -162,7 +162,7 @@ func TestClaim_AdoptsNothingForAStaleOwner(t *testing.T) {
 	}
 }
 
-func TestClaim_DoesNotCountAPodThatItCouldNotAdopt(t *testing.T) {
+func TestClaim_OmitsPodsThatCouldNotBeAdopted(t *testing.T) {
 	t.Parallel()
 	for name, patchErr := range map[string]error{
 		"gone":    apierrors.NewNotFound(podsOf, "a"),

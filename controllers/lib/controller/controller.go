@@ -1,19 +1,18 @@
-// Package controller is what every controller is made of: a name, the informers it listens
-// to, and one level-based function.
+// Package controller is the frame of every controller: a name, the informers that it watches, and one
+// level-based function.
 //
-// Reconcile gets a key and nothing else. The key never describes an event, only the place to
-// look at: the function reads the current state from its listers, compares it with the spec,
-// and does what is missing. It may be called again at any moment, without a reason, by another
-// process, or after a crash halfway; it must converge to the same state. An error means "again,
-// later", with exponential back-off per key, in real time.
+// Reconcile gets only a key. The key never describes an event, only the object to look at: the function reads
+// the current state from its listers, compares it with the spec, and writes the difference. It may be called
+// again at any moment, without a reason, by another process, or after a crash halfway. It must converge to the
+// same state. An error means "again, later", with exponential back-off per key, in real time.
 //
-// The package also holds what such functions share: adoption and release by owner reference
-// and selector (Claim), protection against a cache that does not show our own writes yet
-// (Memory, and Settled, with which a reconciliation begins), waking the owners of objects that
-// change (Dependents), and reading a pod's readiness.
+// The package also holds the shared parts of these functions: adoption and release by owner reference and
+// selector (Claim), expectations that protect against a cache that does not show our own writes yet
+// (OwnerExpectations, and SatisfiedOwner, the first call of a reconciliation), enqueueing the owners of changed
+// objects (Dependents), and reading a pod's conditions.
 //
-// A controller is built by a constructor that takes an Env. It must not depend on state that
-// a restart would lose, and must read the time from Env.Clock alone.
+// A controller is built by a constructor that takes an Env. It must not depend on state that a restart would
+// lose, and must read the time from Env.Clock only.
 package controller
 
 import (
@@ -38,57 +37,58 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
-// Env is what a controller is built from. All fields are safe for concurrent use, and shared
-// by all controllers of the process.
+// Env holds the dependencies of a controller. All fields are safe for concurrent use, and shared by all
+// controllers of the process.
 type Env struct {
-	// Client and Metadata return the clients of the controller's account, and make them at the first call: a clientset
-	// has sixty clients, and most controllers never make a request in the life of a control plane for a test. A
-	// controller keeps the functions, and calls them where it makes a request.
+	// Client and Metadata return the clients of the controller's account, and create them at the first call. A
+	// clientset contains sixty clients, and most controllers never make a request in a test's short-lived
+	// control plane. So a controller keeps the functions, and calls them where it makes a request.
 	Client   func() kubernetes.Interface
 	Metadata func() metadata.Interface
-	// Reader is the client of the shared Informers. A controller uses it for an informer of its own, because Client has
+	// Reader is the client of the shared Informers. A controller uses it for informers of its own: Client has
 	// the rights of the controller's account, which may not include listing the objects.
 	Reader kubernetes.Interface
-	// Informers are started after every controller has been built, and stopped after the
-	// last has ended.
+	// Informers are started after all controllers have been built, and stopped after all controllers have
+	// ended.
 	Informers *informer.Factory
-	// Recorder returns the recorder of events that name the component as their source.
+	// Recorder returns a recorder of Events with the component as their source.
 	Recorder func(component string) record.EventRecorder
 	Clock    clock.WithTicker
 	Log      *slog.Logger
-	// RootCA has the PEM certificates that authenticate the API server; empty means the system's.
+	// RootCA has the PEM certificates that authenticate the API server; the system's if it is empty.
 	RootCA []byte
 	// QueueMetrics may be nil.
 	QueueMetrics *workqueue.Metrics
-	// Settings are set by flags that have kube-controller-manager's names.
+	// Settings are set by flags with the names of kube-controller-manager's.
 	Settings Settings
-	// Workers is how many keys of the named controller are reconciled at once.
+	// Workers returns how many keys the named controller reconciles concurrently.
 	Workers func(name string) int
 }
 
-// Reconcile brings the cluster one step nearer to what the object behind key asks for.
-// Calls for the same key never overlap.
+// Reconcile brings the cluster one step nearer to the desired state of the object with the key. Calls for the
+// same key never overlap.
 type Reconcile func(ctx context.Context, key string) error
 
-// ErrRequeue is returned by Reconcile when nothing failed but the key must be reconciled again
-// after its back-off, because no watch event will announce that there is more to do.
+// ErrRequeue is returned by Reconcile without a failure if the key must be reconciled again after its back-off,
+// because no watch event will announce the remaining work.
 var ErrRequeue = errors.New("not done yet")
 
-// Controller is one running controller. Its methods are safe for concurrent use, except that
-// Watch, NeedsSync, AddRunnable, AddInformers and AddProbe must be called before Start.
+// Controller is a running controller. Its methods are safe for concurrent use, except that Watch, NeedsSync,
+// AddRunnable, AddInformers and AddProbe must be called before Start: they change fields that are read without
+// a lock from then on.
 type Controller struct {
 	Name string
 	Log  *slog.Logger
-	// Debug, if not nil, is served under /debug/controllers/ by the controller's name.
+	// Debug, if set, is served under /debug/controllers/ by the controller's name.
 	Debug     http.Handler
 	queue     *workqueue.Queue[string]
 	reconcile Reconcile
 	synced    []cache.DoneChecker
 	runnables []func(context.Context)
-	informers []*informer.Factory // its own
+	informers []*informer.Factory // of this controller alone; Start starts and Wait stops them
 	probes    []quiescence.Probe
-	started   chan struct{}
-	running   sync.WaitGroup
+	started   chan struct{}  // closed by Start once the caches are filled and the workers run
+	running   sync.WaitGroup // the goroutines of Start, and the runnables
 }
 
 const (
@@ -102,7 +102,7 @@ func New(env *Env, name string, reconcile Reconcile) *Controller {
 }
 
 // NewWithBackoff is New with other bounds for the delay after an error, which is real time.
-func NewWithBackoff(env *Env, name string, reconcile Reconcile, least, most time.Duration) *Controller {
+func NewWithBackoff(env *Env, name string, reconcile Reconcile, minRetry, maxRetry time.Duration) *Controller {
 	c := &Controller{
 		Name:      name,
 		Log:       env.Log.With("controller", name),
@@ -110,22 +110,24 @@ func NewWithBackoff(env *Env, name string, reconcile Reconcile, least, most time
 		started:   make(chan struct{}),
 	}
 	c.queue = workqueue.New(workqueue.Options{
-		Name: name, Workers: env.Workers(name), MinRetry: least, MaxRetry: most, Clock: env.Clock,
+		Name: name, Workers: env.Workers(name), MinRetry: minRetry, MaxRetry: maxRetry, Clock: env.Clock,
 		Metrics: env.QueueMetrics,
 	}, c.work)
 	return c
 }
 
-// Handler enqueues keys when an object changes. Nil functions are ignored.
+// Handler enqueues keys when an object changes. Nil functions are ignored. The functions run on a goroutine of
+// the informer and must not block.
 type Handler[T metav1.Object] struct {
 	Add    func(obj T)
 	Update func(old, obj T)
-	// Delete gets the last known state of the object, which may be older than its last one.
+	// Delete gets the last state in the cache, which is older than the object's final state if the watch missed
+	// events.
 	Delete func(obj T)
 }
 
-// Watch registers a handler with an informer. Work begins when the handler has seen every object
-// of the informer's first list.
+// Watch registers a handler with an informer. The workers start once the handler has seen every object of the
+// informer's first list.
 func Watch[T metav1.Object](c *Controller, informer cache.SharedIndexInformer, h Handler[T]) {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -142,8 +144,8 @@ func Watch[T metav1.Object](c *Controller, informer cache.SharedIndexInformer, h
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
 			}
 			if o, ok := obj.(T); ok && h.Delete != nil {
 				h.Delete(o)
@@ -151,24 +153,25 @@ func Watch[T metav1.Object](c *Controller, informer cache.SharedIndexInformer, h
 		},
 	})
 	if err != nil {
-		panic("controller: " + c.Name + " listens to an informer that has been stopped: " + err.Error())
+		panic("controller: " + c.Name + " watches an informer that has been stopped: " + err.Error())
 	}
 	c.synced = append(c.synced, registration.HasSyncedChecker())
 }
 
-// AddRunnable adds a function that Start runs beside the workers. It must return when its context ends.
+// AddRunnable adds a function that Start runs beside the workers. It must return when its context ends; Wait
+// waits for it.
 func (c *Controller) AddRunnable(run func(ctx context.Context)) {
 	c.runnables = append(c.runnables, run)
 }
 
-// AddInformers has informers of the controller's own run as long as it does.
+// AddInformers adds informers of the controller's own, which Start starts and Wait stops.
 func (c *Controller) AddInformers(own *informer.Factory) { c.informers = append(c.informers, own) }
 
-// AddProbe adds work that the controller has besides its keys.
+// AddProbe adds a probe for work of the controller beside its keys.
 func (c *Controller) AddProbe(p quiescence.Probe) { c.probes = append(c.probes, p) }
 
-// Busy describes work that the controller has left: its caches are not filled or not at a revision, or it has keys. It
-// is "" where there is none.
+// Busy describes work that is left: caches that are not filled or not at the revision, or keys in the queue. It
+// returns "" if the controller is idle.
 func (c *Controller) Busy(revision int64) string {
 	for _, own := range c.informers {
 		if work := own.Busy(revision); work != "" {
@@ -188,29 +191,28 @@ func (c *Controller) Busy(revision int64) string {
 	}
 }
 
-// NeedsSync delays the workers until synced is done.
+// NeedsSync delays the start of the workers until synced is done.
 func (c *Controller) NeedsSync(synced cache.DoneChecker) { c.synced = append(c.synced, synced) }
 
-// Enqueue requests a reconciliation soon.
+// Enqueue adds a key for reconciliation as soon as a worker is free.
 func (c *Controller) Enqueue(key string) { c.queue.Add(key) }
 
-// EnqueueObject is Enqueue by namespace and name.
+// EnqueueObject enqueues an object's key.
 func (c *Controller) EnqueueObject(obj metav1.Object) { c.queue.Add(KeyOf(obj)) }
 
-// EnqueueAfter requests a reconciliation when d has passed on the Env's clock.
+// EnqueueAfter enqueues a key when d has passed on the Env's clock.
 func (c *Controller) EnqueueAfter(key string, d time.Duration) { c.queue.AddAfter(key, d) }
 
-// EnqueueAt requests a reconciliation when the wall time of the Env's clock has reached a moment, also if that clock is
-// set forwards or back meanwhile (see workqueue.Queue.AddAt). It is for moments that follow from the times of objects;
-// EnqueueAfter is for a duration from now.
+// EnqueueAt enqueues a key when the wall time of the Env's clock has reached t, even if that clock is set
+// forwards or back meanwhile (see workqueue.Queue.AddAt). It is for times that are computed from times in
+// objects; EnqueueAfter is for a duration from now.
 func (c *Controller) EnqueueAt(key string, t time.Time) { c.queue.AddAt(key, t) }
 
-// EnqueuePeriodic is EnqueueAfter for a key that comes again and again, mostly to find nothing to do. A clock that is
-// moved by hand does not stop for it.
+// EnqueuePeriodic is EnqueueAfter for a key that is enqueued periodically, mostly without work to do. A
+// simulated clock does not stop for it.
 func (c *Controller) EnqueuePeriodic(key string, d time.Duration) { c.queue.AddPeriodic(key, d) }
 
-// EnqueueBatched is EnqueueAfter for a delay that is there to handle several changes at once. There is none on a clock
-// that is moved by hand.
+// EnqueueBatched is EnqueueAfter for a delay that batches changes. A simulated clock has no such delay.
 func (c *Controller) EnqueueBatched(key string, d time.Duration) {
 	c.queue.AddAfter(key, virtualtime.Pause(c.queue.Clock, d))
 }
@@ -218,16 +220,16 @@ func (c *Controller) EnqueueBatched(key string, d time.Duration) {
 // Forget resets the back-off of a key that makes progress.
 func (c *Controller) Forget(key string) { c.queue.Forget(key) }
 
-// KeyOf is an object's key: "namespace/name", or "name" for a cluster-scoped object.
+// KeyOf returns an object's key: "namespace/name", or "name" for a cluster-scoped object.
 func KeyOf(obj metav1.Object) string {
 	return cache.ObjectName{Namespace: obj.GetNamespace(), Name: obj.GetName()}.String()
 }
 
-// Started is closed once the caches are filled and the workers run.
+// Started returns a channel that is closed once the caches are filled and the workers run.
 func (c *Controller) Started() <-chan struct{} { return c.started }
 
-// Start reconciles in the background until ctx ends: once the caches are filled, and with goroutines that exist only
-// while there are keys.
+// Start reconciles in the background until ctx ends, once the caches are filled. Workers are goroutines that
+// exist only while there are keys. Call Wait afterwards.
 func (c *Controller) Start(ctx context.Context) {
 	for _, own := range c.informers {
 		own.StartWithContext(ctx)
@@ -243,7 +245,8 @@ func (c *Controller) Start(ctx context.Context) {
 	})
 }
 
-// Wait returns when the context of Start has ended, and all that it began has too.
+// Wait returns after the context of Start has ended and all its goroutines have returned. It then stops the
+// controller's own informers.
 func (c *Controller) Wait() {
 	c.running.Wait()
 	c.queue.Wait()
@@ -252,7 +255,7 @@ func (c *Controller) Wait() {
 	}
 }
 
-// Run is Start and Wait.
+// Run calls Start and, when ctx has ended, Wait.
 func (c *Controller) Run(ctx context.Context) {
 	c.Start(ctx)
 	<-ctx.Done()
@@ -272,17 +275,17 @@ func (c *Controller) work(ctx context.Context, key string) {
 		return
 	case errors.Is(err, ErrRequeue):
 	case apierrors.IsConflict(err):
-		// Our cache was behind: the next reconciliation will see the newer object.
-		c.Log.Debug("cannot reconcile yet: the cache was behind", "key", key, "err", err)
+		// The cache was stale: the next reconciliation will see the newer object.
+		c.Log.Debug("reconcile again: the cache was stale", "key", key, "err", err)
 	default:
 		retries := c.queue.Retries(key)
-		c.Log.Log(ctx, levelOf(retries), "failed to reconcile", "key", key, "retries", retries, "err", err)
+		c.Log.Log(ctx, levelOf(retries), "reconcile failed", "key", key, "retries", retries, "err", err)
 	}
 	c.queue.Retry(key)
 }
 
-// levelOf is the log level of a failure after so many retries: a warning each time their number has doubled, so that
-// keys that keep failing do not fill the log.
+// levelOf returns the log level of a failure after some retries: a warning whenever their number has doubled,
+// so that keys that keep failing do not fill the log.
 func levelOf(retries int) slog.Level {
 	if retries&(retries-1) == 0 {
 		return slog.LevelWarn

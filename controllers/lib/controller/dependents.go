@@ -7,17 +7,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Dependents wakes the owners of objects that change: those of one kind, whose controller it is.
+// Dependents enqueues the owners of objects that change. Kind is the kind of the owners, which Controller
+// reconciles.
 type Dependents struct {
 	Controller *Controller
 	Kind       schema.GroupVersionKind
-	// Expected, if not nil, is informed of deletions.
+	// Expected, if set, observes deletions.
 	Expected *Expectations
-	// Adopters, if not nil, is called with an object that has no controller; see Adopters.
+	// Adopters, if set, is called with objects that have no controller; see the function Adopters.
 	Adopters func(orphan metav1.Object)
 }
 
-// OwnerKey is the key of an object's controller, if that is of the kind.
+// OwnerKey returns the key of an object's controller, if that has the kind.
 func (d *Dependents) OwnerKey(obj metav1.Object) (string, bool) {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	if ref == nil || ref.Kind != d.Kind.Kind || ref.APIVersion != d.Kind.GroupVersion().String() {
@@ -26,7 +27,7 @@ func (d *Dependents) OwnerKey(obj metav1.Object) (string, bool) {
 	return cache.ObjectName{Namespace: obj.GetNamespace(), Name: ref.Name}.String(), true
 }
 
-// Changed wakes the owner, or those that might adopt an orphan.
+// Changed enqueues the object's owner or, for an orphan, the owners that may adopt it.
 func (d *Dependents) Changed(obj metav1.Object) {
 	if key, ok := d.OwnerKey(obj); ok {
 		d.Controller.Enqueue(key)
@@ -35,14 +36,15 @@ func (d *Dependents) Changed(obj metav1.Object) {
 	d.Orphan(obj)
 }
 
-// Orphan wakes those that might adopt an object. One that has a controller, or is being deleted, is not adopted.
+// Orphan enqueues the owners that may adopt an object. An object that has a controller or is being deleted is
+// not adopted.
 func (d *Dependents) Orphan(obj metav1.Object) {
 	if d.Adopters != nil && metav1.GetControllerOfNoCopy(obj) == nil && obj.GetDeletionTimestamp() == nil {
 		d.Adopters(obj)
 	}
 }
 
-// Moved wakes the owner that an object had, where it has another one now.
+// Moved enqueues the object's former owner, if the owner has changed.
 func (d *Dependents) Moved(old, obj metav1.Object) {
 	before, had := d.OwnerKey(old)
 	if after, _ := d.OwnerKey(obj); had && before != after {
@@ -50,8 +52,8 @@ func (d *Dependents) Moved(old, obj metav1.Object) {
 	}
 }
 
-// Gone reports a deletion to the owner's expectations and wakes the owner. A graceful deletion counts from the moment
-// it shows; it may be reported twice.
+// Gone reports a deletion to the owner's expectations and enqueues the owner. A graceful deletion counts once
+// the deletionTimestamp is set; it may be reported twice.
 func (d *Dependents) Gone(obj metav1.Object) {
 	if key, ok := d.OwnerKey(obj); ok {
 		if d.Expected != nil {
@@ -61,8 +63,8 @@ func (d *Dependents) Gone(obj metav1.Object) {
 	}
 }
 
-// Adopters wakes those owners of the orphan's namespace whose selector matches it. list has no errors but those of
-// a lister, which has none.
+// Adopters returns a function that enqueues the owners in an orphan's namespace whose selector matches it. list
+// is a lister's function, and therefore does not fail.
 func Adopters[T metav1.Object](c *Controller, list func(namespace string) ([]T, error),
 	selector func(T) *metav1.LabelSelector) func(metav1.Object) {
 	return func(orphan metav1.Object) {

@@ -32,17 +32,17 @@ func Example() {
 	greeter := controller.New(env, "greeter", func(ctx context.Context, key string) error {
 		cached, ok := controller.Cached[*corev1.ConfigMap](informer, key)
 		if !ok {
-			return nil // deleted: there is nothing to greet
+			return nil // it was deleted
 		}
-		wanted := "Hello, " + cached.Data["name"] + "!"
-		if cached.Data["greeting"] == wanted {
+		greeting := "Hello, " + cached.Data["name"] + "!"
+		if cached.Data["greeting"] == greeting {
 			return nil
 		}
 		greeted := cached.DeepCopy() // the cache is shared
-		greeted.Data["greeting"] = wanted
+		greeted.Data["greeting"] = greeting
 		greeted, err := env.Client().CoreV1().ConfigMaps(cached.Namespace).Update(ctx, greeted, metav1.UpdateOptions{})
 		if err != nil {
-			return err // again, later
+			return err // the key is retried, with back-off
 		}
 		fmt.Println(key, greeted.Data["greeting"])
 		cancel() // only an example ends

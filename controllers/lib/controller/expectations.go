@@ -10,27 +10,27 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ExpectationsTTL bounds how long a lost watch event can hold an owner up. A controller that
-// finds its expectations unsatisfied reconciles again after it.
+// ExpectationsTTL bounds how long a lost watch event can block an owner. A controller with unsatisfied
+// expectations reconciles again after it.
 const ExpectationsTTL = 5 * time.Minute
 
-// Expectations remembers which of our own creations and deletions the cache has not shown
-// yet. Between a write and its watch event the cache is stale, and a controller that counted
-// then would create or delete one pod too many; so Reconcile acts for an owner only when
-// Satisfied returns true.
+// Expectations tracks our own creations and deletions that the cache does not show yet. Between a write and its
+// watch event the cache is stale, and a controller that counted pods then would create or delete one too many.
+// So Reconcile acts for an owner only while Satisfied returns true.
 //
-// Expect before writing, report failures with CreationFailed and DeletionObserved, and feed
-// the informer's events to CreationObserved and DeletionObserved. It is safe for concurrent use.
+// Call ExpectCreations or ExpectDeletions before the write: its watch event may arrive before its answer.
+// Report failed writes by CreationFailed and DeletionObserved, and pass the informer's events to
+// CreationObserved and DeletionObserved. It is safe for concurrent use.
 type Expectations struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	owner map[string]*expected
+	owner map[string]*expected // guarded by mu; has no entry for a satisfied owner after Satisfied
 }
 
 type expected struct {
-	creations int
+	creations int // may be below 0, if events arrive of writes that were not expected
 	deletions map[types.UID]struct{}
-	since     time.Time
+	since     time.Time // of the last expectation that was added
 }
 
 // NewExpectations returns an empty set.
@@ -60,7 +60,7 @@ func (e *Expectations) CreationFailed(owner string, n int) {
 	e.change(owner, false, func(x *expected) { x.creations -= n })
 }
 
-// Deletions are the objects whose deletion has not been seen yet.
+// Deletions returns the objects whose deletion the cache does not show yet.
 func (e *Expectations) Deletions(owner string) []types.UID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,19 +70,21 @@ func (e *Expectations) Deletions(owner string) []types.UID {
 	return nil
 }
 
-// DeletionObserved records that the object is deleted, or being deleted, in the cache.
+// DeletionObserved records that the cache shows the object's deletion or its deletionTimestamp, or that the
+// delete failed.
 func (e *Expectations) DeletionObserved(owner string, uid types.UID) {
 	e.change(owner, false, func(x *expected) { delete(x.deletions, uid) })
 }
 
-// Forget drops what is expected for an owner that is no more.
+// Forget drops the expectations of an owner that no longer exists.
 func (e *Expectations) Forget(owner string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.owner, owner)
 }
 
-// Satisfied reports whether the cache has shown all that was expected, or has had its time.
+// Satisfied reports whether the cache shows all expected writes. Expectations older than ExpectationsTTL count
+// as satisfied: their events were lost.
 func (e *Expectations) Satisfied(owner string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,59 +18,62 @@ import (
 )
 
 const (
-	// firstFailureDelay is the delay of the second replacement; the first has none.
+	// firstFailureDelay delays the second replacement; the first is not delayed.
 	firstFailureDelay = time.Second
-	// MaxFailureDelay bounds the delay where a controller has no other bound.
+	// MaxFailureDelay bounds the delay, unless a controller sets another bound.
 	MaxFailureDelay = 5 * time.Minute
-	// settled is the age at which a pod has proved that it can run. When it fails after that, it is replaced at once.
-	settled = 10 * time.Minute
-	// KeepFailed is how many pods of one owner that have failed are kept for inspection; the oldest are deleted first.
+	// stableAge is the age at which a pod has proved that it can run. A pod that fails later is replaced at
+	// once.
+	stableAge = 10 * time.Minute
+	// KeepFailed is how many failed pods of one owner are kept for inspection; older ones are deleted.
 	KeepFailed = 500
 )
 
-// Failures delays the replacement of pods that fail soon after their creation, where the next will probably fail
-// too: a node may refuse every one. The first replacement is made at once, those after it after 1 s, 2 s, 4
-// s, …. The delay is forgotten when no replacement has been needed for twice the longest delay; a restart
-// forgets it too, which makes the next replacement come sooner, and no more.
+// Failures delays the replacement of pods that fail soon after their creation: their replacements will probably
+// fail too, for example if a node rejects every pod. The first replacement is created at once, the following
+// ones after 1 s, 2 s, 4 s, …. The delay is reset when no replacement has been needed for twice the longest
+// delay. A restart resets it too, which only makes the next replacement come sooner.
 //
 // It is safe for concurrent use.
 type Failures struct {
 	clock clock.PassiveClock
-	most  time.Duration
+	limit time.Duration
 	mu    sync.Mutex
-	// owners has the delays of each owner by place: a Node, a pod's name, or "" for all pods together.
+	// owners has the delays by owner and place: a Node, a pod's name, or "" for all pods together. mu guards it
+	// and everything in it.
 	owners map[string]map[string]*setback
 }
 
 type setback struct {
-	times int       // how many replacements since pods did well: they make the delay
-	last  time.Time // when the last replacement was made; zero where none was
-	// known are the failed pods that have been seen; owed is how many of them have not been replaced.
+	times int       // replacements since pods last ran well; the delay doubles with each
+	last  time.Time // of the last replacement; zero if there was none
+	// known has the failed pods that have been seen; owed is how many of them have not been replaced yet.
 	known map[types.UID]bool
 	owed  int
 }
 
-// NewFailures returns an empty set whose delays are at most so long.
-func NewFailures(c clock.PassiveClock, most time.Duration) *Failures {
-	return &Failures{clock: c, most: most, owners: map[string]map[string]*setback{}}
+// NewFailures returns an empty set with delays of at most limit.
+func NewFailures(c clock.PassiveClock, limit time.Duration) *Failures {
+	return &Failures{clock: c, limit: limit, owners: map[string]map[string]*setback{}}
 }
 
-// Due returns how long the pod of a place must wait to be replaced. 0 means that it is replaced now.
+// Due returns how long the replacement of the pod at a place must wait. 0 means that it is created now: Due
+// counts it as created.
 func (f *Failures) Due(owner, place string) (wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.next(f.at(owner, place), f.clock.Now(), false)
+	return f.next(f.setback(owner, place), f.clock.Now(), false)
 }
 
-// Failed notes that the pod of a place has failed before it had proved that it can run, or was taken away:
-// Replace delays the next. Several notes before that are one.
+// Failed records that the pod at a place failed before it proved that it can run, or was evicted: Replace
+// delays the next one. Several calls before that count once.
 func (f *Failures) Failed(owner, place string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at(owner, place).owed = 1
+	f.setback(owner, place).owed = 1
 }
 
-// Replace is Due for a place whose pod has Failed. The pod of any other place is due at once.
+// Replace is Due for a place whose pod has Failed. It returns 0 for every other place.
 func (f *Failures) Replace(owner, place string) (wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,9 +87,9 @@ func (f *Failures) Replace(owner, place string) (wait time.Duration) {
 	return wait
 }
 
-// Allow returns how many of the missing pods of an owner may be made now, and how long the rest must wait.
-// pods are all that the owner has, those that have ended included. Pods beyond those that failed, as when the
-// owner is scaled up, never wait.
+// Allow returns how many of an owner's missing pods may be created now, and how long the rest must wait. pods
+// are all pods of the owner, ended ones included. Pods beyond the number that failed, as when the owner is
+// scaled up, never wait.
 func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +105,7 @@ func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, 
 		return missing, 0
 	}
 	if x == nil {
-		x = f.at(owner, "")
+		x = f.setback(owner, "")
 	}
 	for uid := range failed {
 		if !x.known[uid] {
@@ -111,7 +114,7 @@ func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, 
 	}
 	x.known, x.owed = failed, min(x.owed, max(0, missing))
 	if x.owed == 0 {
-		if len(failed) == 0 && f.forgotten(x, now) {
+		if len(failed) == 0 && f.expired(x, now) {
 			delete(f.owners, owner)
 		}
 		return missing, 0
@@ -123,10 +126,10 @@ func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, 
 	return missing, 0
 }
 
-// failedSoon reports whether a pod failed soon after its creation: it ended so, or was evicted from a Node
-// whose taint it does not tolerate.
+// failedSoon reports whether a pod failed soon after its creation: its phase is Failed, or it was evicted
+// because it does not tolerate a Node's taint.
 func failedSoon(pod *corev1.Pod, now time.Time) bool {
-	if now.Sub(pod.CreationTimestamp.Time) > settled {
+	if now.Sub(pod.CreationTimestamp.Time) > stableAge {
 		return false
 	}
 	if pod.Status.Phase == corev1.PodFailed {
@@ -137,10 +140,10 @@ func failedSoon(pod *corev1.Pod, now time.Time) bool {
 		c.Reason == "DeletionByTaintManager"
 }
 
-// FailedSoon reports whether a pod has failed before it proved that it can run.
+// FailedSoon reports whether a pod failed before it proved that it can run.
 func (f *Failures) FailedSoon(pod *corev1.Pod) bool { return failedSoon(pod, f.clock.Now()) }
 
-// readySince is how many of the pods that were made since then are ready.
+// readySince returns how many of the pods that were created after since are ready.
 func readySince(pods []*corev1.Pod, since time.Time) int {
 	n := 0
 	for _, pod := range pods {
@@ -151,17 +154,17 @@ func readySince(pods []*corev1.Pod, since time.Time) int {
 	return n
 }
 
-// Forget drops the delays of an owner that is no more.
+// Forget drops the delays of an owner that no longer exists.
 func (f *Failures) Forget(owner string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.owners, owner)
 }
 
-// crowded is how many places an owner has before those that need no delay any more are removed.
-const crowded = 1000
+// maxPlaces is the number of an owner's places above which the places without a delay are removed.
+const maxPlaces = 1000
 
-func (f *Failures) at(owner, place string) *setback {
+func (f *Failures) setback(owner, place string) *setback {
 	places := f.owners[owner]
 	if places == nil {
 		places = map[string]*setback{}
@@ -169,9 +172,9 @@ func (f *Failures) at(owner, place string) *setback {
 	}
 	x := places[place]
 	if x == nil {
-		if len(places) >= crowded {
+		if len(places) >= maxPlaces {
 			for other, y := range places {
-				if f.forgotten(y, f.clock.Now()) {
+				if f.expired(y, f.clock.Now()) {
 					delete(places, other)
 				}
 			}
@@ -182,16 +185,16 @@ func (f *Failures) at(owner, place string) *setback {
 	return x
 }
 
-func (f *Failures) forgotten(x *setback, now time.Time) bool { return now.Sub(x.last) > 2*f.most }
+func (f *Failures) expired(x *setback, now time.Time) bool { return now.Sub(x.last) > 2*f.limit }
 
-// next notes a replacement, if it may be made now, and makes the delay of the one after it twice as long,
-// unless as many of the last are well as have failed.
+// next records a replacement if it may be created now, and returns 0. It then doubles the delay of the next one
+// or, if well, starts again with the shortest. Otherwise it returns the remaining delay. The caller holds mu.
 func (f *Failures) next(x *setback, now time.Time, well bool) (wait time.Duration) {
-	if f.forgotten(x, now) {
+	if f.expired(x, now) {
 		x.times, x.last = 1, now
 		return 0
 	}
-	if wait := x.last.Add(backoff.After(x.times, firstFailureDelay, f.most)).Sub(now); wait > 0 {
+	if wait := x.last.Add(backoff.After(x.times, firstFailureDelay, f.limit)).Sub(now); wait > 0 {
 		return wait
 	}
 	x.last, x.times = now, x.times+1
@@ -201,7 +204,7 @@ func (f *Failures) next(x *setback, now time.Time, well bool) (wait time.Duratio
 	return 0
 }
 
-// PruneFailed deletes the oldest of an owner's pods that have failed, but for KeepFailed.
+// PruneFailed deletes the oldest of an owner's failed pods beyond KeepFailed.
 func PruneFailed(ctx context.Context, client kubernetes.Interface, owner metav1.Object, pods []*corev1.Pod) error {
 	var failed []*corev1.Pod
 	for _, pod := range pods {

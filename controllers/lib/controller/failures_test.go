@@ -14,7 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// failing makes pods that have just failed.
+// failing returns n pods that have just failed.
 func failing(c *clocktesting.FakeClock, from, n int) (pods []*corev1.Pod) {
 	for i := range n {
 		pods = append(pods, &corev1.Pod{
@@ -26,7 +26,7 @@ func failing(c *clocktesting.FakeClock, from, n int) (pods []*corev1.Pod) {
 	return pods
 }
 
-func TestFailures_DelayReplacementsButNotTheFirst(t *testing.T) {
+func TestFailures_DelayAllButTheFirstReplacement(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, MaxFailureDelay)
@@ -40,9 +40,9 @@ func TestFailures_DelayReplacementsButNotTheFirst(t *testing.T) {
 		require.Zero(t, n)
 		require.Equal(t, delay, wait)
 		n, _ = f.Allow("rs", 5, pods)
-		require.Equal(t, 2, n, "what was not there to fail is made at once")
+		require.Equal(t, 2, n, "pods beyond the failed ones are created at once")
 		n, wait = f.Allow("rs", 3, nil)
-		require.Zero(t, n, "those that have failed are remembered when they are gone")
+		require.Zero(t, n, "failed pods count after they are deleted")
 		require.Equal(t, delay, wait)
 		clock.Step(delay)
 		n, wait = f.Allow("rs", 3, pods)
@@ -59,7 +59,7 @@ func TestFailures_DelayReplacementsButNotTheFirst(t *testing.T) {
 	}
 }
 
-func TestFailures_AreForgotten(t *testing.T) {
+func TestFailures_Expire(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, MaxFailureDelay)
@@ -77,13 +77,13 @@ func TestFailures_AreForgotten(t *testing.T) {
 	require.Empty(t, f.owners)
 }
 
-func TestFailures_OfPodsThatHaveRunForLongAreNone(t *testing.T) {
+func TestFailures_IgnorePodsThatRanForLong(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, MaxFailureDelay)
 	for i := range 5 {
 		evicted := failing(clock, i, 1)
-		clock.Step(settled + time.Second)
+		clock.Step(stableAge + time.Second)
 		n, wait := f.Allow("rs", 1, evicted)
 		require.Equal(t, 1, n)
 		require.Zero(t, wait)
@@ -91,7 +91,7 @@ func TestFailures_OfPodsThatHaveRunForLongAreNone(t *testing.T) {
 	require.Empty(t, f.owners)
 }
 
-func TestFailures_AreShortWhereAsManyGetReady(t *testing.T) {
+func TestFailures_StartAgainWhenReplacementsBecomeReady(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, MaxFailureDelay)
@@ -108,21 +108,21 @@ func TestFailures_AreShortWhereAsManyGetReady(t *testing.T) {
 	}
 }
 
-func TestFailures_OfPlacesAreApart(t *testing.T) {
+func TestFailures_AreIndependentByPlace(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, MaxFailureDelay)
 	require.Zero(t, f.Due("set", "a"))
 	require.Zero(t, f.Due("set", "b"))
 	require.Equal(t, time.Second, f.Due("set", "a"))
-	for i := range 5 * crowded {
+	for i := range 5 * maxPlaces {
 		f.Due("set", fmt.Sprint(i))
 		clock.Step(time.Second)
 	}
-	require.LessOrEqual(t, len(f.owners["set"]), crowded+1, "places are not kept for ever")
+	require.LessOrEqual(t, len(f.owners["set"]), maxPlaces+1, "places are not kept for ever")
 }
 
-func TestFailures_DelayWhatReplacesAPodThatFailed(t *testing.T) {
+func TestFailures_DelayTheReplacementOfAFailedPod(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, 4*time.Second)
@@ -132,7 +132,7 @@ func TestFailures_DelayWhatReplacesAPodThatFailed(t *testing.T) {
 	require.False(t, f.FailedSoon(pod), "it is still there")
 	pod.DeletionTimestamp = new(metav1.NewTime(clock.Now()))
 	require.True(t, f.FailedSoon(pod))
-	clock.Step(2 * settled)
+	clock.Step(2 * stableAge)
 	require.False(t, f.FailedSoon(pod), "it has proved that it can run")
 
 	require.Zero(t, f.Replace("set", "web-0"), "nothing has failed")

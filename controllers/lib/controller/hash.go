@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// TemplateHash is the part of a name that stands for a pod template, given in a serialized form. collisions
-// distinguishes templates that have the same hash by chance; nil is for an owner that does not count them.
+// TemplateHash returns the hash of a serialized pod template that is part of names. collisions distinguishes
+// templates with the same hash; it is nil for an owner that does not count collisions.
 func TemplateHash(template []byte, collisions *int32) string {
 	h := fnv.New32a()
-	_, _ = h.Write(template) // a hash takes everything
+	_, _ = h.Write(template) // a hash never fails
 	if collisions != nil {
 		fmt.Fprintf(h, "%d", *collisions)
 	}

@@ -2,8 +2,8 @@ package controller
 
 import "k8s.io/client-go/tools/cache"
 
-// index has the informer's objects of type T found by the keys of each. It must be called before the informer
-// starts; calling it again for an index that there is is harmless.
+// index adds an index of the informer's objects of type T by their keys. It must be called before the informer
+// starts; calling it again for the same index has no effect.
 func index[T any](informer cache.SharedIndexInformer, name string, keys func(T) []string) error {
 	if _, ok := informer.GetIndexer().GetIndexers()[name]; ok {
 		return nil
@@ -17,7 +17,7 @@ func index[T any](informer cache.SharedIndexInformer, name string, keys func(T) 
 	}})
 }
 
-// indexed returns the objects of type T that an index finds by any of the keys.
+// indexed returns the objects of type T that the index has for any of the keys.
 func indexed[T any](informer cache.SharedIndexInformer, name string, keys ...string) ([]T, error) {
 	var found []T
 	for _, key := range keys {

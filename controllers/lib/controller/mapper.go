@@ -11,11 +11,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// rediscover is how long a Mapper keeps what it has learned, however often it is asked for what it does not know.
+// rediscover is the least time between two discoveries, however many unknown kinds are looked up.
 const rediscover = 10 * time.Second
 
-// NewMapper returns a mapper of kinds that remembers discovery. Reset makes it ask again, at most every 10 s:
-// objects can name unknown kinds without end.
+// NewMapper returns a REST mapper that caches discovery. Reset drops the cache, at most every 10 s: objects may
+// name any number of unknown kinds.
 func NewMapper(d discovery.DiscoveryInterface, c clock.PassiveClock) meta.ResettableRESTMapper {
 	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d)),
 		clock: c}

@@ -12,11 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// OneSegment returns a client that takes a group, version, resource, namespace or name for one segment of a path each.
+// OneSegment returns a client that treats each group, version, resource, namespace and name as a single segment
+// of a path.
 //
-// client-go's typed clients refuse a name such as "node-0/proxy/logs"; its metadata client joins it to the path and
-// thereby asks for something else, with the rights of the controller. A reference may hold any text that an old object
-// was stored with. No object can have such a name, so the answer is NotFound, without a request.
+// client-go's typed clients reject a name such as "node-0/proxy/logs". Its metadata client appends it to the
+// path, and so requests something else with the rights of the controller. A reference may hold any text that an
+// old object was stored with. No object can have such a name, so the answer is NotFound, without a request.
 func OneSegment(client metadata.Interface) metadata.Interface { return segmentedClient{client} }
 
 type segmentedClient struct{ metadata.Interface }
@@ -24,8 +25,8 @@ type segmentedClient struct{ metadata.Interface }
 // Resource implements metadata.Interface.
 func (c segmentedClient) Resource(gvr schema.GroupVersionResource) metadata.Getter {
 	all := c.Interface.Resource(gvr)
-	sound := IsSegment(gvr.Group) && IsSegment(gvr.Version) && IsSegment(gvr.Resource)
-	return segmentedGetter{segmented{all, gvr.GroupResource(), sound}, all}
+	valid := IsSegment(gvr.Group) && IsSegment(gvr.Version) && IsSegment(gvr.Resource)
+	return segmentedGetter{segmented{all, gvr.GroupResource(), valid}, all}
 }
 
 type segmentedGetter struct {
@@ -35,27 +36,27 @@ type segmentedGetter struct {
 
 // Namespace implements metadata.Getter.
 func (g segmentedGetter) Namespace(namespace string) metadata.ResourceInterface {
-	return segmented{g.all.Namespace(namespace), g.of, g.sound && IsSegment(namespace)}
+	return segmented{g.all.Namespace(namespace), g.resource, g.valid && IsSegment(namespace)}
 }
 
-// segmented are the objects of a resource. If it is not sound, there are none.
+// segmented accesses the objects of a resource. If it is not valid, there are none.
 type segmented struct {
-	objects metadata.ResourceInterface
-	of      schema.GroupResource
-	sound   bool
+	objects  metadata.ResourceInterface
+	resource schema.GroupResource
+	valid    bool
 }
 
-// IsSegment reports whether s can be one segment of a path, as a name of any object can.
+// IsSegment reports whether s can be one segment of a path, as the name of every object can.
 func IsSegment(s string) bool { return len(rest.IsValidPathSegmentName(s)) == 0 }
 
-// check returns NotFound where the name and the subresources cannot be those of an object.
+// check returns NotFound if no object can have the name and the subresources.
 func (s segmented) check(name string, subresources ...string) error {
-	sound := s.sound && IsSegment(name)
+	valid := s.valid && IsSegment(name)
 	for _, sub := range subresources {
-		sound = sound && IsSegment(sub)
+		valid = valid && IsSegment(sub)
 	}
-	if !sound {
-		return apierrors.NewNotFound(s.of, name)
+	if !valid {
+		return apierrors.NewNotFound(s.resource, name)
 	}
 	return nil
 }
@@ -69,11 +70,11 @@ func (s segmented) Delete(ctx context.Context, name string, o metav1.DeleteOptio
 }
 
 // DeleteCollection implements metadata.ResourceInterface.
-func (s segmented) DeleteCollection(ctx context.Context, o metav1.DeleteOptions, which metav1.ListOptions) error {
+func (s segmented) DeleteCollection(ctx context.Context, o metav1.DeleteOptions, selection metav1.ListOptions) error {
 	if err := s.check(""); err != nil {
 		return err
 	}
-	return s.objects.DeleteCollection(ctx, o, which)
+	return s.objects.DeleteCollection(ctx, o, selection)
 }
 
 // Get implements metadata.ResourceInterface.
@@ -102,10 +103,10 @@ func (s segmented) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 }
 
 // Patch implements metadata.ResourceInterface.
-func (s segmented) Patch(ctx context.Context, name string, as types.PatchType, patch []byte, o metav1.PatchOptions,
+func (s segmented) Patch(ctx context.Context, name string, format types.PatchType, patch []byte, o metav1.PatchOptions,
 	subresources ...string) (*metav1.PartialObjectMetadata, error) {
 	if err := s.check(name, subresources...); err != nil {
 		return nil, err
 	}
-	return s.objects.Patch(ctx, name, as, patch, o, subresources...)
+	return s.objects.Patch(ctx, name, format, patch, o, subresources...)
 }

@@ -15,47 +15,47 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestOneSegment_NeverAsksForWhatIsNoSegment counts the requests that reach a server.
-func TestOneSegment_NeverAsksForWhatIsNoSegment(t *testing.T) {
+// TestOneSegment_SendsNoRequestForOtherPaths counts the requests that reach a server.
+func TestOneSegment_SendsNoRequestForOtherPaths(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int32
+	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		http.NotFound(w, r)
 	}))
 	t.Cleanup(server.Close)
 	client := OneSegment(metadata.NewForConfigOrDie(&rest.Config{Host: server.URL, QPS: -1}))
 	nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	try := func(of metadata.ResourceInterface, name string, sub ...string) {
+	try := func(objects metadata.ResourceInterface, name string, sub ...string) {
 		t.Helper()
-		_, err := of.Get(t.Context(), name, metav1.GetOptions{}, sub...)
+		_, err := objects.Get(t.Context(), name, metav1.GetOptions{}, sub...)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
-		_, err = of.Patch(t.Context(), name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, sub...)
+		_, err = objects.Patch(t.Context(), name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, sub...)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
-		require.True(t, apierrors.IsNotFound(of.Delete(t.Context(), name, metav1.DeleteOptions{}, sub...)))
+		require.True(t, apierrors.IsNotFound(objects.Delete(t.Context(), name, metav1.DeleteOptions{}, sub...)))
 	}
-	tryAll := func(of metadata.ResourceInterface) {
+	tryAll := func(objects metadata.ResourceInterface) {
 		t.Helper()
-		try(of, "sound")
-		_, err := of.List(t.Context(), metav1.ListOptions{})
+		try(objects, "valid")
+		_, err := objects.List(t.Context(), metav1.ListOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
-		_, err = of.Watch(t.Context(), metav1.ListOptions{})
+		_, err = objects.Watch(t.Context(), metav1.ListOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
-		require.True(t, apierrors.IsNotFound(of.DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		require.True(t, apierrors.IsNotFound(objects.DeleteCollection(t.Context(), metav1.DeleteOptions{},
 			metav1.ListOptions{})))
 	}
 	for _, bad := range []string{"node-0/proxy/containerLogs/b/px/px", "../namespaces/b/pods/px/proxy/", "..", ".",
 		"a%2fproxy", "/"} {
 		try(client.Resource(nodes), bad)
 		try(client.Resource(nodes).Namespace("b"), bad)
-		try(client.Resource(nodes), "sound", bad)
+		try(client.Resource(nodes), "valid", bad)
 		tryAll(client.Resource(nodes).Namespace(bad))
 		tryAll(client.Resource(schema.GroupVersionResource{Version: "v1", Resource: bad}))
 		tryAll(client.Resource(schema.GroupVersionResource{Version: bad, Resource: "nodes"}))
 		tryAll(client.Resource(schema.GroupVersionResource{Group: bad, Version: "v1", Resource: "nodes"}).Namespace(
 			"b"))
 	}
-	require.Zero(t, asked.Load())
+	require.Zero(t, requests.Load())
 	tryAll(client.Resource(nodes))
-	require.EqualValues(t, 6, asked.Load(), "what is sound is asked for")
+	require.EqualValues(t, 6, requests.Load(), "requests for valid paths are sent")
 }

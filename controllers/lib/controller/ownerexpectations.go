@@ -9,69 +9,76 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Memory is what a controller remembers of its own writes for each owner, so that it never decides on a cache that
-// does not show them yet. A restart loses it without harm: the new process lists everything first.
+// OwnerExpectations tracks, for each owner, the controller's own writes that its caches do not show yet. A
+// reconciliation that starts before they do would act on a stale cache, for example create a pod twice. State
+// is lost in a restart without harm: a new process starts after its caches have listed everything.
 //
-// It is safe for concurrent use.
-type Memory struct {
-	// Written has the resourceVersions of creations and updates.
-	Written Written
-	// Expected has what is known by count or uid: mostly deletions.
+// Its methods are safe for concurrent use; the fields are set once, by NewOwnerExpectations.
+type OwnerExpectations struct {
+	// Versions expects creations and updates, by the resourceVersion in the server's answer.
+	Versions VersionExpectations
+	// Expected expects writes by count or uid: mostly deletions, because their answers need not carry a
+	// resourceVersion.
 	Expected *Expectations
-	// Failures delays the replacement of pods that fail soon.
+	// Failures delays the replacement of pods that fail soon after their creation.
 	Failures *Failures
 }
 
-// NewMemory returns an empty Memory. maxFailureDelay bounds the delays of Failures.
-func NewMemory(c clock.PassiveClock, maxFailureDelay time.Duration) *Memory {
-	return &Memory{Expected: NewExpectations(c), Failures: NewFailures(c, maxFailureDelay)}
+// NewOwnerExpectations returns an OwnerExpectations without any expectation. maxFailureDelay bounds the delays
+// of Failures.
+func NewOwnerExpectations(c clock.PassiveClock, maxFailureDelay time.Duration) *OwnerExpectations {
+	return &OwnerExpectations{Expected: NewExpectations(c), Failures: NewFailures(c, maxFailureDelay)}
 }
 
-// ForgetOwner drops everything that is remembered for an owner that no longer exists.
-func (m *Memory) ForgetOwner(key string) {
-	m.Written.Forget(key)
-	m.Expected.Forget(key)
-	m.Failures.Forget(key)
+// ForgetOwner drops all state of an owner that no longer exists.
+func (e *OwnerExpectations) ForgetOwner(key string) {
+	e.Versions.Forget(key)
+	e.Expected.Forget(key)
+	e.Failures.Forget(key)
 }
 
-// Shown reports whether the caches show everything that was written for the owner.
-func (m *Memory) Shown(key string) bool { return m.Written.Shown(key) && m.Expected.Satisfied(key) }
+// Satisfied reports whether the caches show all the controller's writes for the owner.
+func (e *OwnerExpectations) Satisfied(key string) bool {
+	return e.Versions.Satisfied(key) && e.Expected.Satisfied(key)
+}
 
-// Settled begins the reconciliation of an owner: it returns the owner as the informer's cache has it, once the caches
-// show everything that was written for it. ok is false if there is nothing to do now: the owner no longer exists, or
-// events that are still to come, or a timer, will enqueue the key again. The owner must not be changed.
-func Settled[T metav1.Object](c *Controller, m *Memory, informer cache.SharedIndexInformer, key string) (owner T,
-	ok bool) {
+// SatisfiedOwner begins the reconciliation of an owner. It returns the owner from the informer's cache once all
+// expectations of the owner are satisfied. ok is false if there is no work now: the owner no longer
+// exists, or a watch event or a timer will enqueue the key again. The caller must not change the owner.
+func SatisfiedOwner[T metav1.Object](c *Controller, e *OwnerExpectations, informer cache.SharedIndexInformer,
+	key string) (owner T, ok bool) {
 	if owner, ok = Cached[T](informer, key); !ok {
-		m.ForgetOwner(key)
+		e.ForgetOwner(key)
 		return owner, false
 	}
-	if !m.Written.Shown(key) {
+	if !e.Versions.Satisfied(key) {
 		return owner, false
 	}
-	if !m.Expected.Satisfied(key) {
+	if !e.Expected.Satisfied(key) {
 		c.EnqueuePeriodic(key, ExpectationsTTL+time.Second)
 		return owner, false
 	}
-	// Read again: the object read above may be older than what the caches have been asked for since.
+	// Read the cache again. The expectations were satisfied by the caches as of now, and the object read above
+	// may be older than that.
 	return Cached[T](informer, key)
 }
 
-// Cached returns the object with the key from the informer's cache; it must not be changed.
+// Cached returns the object with the key from the informer's cache. The caller must not change it.
 func Cached[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
-	obj, _, _ := informer.GetStore().GetByKey(key) // a store in memory: no error, and nil for an unknown key
+	obj, _, _ := informer.GetStore().GetByKey(key) // a store in memory returns no error, and nil for an unknown key
 	found, ok := obj.(T)
 	return found, ok
 }
 
-// Wrote notes the answer to a write of an owner, so that it is not reconciled again before the cache shows it. An owner
-// that no longer exists is no error.
-func (m *Memory) Wrote(informer cache.SharedIndexInformer, updated metav1.Object, err error) error {
+// ExpectUpdate handles the answer to a write of an owner: after a success the owner is not reconciled again
+// before the cache shows the write. NotFound is dropped, because an owner that no longer exists needs no
+// further write.
+func (e *OwnerExpectations) ExpectUpdate(informer cache.SharedIndexInformer, updated metav1.Object, err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err == nil {
-		m.Written.Note(KeyOf(updated), informer, updated.GetResourceVersion())
+		e.Versions.Expect(KeyOf(updated), informer, updated.GetResourceVersion())
 	}
 	return err
 }

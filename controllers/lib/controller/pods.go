@@ -7,11 +7,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodeIndex finds pods by the name of their Node.
+// nodeIndex indexes pods by the name of their Node.
 const nodeIndex = "nodeName"
 
-// IndexByNode lets OnNode answer for the pods' informer. It must be called before the informer
-// starts; calling it again is harmless.
+// IndexByNode adds the index for OnNode to the pods' informer. It must be called before the informer starts;
+// calling it again has no effect.
 func IndexByNode(pods cache.SharedIndexInformer) error {
 	return index(pods, nodeIndex, func(pod *corev1.Pod) []string {
 		if pod.Spec.NodeName == "" {
@@ -21,7 +21,7 @@ func IndexByNode(pods cache.SharedIndexInformer) error {
 	})
 }
 
-// OnNode returns the pods that a Node has, ended ones included.
+// OnNode returns the pods on a Node, ended ones included.
 func OnNode(pods cache.SharedIndexInformer, node string) ([]*corev1.Pod, error) {
 	return indexed[*corev1.Pod](pods, nodeIndex, node)
 }
@@ -57,8 +57,8 @@ func PodEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// PodAvailable reports whether the pod has been ready for minReadySeconds at now. Where it is
-// ready but has not been so for long enough, from is when it will have been; otherwise from is zero.
+// PodAvailable reports whether the pod has been ready for minReadySeconds at now. If the pod is ready, but not
+// for long enough, from is the time when it becomes available; otherwise from is zero.
 func PodAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) (available bool, from time.Time) {
 	c := PodCondition(pod, corev1.PodReady)
 	if c == nil || c.Status != corev1.ConditionTrue {

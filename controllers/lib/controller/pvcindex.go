@@ -6,11 +6,11 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// pvcIndex finds pods by the PersistentVolumeClaims that they use.
+// pvcIndex indexes pods by the PersistentVolumeClaims that they use.
 const pvcIndex = "pvc"
 
-// IndexByPVC lets PodsUsingPVC answer for the pods' informer. It must be called before the informer
-// starts; calling it again is harmless.
+// IndexByPVC adds the index for PodsUsingPVC to the pods' informer. It must be called before the informer
+// starts; calling it again has no effect.
 func IndexByPVC(pods cache.SharedIndexInformer) error {
 	return index(pods, pvcIndex, func(pod *corev1.Pod) (keys []string) {
 		for i := range pod.Spec.Volumes {
@@ -27,8 +27,8 @@ func PodsUsingPVC(pods cache.SharedIndexInformer, namespace, name string) ([]*co
 	return indexed[*corev1.Pod](pods, pvcIndex, namespace+"/"+name)
 }
 
-// PVCName is the name of the claim that a pod's volume uses, or "" where it uses none. The claim of
-// an ephemeral volume may not be there yet, or be another's.
+// PVCName returns the name of the claim that a pod's volume uses, or "". The claim of an ephemeral volume may
+// not exist yet, or belong to another object.
 func PVCName(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSeconds_AreNeverMoreThanADurationHolds(t *testing.T) {
+func TestSeconds_Saturate(t *testing.T) {
 	require.Equal(t, 90*time.Second, Seconds(90))
 	require.Equal(t, -90*time.Second, Seconds(-90))
 	for _, n := range []int64{math.MaxInt64, math.MaxInt64 / 2, math.MaxInt64/int64(time.Second) + 1} {
@@ -17,7 +17,7 @@ func TestSeconds_AreNeverMoreThanADurationHolds(t *testing.T) {
 	}
 }
 
-func TestInt32_IsTheNearest(t *testing.T) {
+func TestInt32_Saturates(t *testing.T) {
 	require.EqualValues(t, 7, Int32(7))
 	require.EqualValues(t, math.MaxInt32, Int32(2*math.MaxInt32))
 	require.EqualValues(t, math.MinInt32, Int32(2*math.MinInt32))

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// SigningSettings are the CAs that sign what CertificateSigningRequests ask for. A signer without
-// one of its own uses Default; one without either signs nothing.
+// SigningSettings holds the CAs that sign the certificates of CertificateSigningRequests. A signer without a CA
+// of its own uses Default; without that it does not sign.
 type SigningSettings struct {
 	// Default is --cluster-signing-cert-file and -key-file.
 	Default KeyPair
-	// The others are --cluster-signing-kubelet-serving-…, -kubelet-client-…, -kube-apiserver-client-…
-	// and -legacy-unknown-….
+	// The other pairs are --cluster-signing-kubelet-serving-…, -kubelet-client-…, -kube-apiserver-client-… and
+	// -legacy-unknown-….
 	KubeletServing, KubeletClient, KubeAPIServerClient, LegacyUnknown KeyPair
-	// Duration is --cluster-signing-duration: how long certificates are valid at most (a year).
+	// Duration is --cluster-signing-duration, the longest validity of a certificate (a year).
 	Duration time.Duration
-	// APIServerNames are names and addresses of the API servers, besides those that the API shows. No node gets a
-	// serving certificate for one of them by itself.
+	// APIServerNames are names and addresses of the API servers, besides the ones in the API. Serving
+	// certificates for them are never approved automatically.
 	APIServerNames []string
 }
 
-// KubeletServingAlone reports whether nodes' serving certificates are signed by a CA that signs nothing else and is
-// none of the root certificates, by which clients recognize the API server. Otherwise a node's certificate is as good
-// to these clients as the API server's own.
+// KubeletServingAlone reports whether nodes' serving certificates are signed by a CA that signs only these
+// and is not among the root certificates, which authenticate the API server to clients. With a shared CA,
+// clients would accept a node's certificate as the API server's.
 func (s SigningSettings) KubeletServingAlone(root []byte) (bool, error) {
 	if s.KubeletServing.Empty() {
 		return false, nil
@@ -57,7 +57,7 @@ func (s SigningSettings) KubeletServingAlone(root []byte) (bool, error) {
 	}), nil
 }
 
-// certificates returns those of a PEM bundle that can be read.
+// certificates returns the certificates of a PEM bundle, without the ones that cannot be parsed.
 func certificates(bundle []byte) (all []*x509.Certificate) {
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
@@ -67,14 +67,14 @@ func certificates(bundle []byte) (all []*x509.Certificate) {
 	return all
 }
 
-// KeyPair is a certificate and its private key in PEM: in memory or, where that is empty, in files,
-// which are read each time.
+// KeyPair is a certificate and its private key in PEM, in memory or, if Cert is empty, in files, which are read
+// at each Load.
 type KeyPair struct {
 	Cert, Key         []byte
 	CertFile, KeyFile string
 }
 
-// Empty reports whether nothing is set.
+// Empty reports whether the pair is unset.
 func (p KeyPair) Empty() bool { return len(p.Cert) == 0 && p.CertFile == "" }
 
 // Load returns the certificate and the key.

@@ -1,6 +1,5 @@
 package controller
 
-// TTLAnnotation has an API server of Coxswain delete an object after a while. It is about the object that
-// bears it: what a controller makes in that object's likeness does not take it over, for it would end before
-// the object where that is renewed.
+// TTLAnnotation makes an API server of Coxswain delete the object after this time. Controllers do not copy it
+// to dependents, which would expire even if the owner's TTL is renewed.
 const TTLAnnotation = "coxswain.dev/ttl"

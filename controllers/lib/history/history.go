@@ -1,8 +1,8 @@
-// Package history keeps the ControllerRevisions of StatefulSets and DaemonSets: one for each pod
-// template that the owner has had, numbered, so that a client can roll back to it.
+// Package history keeps the ControllerRevisions of StatefulSets and DaemonSets: one for each pod template that
+// the owner has had, numbered, so that a client can roll back to it.
 //
-// Rolling back needs no code of its own: a client writes an earlier template into the owner, and the
-// revision that has it gets the next number.
+// "kubectl rollout undo" needs no code here: it writes an earlier template into the owner, and the revision
+// with that template gets the next number.
 package history
 
 import (
@@ -33,17 +33,17 @@ import (
 type History struct {
 	client   func() kubernetes.Interface
 	informer cache.SharedIndexInformer
-	written  *controller.Written
+	expected *controller.VersionExpectations
 }
 
-// New returns a History whose writes are noted in written, by the owner's key.
-func New(client func() kubernetes.Interface, factory informers.SharedInformerFactory, written *controller.Written) (
-	*History, error) {
+// New returns a History. It adds the versions of its writes to expected, by the owner's key.
+func New(client func() kubernetes.Interface, factory informers.SharedInformerFactory,
+	expected *controller.VersionExpectations) (*History, error) {
 	informer := factory.Apps().V1().ControllerRevisions().Informer()
-	return &History{client: client, informer: informer, written: written}, controller.IndexByController(informer)
+	return &History{client: client, informer: informer, expected: expected}, controller.IndexByController(informer)
 }
 
-// Watch makes c wait for the revisions, and wakes the owner of one that changes.
+// Watch makes c wait for the informer of revisions, and enqueues the owner of a revision that changes.
 func (h *History) Watch(c *controller.Controller, kind schema.GroupVersionKind) {
 	owners := &controller.Dependents{Controller: c, Kind: kind}
 	wake := func(r *appsv1.ControllerRevision) { owners.Changed(r) }
@@ -52,22 +52,23 @@ func (h *History) Watch(c *controller.Controller, kind schema.GroupVersionKind) 
 	})
 }
 
-// Owner is an object whose templates are kept.
+// Owner is an object with a pod template.
 type Owner struct {
 	Object   metav1.Object
 	Kind     schema.GroupVersionKind
 	Selector labels.Selector
 	Template *corev1.PodTemplateSpec
-	// Collisions counts hashes that another template had already; Sync may raise it.
+	// Collisions counts hashes that another template had already. Sync may increment it; the caller then stores
+	// it.
 	Collisions *int32
-	// HashLabel is the label of the revisions that has the hash.
+	// HashLabel is the label of revisions that holds the hash.
 	HashLabel string
-	// Live reads the owner past the cache.
+	// Live reads the owner from the API server, bypassing the cache.
 	Live func(ctx context.Context) (metav1.Object, error)
 }
 
-// Sync returns the revision that has the owner's template, made or renumbered if need be, and
-// all the owner's revisions, oldest first.
+// Sync returns the revision of the owner's present template, which it creates or renumbers if necessary, and
+// all revisions of the owner, oldest first.
 func (h *History) Sync(ctx context.Context,
 	o *Owner) (update *appsv1.ControllerRevision, all []*appsv1.ControllerRevision, err error) {
 	if all, err = h.claim(ctx, o); err != nil {
@@ -78,7 +79,7 @@ func (h *History) Sync(ctx context.Context,
 	for _, r := range all {
 		next = max(next, r.Revision+1)
 		if same(r.Data.Raw, data) {
-			update = r // of several, the newest
+			update = r // the newest, if several have the template
 		}
 	}
 	switch {
@@ -124,7 +125,8 @@ func (h *History) claim(ctx context.Context, o *Owner) ([]*appsv1.ControllerRevi
 	return claimed, err
 }
 
-// snapshot is the form in which clients expect a template: a patch that puts it in place.
+// snapshot returns a template in the form that clients expect in a revision: a patch that replaces the
+// template.
 func snapshot(t *corev1.PodTemplateSpec) []byte {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -142,7 +144,7 @@ func snapshot(t *corev1.PodTemplateSpec) []byte {
 	return data
 }
 
-// same compares JSON documents whatever the order of their fields.
+// same compares JSON documents regardless of the order of their fields.
 func same(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -156,7 +158,7 @@ func same(a, b []byte) bool {
 	return errP == nil && errQ == nil && bytes.Equal(p, q)
 }
 
-// Template is the pod template that a revision has.
+// Template returns the pod template in a revision.
 func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	var data struct {
 		Spec struct {
@@ -194,13 +196,14 @@ func (h *History) create(ctx context.Context, o *Owner, data []byte, number int6
 		client := h.client().AppsV1().ControllerRevisions(r.Namespace)
 		created, err := client.Create(ctx, r, metav1.CreateOptions{})
 		if err == nil {
-			h.note(o, created)
+			h.expect(o, created)
 			return created, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return nil, err
 		}
-		// Our own, which the cache has not shown yet, or one of the same hash by chance.
+		// The revision is either our own, which the cache does not show yet, or a different one with the same
+		// hash.
 		exists, err := client.Get(ctx, r.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -228,21 +231,20 @@ func (h *History) renumber(ctx context.Context, o *Owner, r *appsv1.ControllerRe
 	r.Revision = number
 	updated, err := h.client().AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r, metav1.UpdateOptions{})
 	if err == nil {
-		h.note(o, updated)
+		h.expect(o, updated)
 	}
 	return updated, err
 }
 
-func (h *History) note(o *Owner, r *appsv1.ControllerRevision) {
-	h.written.Note(controller.KeyOf(o.Object), h.informer, r.ResourceVersion)
+func (h *History) expect(o *Owner, r *appsv1.ControllerRevision) {
+	h.expected.Expect(controller.KeyOf(o.Object), h.informer, r.ResourceVersion)
 }
 
-// Truncate deletes the oldest revisions beyond limit that live does not name; those that it does are
-// not counted.
+// Truncate deletes the oldest revisions beyond limit. Revisions named in live are neither deleted nor counted.
 func (h *History) Truncate(ctx context.Context, all []*appsv1.ControllerRevision, live map[string]bool,
 	limit int) error {
-	dead := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return live[r.Name] })
-	for _, r := range dead[:max(0, len(dead)-limit)] {
+	unused := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return live[r.Name] })
+	for _, r := range unused[:max(0, len(unused)-limit)] {
 		err := h.client().AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name,
 			*metav1.NewPreconditionDeleteOptions(string(r.UID)))
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -20,7 +20,7 @@ import (
 
 var kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
-// revisions is the history of one owner, whose cache shows what the test puts there.
+// revisions is the history of one owner. The test fills its cache.
 type revisions struct {
 	*fakeenv.Env
 	*History
@@ -32,11 +32,11 @@ func newRevisions(t *testing.T) *revisions {
 	e := fakeenv.New(t)
 	n := 0
 	e.Fake.PrependReactor("create", "controllerrevisions", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		n++ // a clientset for tests gives no uids
+		n++ // client-go's fake clientset sets no uids
 		a.(clienttesting.CreateAction).GetObject().(*appsv1.ControllerRevision).UID = types.UID(fmt.Sprint("made-", n))
 		return false, nil, nil
 	})
-	h, err := New(e.Client, e.Informers, &controller.Written{})
+	h, err := New(e.Client, e.Informers, &controller.VersionExpectations{})
 	require.NoError(t, err)
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: "db-1"}}
 	return &revisions{Env: e, History: h, set: set, o: &Owner{Object: set, Kind: kind,
@@ -49,7 +49,7 @@ func template(image string) *corev1.PodTemplateSpec {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}
 }
 
-// sync has the owner have a template, and the cache what is then stored.
+// sync sets the owner's template, calls Sync, and copies the stored revisions to the cache.
 func (r *revisions) sync(image string) (update *appsv1.ControllerRevision, all []*appsv1.ControllerRevision) {
 	r.Helper()
 	r.o.Template = template(image)
@@ -93,8 +93,8 @@ func TestSync_NumbersEachTemplateOnce(t *testing.T) {
 	require.Len(t, r.Env.Writes("create", "controllerrevisions"), 2)
 }
 
-// TestSync_TakesItsOwnRevisionThatTheCacheLacks makes no second one for a cache that is behind.
-func TestSync_TakesItsOwnRevisionThatTheCacheLacks(t *testing.T) {
+// TestSync_FindsItsOwnRevisionMissingInTheCache creates no second revision because of a stale cache.
+func TestSync_FindsItsOwnRevisionMissingInTheCache(t *testing.T) {
 	t.Parallel()
 	r := newRevisions(t)
 	first, _, err := r.Sync(t.Context(), r.o)
@@ -126,7 +126,7 @@ func TestSync_AvoidsTheNameOfAnothersRevision(t *testing.T) {
 	}
 }
 
-func TestTruncate_DeletesTheOldestThatNoPodHasByTheirUID(t *testing.T) {
+func TestTruncate_DeletesTheOldestUnusedByUID(t *testing.T) {
 	t.Parallel()
 	r := newRevisions(t)
 	var all []*appsv1.ControllerRevision
@@ -140,7 +140,7 @@ func TestTruncate_DeletesTheOldestThatNoPodHasByTheirUID(t *testing.T) {
 	require.Equal(t, all[1].UID, *deletes[0].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions.UID)
 }
 
-func TestSame_ComparesDocumentsWhateverTheirOrder(t *testing.T) {
+func TestSame_IgnoresTheOrderOfFields(t *testing.T) {
 	t.Parallel()
 	require.True(t, same([]byte(`{"a":1,"b":[2]}`), []byte(`{"b": [2], "a": 1}`)))
 	require.False(t, same([]byte(`{"a":1}`), []byte(`{"a":2}`)))
