@@ -108,7 +108,7 @@ func TestControlPlane_DeletesAFullNamespace(t *testing.T) {
 	c.AwaitNamespaceGone("full")
 }
 
-// BenchmarkControlPlane is one Deployment of 1,000 from nothing to ready, over all parts of
+// BenchmarkControlPlane brings one Deployment of 1,000 replicas from creation to ready, through all parts of
 // the control plane.
 func BenchmarkControlPlane(b *testing.B) {
 	c := controllertest.NewControlPlane(b)
@@ -144,7 +144,7 @@ func TestControlPlane_EveryNamespaceHasWhatPodsNeed(t *testing.T) {
 	}
 }
 
-func TestVolumes_StatefulSetGetsFoldersOfItsNodes(t *testing.T) {
+func TestVolumes_StatefulSetGetsDirectoriesOfItsNodes(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.OrExternal(), testenv.WithNodes(2))
 	c := controllertest.At(t, config)
@@ -208,7 +208,7 @@ func TestVolumes_StatefulSetGetsFoldersOfItsNodes(t *testing.T) {
 	require.Equal(t, "3Gi", c.Volume(c.Claim("data-db-0").Spec.VolumeName).Spec.Capacity.Storage().String())
 	c.AwaitEvent("VolumeResizeSuccessful", "Resize volume succeeded")
 
-	// With the set go its claims, and with these the volumes.
+	// The claims are deleted with the set, and the volumes with the claims.
 	require.NoError(t, client.AppsV1().StatefulSets("default").Delete(c.Context(), "db", metav1.DeleteOptions{}))
 	c.Eventually("no volume is left", func() bool {
 		volumes, err := client.CoreV1().PersistentVolumes().List(c.Context(), metav1.ListOptions{})

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// accounts are the ServiceAccounts in kube-system as which controllers act whose account has not the
-// controller's name: roles and audit logs have long used these.
+// accounts maps a controller to its ServiceAccount in kube-system, where the account does not have the
+// controller's name: existing roles and audit logs use these names.
 var accounts = map[string]string{
 	"certificatesigningrequest-approving-controller":                 "certificate-controller",
 	"certificatesigningrequest-cleaner-controller":                   "certificate-controller",
@@ -45,12 +45,12 @@ var accounts = map[string]string{
 	"bootstrap-signer-controller":                                    "bootstrap-signer",
 }
 
-// asMain is the controller without a role of its own: its requests are among the rights of
-// system:kube-controller-manager.
+// asMain is the controller without a role of its own: system:kube-controller-manager has the rights for its
+// requests.
 const asMain = "serviceaccount-token-controller"
 
-// Accounts are the ServiceAccounts in kube-system as which the controllers act, if they have identities of
-// their own. Some share one.
+// Accounts returns the controllers' ServiceAccounts in kube-system, for controllers with identities of their
+// own. Some controllers share an account.
 func Accounts() []string {
 	var names []string
 	for _, e := range table {
@@ -69,36 +69,37 @@ func (e entry) account() string {
 	return e.name
 }
 
-// own are the clients of a controller. They are made, with its credentials, when one of the functions is first called.
+// own holds the clients of a controller, which are created, with its credentials, at the first call of typed or
+// metadata. close closes their connections, if any.
 type own struct {
 	typed    func() kubernetes.Interface
 	metadata func() metadata.Interface
 	close    func()
 }
 
-// as returns the clients of a controller: its own, or the shared ones if it has no identity of its own. If there are no
-// credentials for it, failed is called, and its requests fail.
+// as returns the clients of a controller: its own, or the shared ones if it has no identity of its own. If its
+// credentials cannot be obtained, failed is called, and all requests of its clients fail.
 func (c *clients) as(e entry, identity func(account string) (*rest.Config, error), failed func(error)) own {
 	if identity == nil || e.name == asMain {
 		return own{func() kubernetes.Interface { return c.typed }, func() metadata.Interface { return c.metadata },
 			func() {}}
 	}
-	var made atomic.Pointer[clients]
+	var created atomic.Pointer[clients]
 	get := sync.OnceValue(func() *clients {
-		mine, err := c.identified(e.account(), identity)
+		client, err := c.identified(e.account(), identity)
 		if err != nil {
 			failed(fmt.Errorf("identity of %s: %w", e.name, err))
-			mine, _ = clientsOf(c.config, &http.Client{Transport: refusing{err}}) // the configuration has served before
+			client, _ = clientsOf(c.config, &http.Client{Transport: refusing{err}}) // the configuration was valid before
 		}
-		made.Store(mine)
-		return mine
+		created.Store(client)
+		return client
 	})
 	return own{
 		typed:    func() kubernetes.Interface { return get().typed },
 		metadata: func() metadata.Interface { return get().metadata },
 		close: func() {
-			if mine := made.Load(); mine != nil {
-				mine.close()
+			if client := created.Load(); client != nil {
+				client.close()
 			}
 		},
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// These measure a control plane in one process: API server, etcd and controllers together.
+// The benchmarks measure a control plane in one process: API server, etcd and controllers together.
 //
 //	go test ./controllers -run - -bench 'Namespace|Endpoints' -benchtime 1x
 
@@ -34,7 +34,7 @@ func newMeasured(b *testing.B) measured {
 	return measured{controllertest.At(b, config)}
 }
 
-// cost is what f takes: CPU of the process, and writes to etcd.
+// cost reports the resources that f takes: CPU of the process, and writes to etcd.
 func (c measured) cost(b *testing.B, unit string, n int, f func()) {
 	cpu := func() time.Duration {
 		var r syscall.Rusage
@@ -44,18 +44,18 @@ func (c measured) cost(b *testing.B, unit string, n int, f func()) {
 	revision := func() int {
 		list, err := c.Client.CoreV1().Namespaces().List(c.Context(), metav1.ListOptions{})
 		require.NoError(c, err)
-		at, err := strconv.Atoi(list.ResourceVersion)
+		revision, err := strconv.Atoi(list.ResourceVersion)
 		require.NoError(c, err)
-		return at
+		return revision
 	}
-	before, at, start := cpu(), revision(), time.Now()
+	before, first, start := cpu(), revision(), time.Now()
 	f()
 	b.ReportMetric(time.Since(start).Seconds(), "s")
 	b.ReportMetric((cpu() - before).Seconds(), "cpu-s")
-	b.ReportMetric(float64(revision()-at)/float64(n), "writes/"+unit)
+	b.ReportMetric(float64(revision()-first)/float64(n), "writes/"+unit)
 }
 
-// all calls f for 0 to n-1, many at once.
+// all calls f for 0 to n-1, many calls at once.
 func (c measured) all(n int, f func(i int) error) {
 	errs := make([]error, n)
 	controller.InParallel(n, func(i int) { errs[i] = f(i) })
@@ -97,7 +97,7 @@ func BenchmarkNamespace_DeleteWith5000Objects(b *testing.B) {
 	}
 }
 
-// ready makes a pod of the Service web ready, or not.
+// ready sets the readiness of a pod of the Service web.
 func (c measured) ready(i int, status corev1.ConditionStatus) error {
 	patch := controllertest.JSON(map[string]any{"status": map[string]any{
 		"phase": "Running", "podIP": fmt.Sprintf("10.0.%d.%d", i/250, i%250+1),

@@ -34,7 +34,8 @@ var (
 	sites = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "sites"}
 )
 
-// defining is a cluster with custom kinds: Racks, which have a scale, are in namespaces, Sites are not.
+// defining is a cluster with two custom kinds: Racks, which are namespaced and have a scale, and Sites, which
+// are cluster-scoped.
 type defining struct {
 	*controllertest.Cluster
 	dynamic dynamic.Interface
@@ -51,7 +52,8 @@ func newDefining(t *testing.T) *defining {
 	return d
 }
 
-// define makes a kind with versions v1 and v2, of which one is stored and some are served, and waits until it is there.
+// define creates a kind with versions v1 and v2, and waits until it is established. stored is the storage
+// version, served are the served ones.
 func (d *defining) define(plural, kind, scope, stored string, served ...string) {
 	d.Helper()
 	var versions []any
@@ -85,20 +87,20 @@ func (d *defining) definitionHas(name, condition, status string) bool {
 	return false
 }
 
-// create makes an object with a spec, and returns it as an owner.
-func (d *defining) create(of schema.GroupVersionResource, kind, namespace, name string, spec m,
+// create creates an object with a spec, and returns a reference to it.
+func (d *defining) create(resource schema.GroupVersionResource, kind, namespace, name string, spec m,
 	owners ...metav1.OwnerReference) metav1.OwnerReference {
 	d.Helper()
 	obj := &unstructured.Unstructured{Object: m{"apiVersion": "example.com/v1", "kind": kind, "spec": spec}}
 	obj.SetName(name)
 	obj.SetOwnerReferences(owners)
-	made, err := d.dynamic.Resource(of).Namespace(namespace).Create(d.Context(), obj, metav1.CreateOptions{})
+	made, err := d.dynamic.Resource(resource).Namespace(namespace).Create(d.Context(), obj, metav1.CreateOptions{})
 	require.NoError(d, err)
 	return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: name, UID: made.GetUID()}
 }
 
-func (d *defining) exists(of schema.GroupVersionResource, namespace, name string) bool {
-	_, err := d.dynamic.Resource(of).Namespace(namespace).Get(d.Context(), name, metav1.GetOptions{})
+func (d *defining) exists(resource schema.GroupVersionResource, namespace, name string) bool {
+	_, err := d.dynamic.Resource(resource).Namespace(namespace).Get(d.Context(), name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		require.NoError(d, err)
 	}
@@ -126,7 +128,7 @@ func TestCustom_GarbageIsCollectedAcrossKinds(t *testing.T) {
 	d.Eventually("the site's rack is collected", func() bool { return !d.exists(racks, "default", "a") })
 	d.Eventually("and the rack's map", func() bool { return d.Map("default", "of-rack") == nil })
 
-	// The version that the collector watches is served no more.
+	// The version that the collector watches is no longer served.
 	d.define("racks", "Rack", "Namespaced", "v1", "v1")
 	owner = d.CreateMap("default", "owner")
 	d.create(racks, "Rack", "default", "of-map", m{}, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap",
@@ -134,7 +136,7 @@ func TestCustom_GarbageIsCollectedAcrossKinds(t *testing.T) {
 	d.DeleteMap("owner", metav1.DeletePropagationBackground)
 	d.Eventually("the map's rack is collected", func() bool { return !d.exists(racks, "default", "of-map") })
 
-	// Objects whose kind goes are garbage's owners no more: their dependents go with them.
+	// When a kind is deleted, its objects are owners no more: their dependents are deleted, too.
 	rack = d.create(racks, "Rack", "default", "b", m{})
 	d.CreateMap("default", "of-b", rack)
 	require.NoError(t, d.dynamic.Resource(definitions).Delete(t.Context(), "racks.example.com", metav1.DeleteOptions{}))
@@ -211,7 +213,7 @@ func TestCustom_QuotaCountsObjects(t *testing.T) {
 	d.Eventually("and is given back", used("0"))
 }
 
-// podsOf makes pods that a Rack controls, and tells its status of them.
+// podsOf creates n pods that a Rack controls, and writes them to its status.
 func (d *defining) podsOf(rack metav1.OwnerReference, n int) {
 	d.Helper()
 	rack.Controller = new(true)
@@ -286,6 +288,6 @@ func TestCustom_ObjectsMigrateToANewStorageVersion(t *testing.T) {
 	require.True(t, d.definitionHas("racks.example.com", "StorageMigrating", "False"))
 	after, err := d.dynamic.Resource(racks).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.NotEqual(t, before.GetResourceVersion(), after.GetResourceVersion(), "it was written in v2")
+	require.NotEqual(t, before.GetResourceVersion(), after.GetResourceVersion(), "the object was rewritten in v2")
 	require.Equal(t, before.Object["spec"], after.Object["spec"])
 }

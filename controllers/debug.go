@@ -7,14 +7,14 @@ import (
 )
 
 // Debug serves the controllers' debug pages under /debug/controllers/NAME/, by the older, shorter name of each,
-// while they run in this process: those of a standby answer 404. The zero value is ready for use, and safe for
+// while they run in this process. A standby answers 404. The zero value is ready for use, and safe for
 // concurrent use.
 type Debug struct {
 	mu       sync.RWMutex
 	handlers map[string]http.Handler
 }
 
-// DebugPath is where a Debug is to be served.
+// DebugPath is the path prefix at which a Debug must be served.
 const DebugPath = "/debug/controllers/"
 
 // ServeHTTP implements http.Handler.
@@ -30,7 +30,7 @@ func (d *Debug) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix(DebugPath+name, h).ServeHTTP(w, r)
 }
 
-// set serves a controller's handler; nil serves it no more. A nil Debug serves nobody.
+// set serves a controller's handler; nil removes it. A nil Debug ignores it.
 func (d *Debug) set(name string, h http.Handler) {
 	if d == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
-func TestDebug_TheCollectorShowsItsGraphWhileItRuns(t *testing.T) {
+func TestDebug_ServesTheCollectorsGraphWhileItRuns(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewClockedWith(t, controllers.Settings{}, "ttl")
 	c.StopControllers()

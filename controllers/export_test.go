@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Row is what tests know of a controller of the table.
+// Row describes a controller of the table to tests.
 type Row struct {
 	Name string
-	// Account is its ServiceAccount in kube-system; "" where it acts as system:kube-controller-manager.
+	// Account is its ServiceAccount in kube-system; "" if it acts as system:kube-controller-manager.
 	Account string
 	Package string // its folder
 }
 
-// Rows are the table's.
+// Rows returns the rows of the table.
 func Rows() []Row {
 	rows := make([]Row, len(table))
 	for i, e := range table {

@@ -9,9 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestExternal_SaysWhichServerTheTestsRanAgainst: the others run against the server of COXSWAIN_TEST_KUBECONFIG
-// where it names one.
-func TestExternal_SaysWhichServerTheTestsRanAgainst(t *testing.T) {
+// TestExternal_LogsTheServer logs the server of COXSWAIN_TEST_KUBECONFIG, if the tests run against one.
+func TestExternal_LogsTheServer(t *testing.T) {
 	t.Parallel()
 	kubeconfig := testenv.ExternalKubeconfig(t)
 	version, err := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.OrExternal(),

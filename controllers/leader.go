@@ -17,21 +17,20 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrLeadershipLost is returned by Run when the lease could not be renewed in time. The
-// process should end or call Run again.
+// ErrLeadershipLost is returned by Run if the lease could not be renewed in time. The process should end or
+// call Run again.
 var ErrLeadershipLost = errors.New("leadership lost")
 
-// LeaderElection configures how the lease is held. Zero fields have kube-controller-manager's
-// defaults.
+// LeaderElection configures the lease. Zero fields have kube-controller-manager's defaults.
 type LeaderElection struct {
-	// LeaseDuration is how long others wait after the last renewal that they saw; default 15 s.
+	// LeaseDuration is how long other candidates wait after the last renewal that they saw; default 15 s.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long the leader tries to renew before it stops acting; it must be
-	// shorter than LeaseDuration. Default 10 s.
+	// RenewDeadline is how long the leader tries to renew before it stops acting. It must be shorter than
+	// LeaseDuration. Default 10 s.
 	RenewDeadline time.Duration
 	// RetryPeriod is the time between two tries; default 2 s.
 	RetryPeriod time.Duration
-	// Namespace and Name are the Lease's; default kube-system/kube-controller-manager.
+	// Namespace and Name identify the Lease; default kube-system/kube-controller-manager.
 	Namespace, Name string
 }
 
@@ -65,9 +64,9 @@ func (l LeaderElection) withDefaults() LeaderElection {
 
 // lead calls act while this process holds the lease, and returns after act has.
 //
-// The lease is renewed as long as act runs, also after ctx has ended, and it is given up
-// only then: at no time do two processes act. That is why the elector's own release, which
-// comes before its callers are told to stop, is not used.
+// The lease is renewed as long as act runs, even after ctx has ended, and released only afterwards: at no time
+// do two processes act. The elector's own release is not used, because it comes before its callbacks are
+// stopped.
 func lead(ctx context.Context, client kubernetes.Interface, recorder record.EventRecorder, o Options,
 	act func(context.Context) error) error {
 	lock := &resourcelock.LeaseLock{
@@ -109,15 +108,17 @@ func lead(ctx context.Context, client kubernetes.Interface, recorder record.Even
 	return err
 }
 
-// term is one time of leading, from the election to the end of act.
+// term is one term of leadership, from the election to the end of act. The elector calls serve on a goroutine
+// of its own, and returns without waiting for it; wait does. mu orders serve against stopUnlessServing and
+// wait, so that act is not called after either of them has set over.
 type term struct {
 	act func(context.Context) error
-	end context.CancelFunc
+	end context.CancelFunc // ends the election, and with it the renewals
 
 	mu     sync.Mutex
 	served chan struct{} // not nil once act has been called; closed when it has returned
-	over   bool
-	err    error
+	over   bool          // serve must not call act any more
+	err    error         // act's; written before served is closed, and read after
 }
 
 func (t *term) serve(ctx, leading context.Context) {
@@ -138,8 +139,8 @@ func (t *term) serve(ctx, leading context.Context) {
 	t.err = t.act(acting)
 }
 
-// stopUnlessServing ends the candidacy of a process that does not lead. One that does ends
-// its term itself, when it has stopped acting.
+// stopUnlessServing ends the candidacy of a process that does not lead. A leader ends its term itself, after
+// act has returned.
 func (t *term) stopUnlessServing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +150,7 @@ func (t *term) stopUnlessServing() {
 	}
 }
 
-// wait returns when nothing acts any more, and reports whether anything did.
+// wait returns when act has returned or cannot be called any more, and reports whether it was called.
 func (t *term) wait() (served bool, err error) {
 	t.mu.Lock()
 	t.over = true
@@ -162,8 +163,8 @@ func (t *term) wait() (served bool, err error) {
 	return true, t.err
 }
 
-// release frees the lease for the next leader, if it is still ours. Where that fails, the
-// next leader has to wait until it expires.
+// release clears the lease for the next leader, if this process still holds it. If that fails, the next leader
+// waits until the lease expires.
 func release(lock *resourcelock.LeaseLock, o Options) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.LeaderElection.RenewDeadline)
 	defer cancel()
@@ -172,13 +173,13 @@ func release(lock *resourcelock.LeaseLock, o Options) {
 		if err != nil || record.HolderIdentity != lock.Identity() {
 			return err
 		}
-		// Like the renewals, this is a matter of real time.
+		// The lease counts real time, as in renewals.
 		now := metav1.NewTime(clock.RealClock{}.Now())
 		return lock.Update(ctx, resourcelock.LeaderElectionRecord{
 			LeaderTransitions: record.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now,
 		})
 	})
 	if err != nil {
-		o.Log.Warn("cannot release the lease", "err", err)
+		o.Log.Warn("cannot release lease", "err", err)
 	}
 }

@@ -23,7 +23,7 @@ var quick = controllers.LeaderElection{
 	LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 20 * time.Millisecond,
 }
 
-// candidate is one process that would lead.
+// candidate is a process that takes part in the leader election.
 type candidate struct {
 	leads chan struct{}
 	stop  context.CancelFunc
@@ -59,7 +59,7 @@ func holder(t *testing.T, client kubernetes.Interface) string {
 	return *lease.Spec.HolderIdentity
 }
 
-func TestRun_HandsOverTheLeaseWhenItIsStopped(t *testing.T) {
+func TestRun_ReleasesTheLeaseWhenStopped(t *testing.T) {
 	t.Parallel()
 	config := controllertest.NewBare(t).Config
 	client := kubernetes.NewForConfigOrDie(config)
@@ -88,7 +88,7 @@ func TestRun_StopsActingWhenTheLeaseCannotBeRenewed(t *testing.T) {
 	require.ErrorIs(t, <-only.ended, controllers.ErrLeadershipLost)
 }
 
-func TestRun_ACandidateThatNeverLedEndsAtOnce(t *testing.T) {
+func TestRun_StandbyStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	config := controllertest.NewBare(t).Config
 	first := stand(t, config, "first", quick)
@@ -101,14 +101,15 @@ func TestRun_ACandidateThatNeverLedEndsAtOnce(t *testing.T) {
 	require.NoError(t, <-first.ended)
 }
 
-func TestRun_TakesUpWhereAnotherWasStopped(t *testing.T) {
+func TestRun_ContinuesTheWorkOfAStoppedLeader(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewBare(t)
 	c.CreateNode("node", nil)
 	c.StartNode(controllertest.Always)
 	o := controllers.Options{Controllers: []string{"replicaset"}}
 	stop := c.StartControllers(o)
-	// It is stopped when no creation is under way, which the server might carry out after the other has listed.
+	// It is stopped while no create is in flight: the server might execute it after the next leader has listed
+	// pods.
 	var asked atomic.Int64
 	c.Faults.RefuseWhile(func() bool { return asked.Add(1) > 50 }, http.MethodPost, "pods")
 	c.Replicate("web", 200, nil)
@@ -120,7 +121,7 @@ func TestRun_TakesUpWhereAnotherWasStopped(t *testing.T) {
 	require.Equal(t, 200, c.CountPods(watch.Added), "not one pod too many")
 }
 
-func TestRun_OnlyTheControllersAskedFor(t *testing.T) {
+func TestRun_StartsOnlyTheSelectedControllers(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewBare(t)
 	c.StartControllers(controllers.Options{Controllers: []string{"*", "-replicaset", "-namespace-controller"}})
@@ -155,7 +156,7 @@ func TestMetrics_HaveKubernetesNames(t *testing.T) {
 func ExampleRun() {
 	config := &rest.Config{Host: "https://127.0.0.1:6443"}
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // as the process does on SIGTERM
+	cancel() // a process does this on SIGTERM
 	err := controllers.Run(ctx, config, controllers.Options{
 		Controllers:    []string{"*", "-garbage-collector-controller"},
 		LeaderElect:    true,

@@ -7,8 +7,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/workqueue"
 )
 
-// Metrics are those of all runs of this process, by the names that dashboards for
-// kube-controller-manager query.
+// Metrics returns the metrics of all runs of this process, by the names that dashboards for
+// kube-controller-manager use.
 func Metrics() prometheus.Gatherer { return registry }
 
 var (
@@ -23,8 +23,8 @@ var (
 		"leases. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
 )
 
-// ReportLeaderElection has the leader elections of this process counted in Metrics. client-go takes one provider in the
-// life of a process, the first, so that it is for programs to call, at their start: a test's process may have another.
+// ReportLeaderElection adds the leader elections of this process to Metrics. client-go accepts only the first
+// provider in a process, so programs call this at their start; a test's process may have another provider.
 func ReportLeaderElection() { leaderelection.SetProvider(leaderMetrics{}) }
 
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {

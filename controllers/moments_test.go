@@ -31,18 +31,18 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/ttlafterfinished"
 )
 
-// moment is a controller that acts an hour after the objects were made, when no event wakes it.
+// moment is a controller that acts an hour after the objects were created, without any event.
 type moment struct {
 	construct func(*controller.Env) (*controller.Controller, error)
 	objects   func(now time.Time) []runtime.Object
 	done      func(*fakeenv.Env) bool
 }
 
-func wrote(verb, resource string) func(*fakeenv.Env) bool {
+func hasWritten(verb, resource string) func(*fakeenv.Env) bool {
 	return func(e *fakeenv.Env) bool { return len(e.Writes(verb, resource)) > 0 }
 }
 
-func made(name string, now time.Time) metav1.ObjectMeta {
+func meta(name string, now time.Time) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-1"),
 		CreationTimestamp: metav1.NewTime(now), Labels: map[string]string{"app": "web"}}
 }
@@ -56,9 +56,9 @@ func podSpec() corev1.PodTemplateSpec {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "one"}}}}
 }
 
-// readyPod is a pod of an owner that is ready since now.
+// readyPod returns a pod of an owner that has been ready since now.
 func readyPod(name string, now time.Time, owner metav1.Object, kind string) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: made(name, now)}
+	pod := &corev1.Pod{ObjectMeta: meta(name, now)}
 	version := appsv1.SchemeGroupVersion
 	if kind == "Job" {
 		version, pod.Finalizers = batchv1.SchemeGroupVersion, []string{batchv1.JobTrackingFinalizer}
@@ -90,11 +90,11 @@ func moments() map[string]moment {
 	return cases
 }
 
-// availabilityMoments are pods that become available, and one that does not.
+// availabilityMoments returns controllers with pods that become available, and one with a pod that does not.
 func availabilityMoments() map[string]moment {
 	return map[string]moment{
 		"replicaset": {replicaset.New, func(now time.Time) []runtime.Object {
-			rs := &appsv1.ReplicaSet{ObjectMeta: made("web", now), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(1)),
+			rs := &appsv1.ReplicaSet{ObjectMeta: meta("web", now), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(1)),
 				MinReadySeconds: hour, Selector: selected(), Template: podSpec()}}
 			return []runtime.Object{rs, readyPod("web-0", now, rs, "ReplicaSet")}
 		}, func(e *fakeenv.Env) bool {
@@ -103,7 +103,7 @@ func availabilityMoments() map[string]moment {
 			return rs.Status.AvailableReplicas == 1
 		}},
 		"statefulset": {statefulset.New, func(now time.Time) []runtime.Object {
-			s := &appsv1.StatefulSet{ObjectMeta: made("web", now), Spec: appsv1.StatefulSetSpec{Replicas: new(int32(1)),
+			s := &appsv1.StatefulSet{ObjectMeta: meta("web", now), Spec: appsv1.StatefulSetSpec{Replicas: new(int32(1)),
 				MinReadySeconds: hour, Selector: selected(), Template: podSpec(),
 				UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}}}
 			return []runtime.Object{s, readyPod("web-0", now, s, "StatefulSet")}
@@ -113,7 +113,7 @@ func availabilityMoments() map[string]moment {
 			return s.Status.AvailableReplicas == 1
 		}},
 		"daemonset": {daemonset.New, func(now time.Time) []runtime.Object {
-			d := &appsv1.DaemonSet{ObjectMeta: made("web", now), Spec: appsv1.DaemonSetSpec{MinReadySeconds: hour,
+			d := &appsv1.DaemonSet{ObjectMeta: meta("web", now), Spec: appsv1.DaemonSetSpec{MinReadySeconds: hour,
 				Selector: selected(), Template: podSpec(),
 				UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}}}
 			return []runtime.Object{d, readyNode(), readyPod("web-0", now, d, "DaemonSet")}
@@ -123,7 +123,7 @@ func availabilityMoments() map[string]moment {
 			return d.Status.NumberAvailable == 1
 		}},
 		"deployment": {deployment.New, func(now time.Time) []runtime.Object {
-			return []runtime.Object{&appsv1.Deployment{ObjectMeta: made("web", now), Spec: appsv1.DeploymentSpec{
+			return []runtime.Object{&appsv1.Deployment{ObjectMeta: meta("web", now), Spec: appsv1.DeploymentSpec{
 				Replicas: new(int32(1)), ProgressDeadlineSeconds: new(hour - 1), Selector: selected(),
 				Template: podSpec(),
 				Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
@@ -142,55 +142,55 @@ func availabilityMoments() map[string]moment {
 	}
 }
 
-// endMoments are objects whose time is over.
+// endMoments returns controllers that act when the time of an object is over.
 func endMoments() map[string]moment {
 	return map[string]moment{
 		"job": {job.New, func(now time.Time) []runtime.Object {
-			j := &batchv1.Job{ObjectMeta: made("work", now), Spec: batchv1.JobSpec{Parallelism: new(int32(1)),
+			j := &batchv1.Job{ObjectMeta: meta("work", now), Spec: batchv1.JobSpec{Parallelism: new(int32(1)),
 				Completions: new(int32(1)), BackoffLimit: new(int32(6)), ActiveDeadlineSeconds: new(int64(hour)),
 				Selector: selected(), Template: podSpec()}}
 			return []runtime.Object{j, readyPod("work-0", now, j, "Job")}
-		}, wrote("delete", "pods")},
+		}, hasWritten("delete", "pods")},
 		"cronjob": {cronjob.New, func(now time.Time) []runtime.Object { // at eight o'clock
-			return []runtime.Object{&batchv1.CronJob{ObjectMeta: made("hourly", now), Spec: batchv1.CronJobSpec{
+			return []runtime.Object{&batchv1.CronJob{ObjectMeta: meta("hourly", now), Spec: batchv1.CronJobSpec{
 				Schedule: "0 * * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: podSpec()}}}}}
-		}, wrote("create", "jobs")},
+		}, hasWritten("create", "jobs")},
 		"ttlafterfinished": {ttlafterfinished.New, func(now time.Time) []runtime.Object {
-			j := &batchv1.Job{ObjectMeta: made("work", now)}
+			j := &batchv1.Job{ObjectMeta: meta("work", now)}
 			j.Spec.TTLSecondsAfterFinished = new(hour)
 			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue,
 				LastTransitionTime: metav1.NewTime(now)}}
 			return []runtime.Object{j}
-		}, wrote("delete", "jobs")},
+		}, hasWritten("delete", "jobs")},
 		"leasegc": {leasegc.New, func(now time.Time) []runtime.Object {
-			l := &coordinationv1.Lease{ObjectMeta: made("gone", now)}
+			l := &coordinationv1.Lease{ObjectMeta: meta("gone", now)}
 			l.Namespace, l.Spec.RenewTime = "kube-node-lease", new(metav1.NewMicroTime(now))
 			return []runtime.Object{l}
-		}, wrote("delete", "leases")},
+		}, hasWritten("delete", "leases")},
 		"podcertificatecleaner": {podcertificatecleaner.New, func(now time.Time) []runtime.Object {
-			return []runtime.Object{&certificatesv1.PodCertificateRequest{ObjectMeta: made("r", now.Add(45*time.Minute))}}
-		}, wrote("delete", "podcertificaterequests")},
+			return []runtime.Object{&certificatesv1.PodCertificateRequest{ObjectMeta: meta("r", now.Add(45*time.Minute))}}
+		}, hasWritten("delete", "podcertificaterequests")},
 		"tainteviction": {tainteviction.New, func(now time.Time) []runtime.Object {
 			pod := readyPod("p", now, nil, "")
 			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists,
 				TolerationSeconds: new(int64(hour))}}
 			return []runtime.Object{pod, readyNode(corev1.Taint{Key: "example.com/out",
 				Effect: corev1.TaintEffectNoExecute, TimeAdded: new(metav1.NewTime(now))})}
-		}, wrote("delete", "pods")},
+		}, hasWritten("delete", "pods")},
 		"tainteviction, the taint has no time": {tainteviction.New, func(now time.Time) []runtime.Object {
 			pod := readyPod("p", now, nil, "")
 			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists,
 				TolerationSeconds: new(int64(hour))}}
 			return []runtime.Object{pod, readyNode(corev1.Taint{Key: "example.com/out", Effect: corev1.TaintEffectNoExecute})}
-		}, wrote("delete", "pods")},
+		}, hasWritten("delete", "pods")},
 		"disruption, a pod that was not deleted": {disruption.New, func(now time.Time) []runtime.Object {
 			pod := readyPod("p", now, nil, "")
 			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget,
 				Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(58 * time.Minute))})
 			return []runtime.Object{pod}
-		}, wrote("patch", "pods")},
+		}, hasWritten("patch", "pods")},
 		"disruption, an eviction that did not happen": {disruption.New, func(now time.Time) []runtime.Object {
-			pdb := &policyv1.PodDisruptionBudget{ObjectMeta: made("web", now), Spec: policyv1.PodDisruptionBudgetSpec{
+			pdb := &policyv1.PodDisruptionBudget{ObjectMeta: meta("web", now), Spec: policyv1.PodDisruptionBudgetSpec{
 				Selector: selected(), MinAvailable: new(intstr.FromInt32(0))}}
 			pdb.Status.DisruptedPods = map[string]metav1.Time{"p": metav1.NewTime(now.Add(58 * time.Minute))}
 			return []runtime.Object{pdb, readyPod("p", now, nil, "")}
@@ -202,8 +202,8 @@ func endMoments() map[string]moment {
 	}
 }
 
-// TestMoments_ComeByTheWallClock sets the clock of each controller that waits for a moment forwards and back.
-func TestMoments_ComeByTheWallClock(t *testing.T) {
+// TestMoments_FollowTheWallClock sets the wall clock of each controller forwards and back.
+func TestMoments_FollowTheWallClock(t *testing.T) {
 	t.Parallel()
 	for name, m := range moments() {
 		t.Run(name, func(t *testing.T) {

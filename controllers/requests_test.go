@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// request is a call of the API's client that the code of a controller makes.
+// request is a request in the code of a controller.
 type request struct {
 	verb, group, resource, subresource string
-	namespace, name                    string // where they are constants
+	namespace, name                    string // if they are constants
 	at                                 token.Position
 }
 
@@ -35,7 +35,7 @@ func (r request) String() string {
 	return strings.TrimSpace(text + " " + r.group)
 }
 
-// methods are those of the client that make requests: their verbs and, behind a slash, subresources.
+// methods are the client's methods that make requests, by their verbs and, after a slash, subresources.
 var methods = map[string]string{
 	"Get": "get", "List": "list", "Watch": "watch", "Create": "create", "Update": "update",
 	"UpdateStatus": "update/status",
@@ -49,7 +49,7 @@ var methods = map[string]string{
 	"UpdateEphemeralContainers": "update/ephemeralcontainers", "UpdateResize": "update/resize",
 }
 
-// rawMethods are those by which a REST client begins a write, by how many arguments they take.
+// rawMethods are the methods with which a REST client begins a write, with the number of their arguments.
 var rawMethods = map[string]func(args int) bool{
 	"Post": func(int) bool {
 		return true
@@ -57,11 +57,11 @@ var rawMethods = map[string]func(args int) bool{
 	"Patch": func(n int) bool { return n == 1 }, "Delete": func(n int) bool { return n == 0 },
 }
 
-// anything is what a controller writes that writes objects of all kinds.
+// anything is the resource of a controller that writes objects of all kinds.
 var anything = request{group: "example.com", resource: "widgets"}
 
-// program is the source of the controllers. Only its own packages have types: it costs milliseconds then, and what is
-// called of the client is read from how it is written.
+// program is the source of the controllers. Only its own packages are type-checked, which takes milliseconds;
+// calls of the client are recognized by their form.
 type program struct {
 	fset     *token.FileSet
 	info     *types.Info
@@ -70,7 +70,7 @@ type program struct {
 	always   map[*types.Package][]ast.Node // initial values of variables, and init functions
 	named    map[string][]*types.Func      // methods by name
 	results  map[*types.Func]ast.Expr      // the types of first results
-	values   map[types.Object]ast.Expr     // what variables were set to at last
+	values   map[types.Object]ast.Expr     // last values assigned to variables
 	declared map[types.Object]ast.Expr     // the types of parameters
 	groups   map[string]string             // API groups by the client's methods for them
 }
@@ -96,7 +96,7 @@ func readProgram() (*program, error) {
 	return p, err
 }
 
-// groupsOfClient are the API groups by the names of the client's methods: CoreV1, AppsV1.
+// groupsOfClient returns the API groups by the names of the client's methods: CoreV1, AppsV1.
 func groupsOfClient() map[string]string {
 	groups := map[string]string{}
 	client := reflect.ValueOf(kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1"}))
@@ -105,47 +105,47 @@ func groupsOfClient() map[string]string {
 		if method.Type().NumIn() > 0 || method.Type().NumOut() != 1 {
 			continue
 		}
-		if of, ok := method.Call(nil)[0].Interface().(interface{ RESTClient() rest.Interface }); ok {
-			groups[client.Type().Method(i).Name] = of.RESTClient().APIVersion().Group
+		if group, ok := method.Call(nil)[0].Interface().(interface{ RESTClient() rest.Interface }); ok {
+			groups[client.Type().Method(i).Name] = group.RESTClient().APIVersion().Group
 		}
 	}
 	delete(groups, "Discovery")
 	return groups
 }
 
-// Import implements types.Importer. Packages that are not the controllers' are empty.
-func (p *program) Import(of string) (*types.Package, error) {
-	if known := p.packages[of]; known != nil {
-		return known, nil
+// Import implements types.Importer. Packages outside the controllers are empty.
+func (p *program) Import(name string) (*types.Package, error) {
+	if pkg := p.packages[name]; pkg != nil {
+		return pkg, nil
 	}
-	folder, ours := strings.CutPrefix(of, here+"/")
+	folder, ours := strings.CutPrefix(name, here+"/")
 	if !ours {
-		p.packages[of] = types.NewPackage(of, path.Base(of))
-		p.packages[of].MarkComplete()
-		return p.packages[of], nil
+		p.packages[name] = types.NewPackage(name, path.Base(name))
+		p.packages[name].MarkComplete()
+		return p.packages[name], nil
 	}
 	listed, err := build.ImportDir(folder, 0)
 	if err != nil {
 		return nil, err
 	}
 	var files []*ast.File
-	for _, name := range listed.GoFiles {
-		file, err := parser.ParseFile(p.fset, filepath.Join(folder, name), nil, parser.SkipObjectResolution)
+	for _, source := range listed.GoFiles {
+		file, err := parser.ParseFile(p.fset, filepath.Join(folder, source), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, file)
 	}
-	config := types.Config{Importer: p, Error: func(error) {}} // what is not ours is unknown
-	checked, _ := config.Check(of, p.fset, files, p.info)
-	p.packages[of] = checked
+	config := types.Config{Importer: p, Error: func(error) {}} // other packages are unknown
+	checked, _ := config.Check(name, p.fset, files, p.info)
+	p.packages[name] = checked
 	for _, file := range files {
 		p.read(checked, file)
 	}
 	return checked, nil
 }
 
-// read notes what of a file is needed to follow calls.
+// read collects the declarations of a file that calls may lead to.
 func (p *program) read(pkg *types.Package, file *ast.File) {
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
@@ -195,7 +195,7 @@ func (p *program) object(id *ast.Ident) types.Object {
 	return p.info.Uses[id]
 }
 
-// of are the requests that a function comes to make, by itself or through what it mentions. errs are calls
+// of returns the requests that a function makes, itself or through functions that it mentions. errs are calls
 // that look like requests and cannot be resolved.
 func (p *program) of(root *types.Func) (found []request, errs []error) {
 	seen, mentioned, throughInterface := map[ast.Node]bool{}, map[types.Object]bool{}, map[string]bool{}
@@ -223,7 +223,7 @@ func (p *program) of(root *types.Func) (found []request, errs []error) {
 					found = append(found, *r)
 				}
 			case *ast.SelectorExpr:
-				// A method of a type that is not known; another package's would be exported.
+				// A method of an unknown type. Another package's method would be exported.
 				if p.info.Uses[n.Sel] == nil && !n.Sel.IsExported() {
 					for _, fn := range p.named[n.Sel.Name] {
 						if fn.Pkg() == pkg {
@@ -259,7 +259,7 @@ func (p *program) of(root *types.Func) (found []request, errs []error) {
 	return found, errs
 }
 
-// passesOn reports whether a type is a client that makes its callers' requests and none of its own.
+// passesOn reports whether a type is a client that only passes on its callers' requests.
 func passesOn(t types.Type) bool {
 	named, ok := deref(t).(*types.Named)
 	return ok && slices.Contains([]string{"segmented", "segmentedGetter", "segmentedClient"}, named.Obj().Name())
@@ -272,7 +272,7 @@ func deref(t types.Type) types.Type {
 	return t
 }
 
-// request is the request that a call makes; nil where it makes none.
+// request returns the request of a call; nil if it makes none.
 func (p *program) request(call *ast.CallExpr) (*request, error) {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -284,7 +284,7 @@ func (p *program) request(call *ast.CallExpr) (*request, error) {
 	}
 	method, ok := methods[selector.Sel.Name]
 	if !ok || p.info.Uses[selector.Sel] != nil || len(call.Args) == 0 || !isContext(call.Args[0]) {
-		return nil, nil // a function of ours, or a lister's
+		return nil, nil // a function of the controllers, or a lister's
 	}
 	r, ok := p.target(selector.X)
 	r.at = p.fset.Position(call.Pos())
@@ -312,8 +312,8 @@ func isContext(e ast.Expr) bool {
 	case *ast.SelectorExpr:
 		return e.Sel.Name == "ctx"
 	case *ast.CallExpr:
-		if of, ok := e.Fun.(*ast.SelectorExpr); ok {
-			return of.Sel.Name == "Context" || of.Sel.Name == "Background" || of.Sel.Name == "WithoutCancel"
+		if method, ok := e.Fun.(*ast.SelectorExpr); ok {
+			return slices.Contains([]string{"Context", "Background", "WithoutCancel"}, method.Sel.Name)
 		}
 	}
 	return false
@@ -321,7 +321,7 @@ func isContext(e ast.Expr) bool {
 
 var interfaces = regexp.MustCompile(`^(Namespaceable)?ResourceInterface$`)
 
-// target is the resource that an expression is the client of.
+// target returns the resource of a client expression.
 func (p *program) target(e ast.Expr) (request, bool) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -367,7 +367,7 @@ func (p *program) ofType(e ast.Expr) (request, bool) {
 	return anything, ok && interfaces.MatchString(selector.Sel.Name)
 }
 
-// groupOf is the API group that an expression is the client of.
+// groupOf returns the API group of a client expression.
 func (p *program) groupOf(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -376,14 +376,14 @@ func (p *program) groupOf(e ast.Expr) (string, bool) {
 		}
 	case *ast.CallExpr:
 		if f, ok := e.Fun.(*ast.SelectorExpr); ok {
-			group, known := p.groups[f.Sel.Name]
-			return group, known
+			group, ok := p.groups[f.Sel.Name]
+			return group, ok
 		}
 	}
 	return "", false
 }
 
-// text is the value of a constant, or "".
+// text returns the value of a constant, or "".
 func (p *program) text(e ast.Expr) string {
 	if selector, ok := e.(*ast.SelectorExpr); ok {
 		switch selector.Sel.Name {

@@ -18,19 +18,19 @@ import (
 // isWrite reports whether a request changes something.
 func (r request) isWrite() bool { return !slices.Contains([]string{"get", "list", "watch"}, r.verb) }
 
-// updated are the names of objects that a controller may update and whose kind it may not: source does not show them.
+// updated maps requests for objects that a controller may update only by name to the name, which the source
+// does not show.
 var updated = map[string]string{"bootstrap-signer-controller: update configmaps": "cluster-info"}
 
-// TestRights_EachControllerMayMakeEveryRequestOfItsCode takes the requests from the source, so that none is
-// left out, and asks the server whether the controller's own account may make them. That a request is
-// answered as the controller needs it is for the other tests, which run the controllers by their accounts
-// too.
-func TestRights_EachControllerMayMakeEveryRequestOfItsCode(t *testing.T) {
+// TestRights_CoverEveryRequestOfEachController takes the requests from the source, so that none is missed, and
+// asks the server whether the controller's own account may make them. The other tests, which use the
+// controllers' accounts too, check the answers.
+func TestRights_CoverEveryRequestOfEachController(t *testing.T) {
 	t.Parallel()
 	source, err := readProgram()
 	require.NoError(t, err)
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.OrExternal(), testenv.APIServerOnly()))
-	asked := map[authorizationv1.ResourceAttributes]map[string]bool{}
+	reviewed := map[authorizationv1.ResourceAttributes]map[string]bool{}
 	for _, row := range controllers.Rows() {
 		user, groups := "system:kube-controller-manager", []string{"system:authenticated"}
 		if row.Account != "" {
@@ -42,24 +42,24 @@ func TestRights_EachControllerMayMakeEveryRequestOfItsCode(t *testing.T) {
 			t.Errorf("%s: %v", row.Name, err)
 		}
 		if !slices.ContainsFunc(requests, request.isWrite) {
-			t.Errorf("%s: no write is found in its code: this test does not understand how it makes them", row.Name)
+			t.Errorf("%s: no write found in its code: this test does not recognize its requests", row.Name)
 		}
 		for _, r := range requests {
 			if name := updated[row.Name+": "+r.String()]; name != "" {
 				r.name = name
 			}
-			of := authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource,
+			attributes := authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource,
 				Subresource: r.subresource, Namespace: r.namespace, Name: r.name}
-			if asked[of] == nil {
-				asked[of] = map[string]bool{}
+			if reviewed[attributes] == nil {
+				reviewed[attributes] = map[string]bool{}
 			}
-			if asked[of][user] {
+			if reviewed[attributes][user] {
 				continue
 			}
-			asked[of][user] = true
+			reviewed[attributes][user] = true
 			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
 				&authorizationv1.SubjectAccessReview{
-					Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &of},
+					Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &attributes},
 				}, metav1.CreateOptions{})
 			require.NoError(t, err)
 			if !review.Status.Allowed {
@@ -78,9 +78,9 @@ func (p *program) constructor(t testing.TB, folder string) *types.Func {
 	return constructor
 }
 
-// TestRequests_AreThoseOfTheCode checks that the source is read right, by controllers that call the client in
+// TestRequests_AreFoundInTheCode checks the reading of the source, with controllers that use the client in
 // different ways.
-func TestRequests_AreThoseOfTheCode(t *testing.T) {
+func TestRequests_AreFoundInTheCode(t *testing.T) {
 	t.Parallel()
 	source, err := readProgram()
 	require.NoError(t, err)

@@ -25,40 +25,38 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
-// Settings are those of single controllers.
+// Settings are the settings of single controllers.
 type Settings = controller.Settings
 
 // Options select the controllers to run, and how they run. The zero value runs all of them, without
 // leader election.
 type Options struct {
 	// Controllers has the syntax of --controllers: "*" for all, "foo" for the controller
-	// foo, "-foo" for all but that one. Empty means "*".
+	// foo, "-foo" to exclude it. Empty means "*".
 	Controllers []string
 	// LeaderElect makes Run act only while it holds the lease.
 	LeaderElect    bool
 	LeaderElection LeaderElection
-	// As, if not nil, is the client configuration by which a controller acts as a ServiceAccount of
-	// kube-system (see Accounts), so that it has no rights but its own. Run's config then serves for what
-	// they share: informers, events and the lease. Otherwise it serves for everything.
+	// As, if set, returns the client configuration of a ServiceAccount in kube-system (see Accounts), so that
+	// each controller has only its own rights. Run's config then serves the shared requests: informers, Events
+	// and the lease. Otherwise it serves all requests.
 	As func(account string) (*rest.Config, error)
-	// Identity names this process in the lease. It must be unique; default: host name and a
-	// random part.
+	// Identity names this process in the lease. It must be unique; default: host name and a random suffix.
 	Identity string
-	// Workers overrides how many keys a controller, by its name, works on at once.
+	// Workers overrides how many keys a controller reconciles concurrently, by the controller's name.
 	Workers map[string]int
-	// Settings are those of single controllers.
+	// Settings are the settings of single controllers.
 	Settings Settings
-	// Clock is the controllers' only source of time; default: the real one. The lease is
-	// always counted in real time.
+	// Clock is the controllers' only source of time; default: the real clock. The lease always counts real
+	// time.
 	Clock clock.WithTicker
 	// Log defaults to slog.Default.
 	Log *slog.Logger
-	// Debug, if not nil, serves the controllers' debug pages.
+	// Debug, if set, serves the controllers' debug pages.
 	Debug *Debug
-	// Quiescence, if not nil, gets what the controllers have to do.
+	// Quiescence, if set, gets a probe of the controllers' remaining work.
 	Quiescence *quiescence.Group
-	// Ready, if not nil, is called once every controller's caches are filled and its
-	// workers run.
+	// Ready, if set, is called once the caches of all controllers are filled and their workers run.
 	Ready func()
 }
 
@@ -84,11 +82,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run runs the controllers against the API server that config names, until ctx ends or the
-// leadership is lost; the error is ErrLeadershipLost then, and nil after ctx has ended. When
-// it returns, no request is under way, no goroutine of it is left, and the lease is free.
-//
-// Requests are not rate-limited by the client unless config.QPS is set.
+// Run runs the controllers against the API server of config, until ctx ends or the leadership is lost. It
+// returns nil after ctx has ended, and ErrLeadershipLost otherwise. When it returns, no request is in flight,
+// none of its goroutines is left, and the lease is released.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	o = o.withDefaults()
 	if u, err := url.Parse(config.Host); err == nil && u.Hostname() != "" {
@@ -105,7 +101,7 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	}
 	defer clients.close()
 	recorder := events.NewRecorder(func(string) kubernetes.Interface { return clients.typed }, o.Clock, o.Log)
-	// A leader reports that it no longer leads when ctx has ended.
+	// The recorder outlives ctx: a leader records an Event when it stops leading.
 	recording, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	recorder.Start(recording)
 	defer recorder.Wait()
@@ -129,7 +125,7 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, reco
 		RootCA: rootCA(clients.config, o.Settings), QueueMetrics: queues, Settings: o.Settings,
 		Workers: func(name string) int { return o.workers(name) },
 	}
-	asked := ctx // to run
+	parent := ctx // ends only if the caller stops the controllers
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer env.Informers.Shutdown()
 	defer cancel(nil)
@@ -173,27 +169,27 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, reco
 		select {
 		case <-c.Started():
 		case <-ctx.Done():
-			return failure(asked, ctx)
+			return failure(parent, ctx)
 		}
 	}
-	o.Log.Info("controllers run", "count", len(enabled))
+	o.Log.Info("controllers started", "count", len(enabled))
 	if o.Ready != nil {
 		o.Ready()
 	}
 	<-ctx.Done()
-	return failure(asked, ctx)
+	return failure(parent, ctx)
 }
 
-// failure is why the controllers have ended, if they were not asked to.
-func failure(asked, ctx context.Context) error {
-	if asked.Err() != nil {
+// failure returns the reason why the controllers ended, nil if the caller stopped them.
+func failure(parent, ctx context.Context) error {
+	if parent.Err() != nil {
 		return nil
 	}
 	return context.Cause(ctx)
 }
 
-// busy describes work that controllers have left. It looks in the order in which work goes on: from the informers to
-// the queues, and from these to the Events.
+// busy describes the controllers' remaining work. It follows the direction in which work flows, from the
+// informers to the queues to the Events, so that work which moves on meanwhile is not missed.
 func busy(revision int64, shared *informer.Factory, recorder *events.Recorder, all []*controller.Controller) string {
 	work := shared.Busy(revision)
 	for _, c := range all {
@@ -232,7 +228,7 @@ func (o Options) workers(name string) int {
 	return 1
 }
 
-// dropManagedFields keeps field ownership, which no controller reads, out of the caches.
+// dropManagedFields removes managedFields, which no controller reads, before objects are cached.
 func dropManagedFields(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil && o.GetManagedFields() != nil {
 		o.SetManagedFields(nil)
@@ -240,7 +236,7 @@ func dropManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// clients share one pool of connections.
+// clients are the typed and the metadata client of one identity. They share a pool of connections.
 type clients struct {
 	config   *rest.Config
 	http     *http.Client
@@ -280,13 +276,13 @@ func clientsOf(config *rest.Config, connections *http.Client) (*clients, error) 
 	return c, nil
 }
 
-// lease returns a client whose requests give up in time for another try before the deadline.
+// lease returns a client whose requests time out early enough for another try before the deadline.
 func (c *clients) lease(deadline time.Duration) kubernetes.Interface {
 	limited := *c.http
 	limited.Timeout = deadline / 2
 	client, err := kubernetes.NewForConfigAndClient(c.config, &limited)
 	if err != nil {
-		return c.typed // the same configuration has served before
+		return c.typed // cannot happen: the same configuration was valid before
 	}
 	return client
 }

@@ -29,8 +29,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// meter counts what the controllers do: requests by verb and resource, lines that they log, and looks at the
-// clock, of which each reconciliation takes one at least.
+// meter counts the activity of the controllers: requests by verb and resource, log lines, and reads of the
+// clock. Each reconciliation reads the clock at least once.
 type meter struct {
 	*clocktesting.FakeClock
 	slog.Handler
@@ -45,12 +45,12 @@ func (m *meter) WrappedRoundTripper() http.RoundTripper { return m.next }
 
 // RoundTrip implements http.RoundTripper.
 func (m *meter) RoundTrip(r *http.Request) (*http.Response, error) {
-	what := r.Method + " discovery"
+	request := r.Method + " discovery"
 	if path := strings.Trim(r.URL.Path, "/"); strings.Count(path, "/") > 2 || strings.HasPrefix(path, "api/v1/") {
-		what = r.Method + " " + controllertest.Plural(r.URL.Path)
+		request = r.Method + " " + controllertest.Plural(r.URL.Path)
 	}
 	m.mu.Lock()
-	m.requests[what]++
+	m.requests[request]++
 	m.mu.Unlock()
 	return m.next.RoundTrip(r)
 }
@@ -75,7 +75,7 @@ func (m *meter) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// spent is what has been done by now.
+// spent is the activity up to a moment.
 type spent struct {
 	requests map[string]int
 	lines    int
@@ -89,22 +89,23 @@ func (m *meter) spent() spent {
 }
 
 func (s spent) since(before spent) spent {
-	for what, n := range before.requests {
-		if s.requests[what] -= n; s.requests[what] == 0 {
-			delete(s.requests, what)
+	for request, n := range before.requests {
+		if s.requests[request] -= n; s.requests[request] == 0 {
+			delete(s.requests, request)
 		}
 	}
 	return spent{s.requests, s.lines - before.lines, s.looks - before.looks}
 }
 
 func (s spent) total() (n int) {
-	for _, of := range s.requests {
-		n += of
+	for _, count := range s.requests {
+		n += count
 	}
 	return n
 }
 
-// newMetered is a control plane with so many nodes, whose controllers of these names are metered from their start.
+// newMetered starts a control plane with the given number of nodes and meters the named controllers from their
+// start.
 func newMetered(t *testing.T, nodes int, names ...string) (*controllertest.Clocked, *meter) {
 	config := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0))
 	c := controllertest.ClockedAt(t, config)
@@ -129,8 +130,8 @@ func newMetered(t *testing.T, nodes int, names ...string) (*controllertest.Clock
 	return c, m
 }
 
-// tenSeconds moves the clock by ten seconds in small steps, with time after each for what spins to show that
-// it does, and returns what was done meanwhile.
+// tenSeconds advances the clock by ten seconds in small steps, waits after each until the activity stops or
+// does not seem to, and returns the activity.
 func tenSeconds(c *controllertest.Clocked, m *meter) spent {
 	before := m.spent()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -149,7 +150,7 @@ func tenSeconds(c *controllertest.Clocked, m *meter) spent {
 	return m.spent().since(before)
 }
 
-// refused is a template whose pods the node does not take.
+// refused returns a template of pods that the node rejects.
 func refused(labels map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 		NodeName: "node-0", NodeSelector: map[string]string{"no": "node"},
@@ -157,12 +158,12 @@ func refused(labels map[string]string) corev1.PodTemplateSpec {
 	}}
 }
 
-// spinners are what has made a controller write, ask, log or compute without end.
+// spinners are situations that made a controller write, read, log or compute without end.
 var spinners = map[string]struct {
 	nodes       int
 	controllers []string
 	make        func(c *controllertest.Clocked)
-	// writes, looks and lines are the most that ten seconds may cost; lines, where it is not given, 20.
+	// writes, looks and lines are the limits for ten seconds; lines is 20 by default.
 	writes, looks, lines int
 }{
 	"a CronJob that never comes due": {controllers: []string{"cronjob"}, writes: 2, looks: 20, make: func(c *controllertest.Clocked) {
@@ -228,8 +229,9 @@ var spinners = map[string]struct {
 			}, metav1.CreateOptions{})
 			require.NoError(c, err)
 		}},
-	// Each look writes an event, as in Kubernetes; there are about twelve looks at each, ever later.
-	"budgets of pods whose owners are of no known kind": {controllers: []string{"disruption"}, writes: 400, lines: 250,
+	// Each reconciliation writes an Event, as in Kubernetes. There are about twelve for each budget, at growing
+	// intervals.
+	"budgets of pods whose owners have an unknown kind": {controllers: []string{"disruption"}, writes: 400, lines: 250,
 		make: func(c *controllertest.Clocked) {
 			labels := map[string]string{"app": "widget"}
 			_, err := c.Client.CoreV1().Pods("default").Create(c.Context(), &corev1.Pod{
@@ -249,7 +251,7 @@ var spinners = map[string]struct {
 				require.NoError(c, err)
 			}
 		}},
-	"objects whose owners are of no known kind": {controllers: []string{"garbagecollector"}, writes: 0,
+	"objects whose owners have an unknown kind": {controllers: []string{"garbagecollector"}, writes: 0,
 		make: func(c *controllertest.Clocked) {
 			for i := range 300 {
 				c.CreateMap("default", fmt.Sprint("o-", i), metav1.OwnerReference{APIVersion: "example.com/v1",
@@ -259,8 +261,8 @@ var spinners = map[string]struct {
 		}},
 }
 
-// TestSpinners_ComeToRest runs each for ten seconds of the clock.
-func TestSpinners_ComeToRest(t *testing.T) {
+// TestSpinners_BecomeIdle runs each situation for ten seconds of the clock.
+func TestSpinners_BecomeIdle(t *testing.T) {
 	for name, s := range spinners {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -268,8 +270,8 @@ func TestSpinners_ComeToRest(t *testing.T) {
 			s.make(c)
 			cost := tenSeconds(c, m)
 			writes := 0
-			for what, n := range cost.requests {
-				if !strings.HasPrefix(what, "GET ") {
+			for request, n := range cost.requests {
+				if !strings.HasPrefix(request, "GET ") {
 					writes += n
 				}
 			}

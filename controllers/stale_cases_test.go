@@ -31,7 +31,7 @@ import (
 
 func atRest(c *controllertest.Clocked) { c.AwaitRest() }
 
-// bare is metadata of an object that belongs to nothing.
+// bare returns the metadata of an object without an owner.
 func bare(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
 func barePod(name, node string, tolerations ...corev1.Toleration) *corev1.Pod {
@@ -75,7 +75,7 @@ func podCertificateRequest(t testing.TB) *certificatesv1.PodCertificateRequest {
 		NodeName: "n", NodeUID: "3", StubPKCS10Request: pkcs10(t)}}
 }
 
-// createFinishedJob makes a Job that has completed at the clock's time.
+// createFinishedJob creates a Job that has completed at the clock's time.
 func createFinishedJob(c *controllertest.Clocked, edit func(*batchv1.Job)) {
 	c.CreateJob("work", edit)
 	controllertest.EditStatus(c.Cluster, c.Client.BatchV1().Jobs("default"), "work", func(j *batchv1.Job) {
@@ -110,7 +110,7 @@ func createService(selector map[string]string) func(*controllertest.Clocked) {
 	}
 }
 
-// createServingPod makes a pod behind the Service "web" that has an address.
+// createServingPod creates a pod of the Service "web" with an address.
 func createServingPod(c *controllertest.Clocked) {
 	pod := barePod("p", "n")
 	pod.Labels = map[string]string{"app": "web"}
@@ -156,7 +156,7 @@ func attachment() *storagev1.VolumeAttachment {
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")}}}
 }
 
-// cases are the controllers that delete or change objects by name.
+// cases returns cases for all controllers that delete or change objects by name.
 func cases() []stale {
 	return slices.Concat(podCases(), workloadCases(), serviceCases(), storageCases(), cleanerCases())
 }
@@ -204,7 +204,7 @@ func podCases() []stale {
 	}, {
 		controllers: []string{"node-lifecycle-controller"},
 		setup: func(c *controllertest.Clocked) {
-			c.CreateNode("n", func(n *corev1.Node) { n.Spec.Unschedulable = true }) // it gets a taint
+			c.CreateNode("n", func(n *corev1.Node) { n.Spec.Unschedulable = true }) // the controllers taint it
 			c.Faults.RefuseWhile(func() bool { return !replaced.Load() }, http.MethodPatch, "nodes")
 		},
 		running: func(c *controllertest.Clocked) {
@@ -254,7 +254,7 @@ func workloadCases() []stale {
 		cause: func(c *controllertest.Clocked) {
 			c.EditJob("work", func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
 		},
-		verb: http.MethodPatch, plural: "pods", // the finalizer goes first
+		verb: http.MethodPatch, plural: "pods", // it first removes the finalizer
 	}, {
 		controllers: []string{"statefulset-controller"}, // its ControllerRevisions
 		setup:       func(c *controllertest.Clocked) { c.CreateStatefulSet("web", 0, nil) },
@@ -351,7 +351,7 @@ func replaceJob(c *controllertest.Clocked) func() string {
 	return controllertest.Replace(c.Cluster, c.Client.BatchV1().Jobs("default"), j)
 }
 
-// createEndpoints makes a Service whose endpoints a user keeps.
+// createEndpoints creates a Service with Endpoints that a user keeps.
 func createEndpoints(c *controllertest.Clocked) {
 	createService(nil)(c)
 	_, err := c.Client.CoreV1().Endpoints("default").Create(c.Context(), &corev1.Endpoints{ObjectMeta: bare("web"),

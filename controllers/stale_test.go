@@ -15,19 +15,22 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
 )
 
-// stale is a controller whose cache shows an object that another of its name has replaced.
+// stale is a controller whose cache shows an object that has been replaced by another of the same name.
 type stale struct {
-	controllers []string // the first is the one that the case is about
-	// setup makes the objects before the controllers start, and running waits until these have done what they must.
+	controllers []string // the first is the tested one
+	// setup creates the objects before the controllers start, and running waits until the controllers have done
+	// their part.
 	setup, running func(*controllertest.Clocked)
-	held           []string // resources whose caches stand still from here on
-	// replace puts another object in the place of the one that cause gives the controller a reason to delete or change.
+	held           []string // resources whose caches are frozen after running
+	// replace replaces the object. cause then gives the controller a reason to delete or change the object in
+	// its cache.
 	replace      func(*controllertest.Clocked) (touched func() string)
 	cause        func(*controllertest.Clocked)
-	verb, plural string // the request by which the controller tries, or looks first
+	verb, plural string // the controller's request to change the object, or to read it first
 }
 
-// exempt are the controllers of the table that no case is about, and why a namesake is safe from them.
+// exempt lists the controllers without a case, with the reason why they cannot change another object of the
+// name.
 var exempt = map[string]string{
 	"replicationcontroller-controller":                               "it is the ReplicaSet controller with other objects",
 	"horizontal-pod-autoscaler-controller":                           "it updates scales and statuses by resourceVersion",
@@ -54,9 +57,9 @@ var exempt = map[string]string{
 	"bootstrap-signer-controller":                                    "it updates by resourceVersion",
 }
 
-// TestControllers_LeaveANamesakeAlone runs each controller on a cache that shows an object after another of the same
-// name has replaced it, and gives the controller a reason to delete or change what it sees.
-func TestControllers_LeaveANamesakeAlone(t *testing.T) {
+// TestControllers_DoNotChangeReplacedObjects runs each controller on a cache that shows an object after another
+// of the same name has replaced it, and gives the controller a reason to delete or change it.
+func TestControllers_DoNotChangeReplacedObjects(t *testing.T) {
 	t.Parallel()
 	covered := map[string]bool{}
 	for i, s := range cases() {
@@ -83,7 +86,8 @@ func TestControllers_LeaveANamesakeAlone(t *testing.T) {
 	}
 }
 
-// lagging is a controller whose cache does not show what it has made. A change of the owner wakes it again and again.
+// lagging is a controller whose cache does not show the objects that it has created. Changes of the owner cause
+// repeated reconciliations.
 type lagging struct {
 	controller, plural string
 	create             func(*controllertest.Clocked)
@@ -155,8 +159,9 @@ func laggingCases() []lagging {
 	}}
 }
 
-// TestControllers_MakeNoDuplicatesOnAStaleCache wakes each controller while its cache does not show what it has made.
-func TestControllers_MakeNoDuplicatesOnAStaleCache(t *testing.T) {
+// TestControllers_CreateNoDuplicatesOnAStaleCache enqueues each controller's owner while its cache does not
+// show the created objects.
+func TestControllers_CreateNoDuplicatesOnAStaleCache(t *testing.T) {
 	t.Parallel()
 	for _, l := range laggingCases() {
 		t.Run(l.controller+" "+l.plural, func(t *testing.T) {

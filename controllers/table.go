@@ -52,8 +52,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/ttlafterfinished"
 )
 
-// table is every controller: its name and its older, shorter one (as kube-controller-manager
-// takes both in --controllers), its constructor, and how many keys it works on at once.
+// table lists all controllers: the name and the older, shorter one (--controllers accepts both, as in
+// kube-controller-manager), the constructor, and the number of workers.
 var table = []entry{
 	{"deployment-controller", "deployment", deployment.New, 5},
 	{"replicaset-controller", "replicaset", replicaset.New, 5},
@@ -111,7 +111,7 @@ type entry struct {
 	workers     int
 }
 
-// Names are the names of all controllers.
+// Names returns the names of all controllers.
 func Names() []string {
 	names := make([]string, len(table))
 	for i, e := range table {
@@ -120,27 +120,28 @@ func Names() []string {
 	return names
 }
 
-// Enabled reports whether the --controllers syntax chooses a controller; nothing chooses none.
-func Enabled(wanted []string, name string) bool {
-	return slices.ContainsFunc(table, func(e entry) bool { return e.is(name) && e.enabled(wanted) })
+// Enabled reports whether a list in the syntax of --controllers selects a controller. An empty list selects
+// none.
+func Enabled(selection []string, name string) bool {
+	return slices.ContainsFunc(table, func(e entry) bool { return e.is(name) && e.enabled(selection) })
 }
 
-// selectControllers reads the --controllers syntax: "*" stands for all, "foo" for one, "-foo" for not
-// that one; the first that names a controller decides.
-func selectControllers(wanted []string) ([]entry, error) {
-	for _, name := range wanted {
+// selectControllers returns the controllers selected by the syntax of --controllers: "*" is all, "foo" is one,
+// "-foo" excludes one. The first entry that names a controller decides.
+func selectControllers(selection []string) ([]entry, error) {
+	for _, name := range selection {
 		if name != "*" && !slices.ContainsFunc(table, func(e entry) bool { return e.is(name) || e.isNot(name) }) {
 			return nil, fmt.Errorf("%q is not in the list of known controllers %v", name, Names())
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(table), func(e entry) bool { return !e.enabled(wanted) }), nil
+	return slices.DeleteFunc(slices.Clone(table), func(e entry) bool { return !e.enabled(selection) }), nil
 }
 
 func (e entry) is(name string) bool    { return name == e.name || name == e.alias }
 func (e entry) isNot(name string) bool { return name == "-"+e.name || name == "-"+e.alias }
 
-func (e entry) enabled(wanted []string) bool {
-	for _, name := range wanted {
+func (e entry) enabled(selection []string) bool {
+	for _, name := range selection {
 		switch {
 		case e.is(name):
 			return true
@@ -148,5 +149,5 @@ func (e entry) enabled(wanted []string) bool {
 			return false
 		}
 	}
-	return slices.Contains(wanted, "*")
+	return slices.Contains(selection, "*")
 }
