@@ -27,8 +27,8 @@ const (
 )
 
 // serving approves a serving certificate for the names and addresses in the Node's status. The node writes that
-// status, so it proves nothing: names and addresses of the API server, of Services and of other nodes are never
-// approved.
+// status, so it proves little: names and addresses of the API server, of Services and of other nodes are not
+// approved, unless controlPlaneLabel or agentAnnotation allows it.
 func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	request *x509.CertificateRequest) error {
 	self := r.Spec.Username == request.Subject.CommonName && slices.Contains(r.Spec.Groups, "system:nodes")

@@ -90,8 +90,8 @@ type scales struct {
 	replicaSets appslisters.ReplicaSetLister
 	deployments appslisters.DeploymentLister
 	sets        appslisters.StatefulSetLister
-	// others returns the clients for other kinds. They are created at its first call, which most processes
-	// never make.
+	// others returns the clients for all other kinds. Its first call, for the first controller of such a kind,
+	// creates them.
 	others func() (meta.ResettableRESTMapper, scale.ScalesGetter)
 }
 

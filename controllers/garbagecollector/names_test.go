@@ -78,6 +78,6 @@ func TestGarbageCollector_NeverRequestsAnOwnerWhoseNameIsNoPathSegment(t *testin
 	awaitGone(c, "node0", "node1", "pod0", "pod1") // no object can have the names of their owners
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	require.NotZero(t, old.replaced, "the collector was replaced such names")
+	require.NotZero(t, old.replaced, "the collector saw such names")
 	require.Empty(t, old.requests)
 }
