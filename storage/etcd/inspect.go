@@ -178,24 +178,24 @@ func (s *logState) take(record *walpb.Record) error {
 }
 
 // agreesWith returns an error if etcd could not continue from the state of the database.
-func (s *logState) agreesWith(held *databaseState) error {
+func (s *logState) agreesWith(database *databaseState) error {
 	switch last := max(s.last, s.snapshot); {
 	case !s.metadata:
 		return errors.New("the log has no beginning")
-	case state.index < s.snapshot:
+	case database.index < s.snapshot:
 		return fmt.Errorf("the database ends at entry %d, before the log's snapshot of entry %d",
-			state.index, s.snapshot)
-	case state.index > last:
-		return fmt.Errorf("the log ends at entry %d, and the database has entry %d", last, state.index)
+			database.index, s.snapshot)
+	case database.index > last:
+		return fmt.Errorf("the log ends at entry %d, and the database has entry %d", last, database.index)
 	case s.first > s.snapshot+1:
 		return fmt.Errorf("the log begins with entry %d, after its snapshot of entry %d", s.first, s.snapshot)
-	case s.indexTerm != 0 && held.term != 0 && s.indexTerm != held.term:
-		return fmt.Errorf("they differ in entry %d: one of them is of another etcd", state.index)
-	case state.index > 0 && len(held.members) != 1:
-		return fmt.Errorf("they are of a cluster of %d members, and an embedded etcd is alone", len(held.members))
-	case state.index > 0 && held.members[0] != s.member:
+	case s.indexTerm != 0 && database.term != 0 && s.indexTerm != database.term:
+		return fmt.Errorf("they differ in entry %d: one of them is of another etcd", database.index)
+	case database.index > 0 && len(database.members) != 1:
+		return fmt.Errorf("they are of a cluster of %d members, and an embedded etcd is alone", len(database.members))
+	case database.index > 0 && database.members[0] != s.member:
 		return fmt.Errorf("they are of another etcd: the log is of the member %x, the database of %x", s.member,
-			held.members[0])
+			database.members[0])
 	}
 	return nil
 }
