@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -137,7 +138,8 @@ func TestPolicy_IsStoredAndEveryControllerHasItsRole(t *testing.T) {
 	client := s.typed().RbacV1()
 	for _, account := range controllers.Accounts() {
 		name := "system:controller:" + account
-		if account == "bootstrap-signer" || account == "token-cleaner" { // which work in a namespace or two
+		// These work in a namespace or two.
+		if slices.Contains([]string{"bootstrap-signer", "cluster-dns-controller", "token-cleaner"}, account) {
 			_, err := client.RoleBindings("kube-system").Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
 			continue
@@ -164,12 +166,12 @@ func TestPolicy_IsStoredAndEveryControllerHasItsRole(t *testing.T) {
 		names = append(names, b.Name)
 	}
 	require.ElementsMatch(t, []string{
-		"coxswain:dns-publisher",
 		"system::extension-apiserver-authentication-reader",
 		"system::leader-locking-kube-controller-manager",
 		"system::leader-locking-kube-scheduler",
 		"system:controller:bootstrap-signer",
 		"system:controller:cloud-provider",
+		"system:controller:cluster-dns-controller",
 		"system:controller:token-cleaner",
 	}, names, "those of Kubernetes, and one of our own")
 }

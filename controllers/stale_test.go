@@ -55,6 +55,7 @@ var exempt = map[string]string{
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller": "its deletions name the uid",
 	"storage-version-migrator-controller":                            "its patches name uid and resourceVersion",
 	"bootstrap-signer-controller":                                    "it updates by resourceVersion",
+	"cluster-dns-controller":                                         "it updates by resourceVersion, and its deletions name the uid",
 }
 
 // TestControllers_DoNotChangeReplacedObjects runs each controller on a cache that shows an object after another

@@ -7,6 +7,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/attachdetach"
 	"github.com/coxswain-dev/coxswain/controllers/bootstrapsigner"
 	"github.com/coxswain-dev/coxswain/controllers/cloudnode"
+	"github.com/coxswain-dev/coxswain/controllers/clusterdns"
 	"github.com/coxswain-dev/coxswain/controllers/clusterroleaggregation"
 	"github.com/coxswain-dev/coxswain/controllers/cronjob"
 	"github.com/coxswain-dev/coxswain/controllers/csrapproving"
@@ -87,6 +88,7 @@ var table = []entry{
 	{"ttl-controller", "ttl", nodettl.New, 1},
 	{"cloud-node-controller", "cloud-node", cloudnode.New, 1},
 	{"lease-housekeeping-controller", "lease-housekeeping", leasegc.New, 1},
+	{"cluster-dns-controller", "cluster-dns", clusterdns.New, 1},
 	{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", rootca.New, 1},
 	{"service-cidr-controller", "service-cidr", servicecidr.New, 5},
 	{"clusterrole-aggregation-controller", "clusterrole-aggregation", clusterroleaggregation.New, 5},

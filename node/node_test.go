@@ -188,6 +188,18 @@ func TestNode_AdoptsAndDoesNotRecreate(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestNode_DropsConditionsThatItsAgentNoLongerReports(t *testing.T) {
+	earlier := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{
+			{Type: "KernelDeadlock", Status: corev1.ConditionFalse},
+			{Type: "coxswain.dev/DNSReady", Status: corev1.ConditionTrue},
+		}}}
+	c := startCluster(t, Options{}, earlier)
+	c.eventually("it is adopted", func() bool { return nodeCondition(c.node(), corev1.NodeReady).Status != "" })
+	require.Empty(t, nodeCondition(c.node(), "coxswain.dev/DNSReady"), "a simulated node has no DNS server")
+	require.NotEmpty(t, nodeCondition(c.node(), "KernelDeadlock"), "it is another agent's")
+}
+
 func TestNode_BringsAPodUpInOneWrite(t *testing.T) {
 	c := startCluster(t, Options{})
 	c.create(boundPod("p", "node-0"))

@@ -93,7 +93,9 @@ func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time)
 	if m, ok := a.runtime.(runtime.Machine); ok {
 		m.Describe(&status.NodeInfo)
 	}
-	for _, condition := range a.conditions(n) {
+	conditions := a.conditions(n)
+	status.Conditions = dropEnded(status.Conditions, conditions)
+	for _, condition := range conditions {
 		condition.LastHeartbeatTime, condition.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 		status.Conditions = setNodeCondition(status.Conditions, condition)
 	}
@@ -119,6 +121,18 @@ func setResources(status *corev1.NodeStatus, own, ownAllocatable corev1.Resource
 // isExtended reports whether a resource is none of Kubernetes' own, by the form of its name.
 func isExtended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// nodeConditions is the prefix of conditions that only this agent writes, such as coxswain.dev/DNSReady.
+const nodeConditions = "coxswain.dev/"
+
+// dropEnded removes the agent's own conditions that an earlier agent has reported and this one does not, because its
+// runtime or its flags have changed. Controllers would act on them for ever.
+func dropEnded(old, reported []corev1.NodeCondition) []corev1.NodeCondition {
+	return slices.DeleteFunc(old, func(c corev1.NodeCondition) bool {
+		return strings.HasPrefix(string(c.Type), nodeConditions) &&
+			!slices.ContainsFunc(reported, func(r corev1.NodeCondition) bool { return r.Type == c.Type })
+	})
 }
 
 func setNodeCondition(conditions []corev1.NodeCondition, c corev1.NodeCondition) []corev1.NodeCondition {

@@ -36,6 +36,8 @@ func (r closedRouter) Problem() error {
 
 func (r closedRouter) Protect(context.Context, *corev1.Pod, ...netip.Addr) error { return r.Problem() }
 
+func (r closedRouter) Conditions() []corev1.NodeCondition { return nil }
+
 func TestPrograms_StartOnceTheirNetworkPoliciesAreInForce(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Bool

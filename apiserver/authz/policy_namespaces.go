@@ -24,18 +24,6 @@ func (r inNamespace) binding() *rbacv1.RoleBinding {
 }
 
 var namespaceRoles = []inNamespace{
-	// Not of Kubernetes: publishes the DNS server that runs with the network. RBAC cannot restrict creation by
-	// name.
-	{
-		namespace: "kube-system", name: "coxswain:dns-publisher",
-		rules: list{
-			on("get", "core", "services", "kube-dns"),
-			on("create", "core", "services"),
-			on("get update", "discovery.k8s.io", "endpointslices", "kube-dns-coxswain"),
-			on("create", "discovery.k8s.io", "endpointslices"),
-		},
-		subjects: []string{"user:coxswain:dns-publisher"},
-	},
 	{
 		namespace: "kube-system", name: "extension-apiserver-authentication-reader",
 		rules:       list{on(read, "core", "configmaps", "extension-apiserver-authentication")},
@@ -51,6 +39,15 @@ var namespaceRoles = []inNamespace{
 		namespace: "kube-system", name: "system:controller:cloud-provider",
 		rules:    list{on("create get list watch", "core", "configmaps")},
 		subjects: []string{"kube-system/cloud-provider"},
+	},
+	{
+		namespace: "kube-system", name: "system:controller:cluster-dns-controller", // not Kubernetes'
+		rules: list{
+			on("create", "core", "services"),
+			on("update", "core", "services/finalizers"),
+			on("create update delete", "discovery.k8s.io", "endpointslices"),
+		},
+		subjects: []string{"kube-system/cluster-dns-controller"},
 	},
 	{
 		namespace: "kube-system", name: "system:controller:token-cleaner",

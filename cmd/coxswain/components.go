@@ -175,6 +175,7 @@ func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
 	fs.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "domain of the cluster's names")
 	f.addEviction(fs)
 	f.network.add(fs, "pods of --runtime process")
+	f.network.addDNS(fs)
 }
 
 // addEviction adds the flags of eviction, with the kubelet's names and meaning.
@@ -235,19 +236,16 @@ func (f *nodeFlags) setCount(fs *pflag.FlagSet) {
 	}
 }
 
-// setDNS has pods ask the DNS server that runs beside them.
+// setDNS has pods ask the DNS servers of the nodes, at the cluster IP that the Service kube-dns gets.
 func (f *nodeFlags) setDNS(serviceCIDRs []string) error {
-	if f.network.dns = f.network.dns && f.runtime == node.Process && f.network.proxy; !f.network.dns {
+	if f.runtime != node.Process || !f.network.dns || !f.network.proxy || len(f.clusterDNS) > 0 {
 		return nil
 	}
 	ranges, err := parseCIDRs(serviceCIDRs)
 	if err != nil {
 		return fmt.Errorf("--service-cluster-ip-range: %w", err)
 	}
-	f.network.dnsAddress = tenth(ranges)
-	if len(f.clusterDNS) == 0 {
-		f.clusterDNS = []string{f.network.dnsAddress.String()}
-	}
+	f.clusterDNS = []string{tenth(ranges).String()}
 	return nil
 }
 

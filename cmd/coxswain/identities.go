@@ -37,7 +37,6 @@ var (
 	ingressIdentity     = identity{"coxswain:ingress", nil}
 	networkIdentity     = identity{"coxswain:network", nil} // of proxy, policies and routes
 	dnsIdentity         = controllerIdentity("coredns")
-	publisherIdentity   = identity{"coxswain:dns-publisher", nil} // of the Service kube-dns
 )
 
 // partIdentities are those of components that have one each, by the names of their kubeconfigs.
@@ -83,8 +82,6 @@ type identities struct {
 	controller func(account string) (*rest.Config, error)
 	node       func(name string) (*rest.Config, error)
 	network    func() (*rest.Config, error)
-	// dns and publisher are there where the API server is in this process.
-	dns, publisher func() (*rest.Config, error)
 	// serving makes a serving certificate of a node for hosts; nil if the CA of these is not in this process.
 	serving func(hosts ...string) (pki.Certificate, error)
 }
@@ -110,8 +107,6 @@ func (r *running) identities(main identity) (identities, error) {
 		controller: func(account string) (*rest.Config, error) { return r.certify(controllerIdentity(account)) },
 		node:       func(name string) (*rest.Config, error) { return r.certify(nodeIdentity(name)) },
 		network:    func() (*rest.Config, error) { return r.certify(networkIdentity) },
-		dns:        func() (*rest.Config, error) { return r.certify(dnsIdentity) },
-		publisher:  func() (*rest.Config, error) { return r.certify(publisherIdentity) },
 		serving:    r.own.servingOfNode,
 	}
 	if main.user == fleetIdentity.user {

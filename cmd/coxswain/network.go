@@ -19,7 +19,6 @@ type networkFlags struct {
 	nodePorts  utilnet.PortRange
 	kubeconfig string
 	dns        bool
-	dnsAddress netip.Addr // of the Service kube-dns
 }
 
 // The modes of --network-mode, besides those of package router.
@@ -40,10 +39,10 @@ func (f *networkFlags) add(fs *pflag.FlagSet, pods string) {
 		"empty, node ports answer pods only")
 }
 
-// addDNS adds the flag of an agent beside its API server.
+// addDNS adds the flag of an agent, which runs a DNS server of its own.
 func (f *networkFlags) addDNS(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.dns, "dns", true, "run a DNS server for pods of --runtime process, as the Service kube-dns, which "+
-		"has the tenth cluster IP; false where another does, such as CoreDNS")
+	fs.BoolVar(&f.dns, "dns", true, "run a DNS server for pods of --runtime process that have --cluster-dns, as an "+
+		"endpoint of the Service kube-dns; false where other servers are, such as CoreDNS")
 }
 
 // tenth returns the address of the Service kube-dns by custom, the tenth of the cluster IPs.

@@ -8,11 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/network/dns"
@@ -31,16 +29,18 @@ type podNetwork struct {
 	address netip.Addr // of the machine
 	mtu     int
 	config  *rest.Config // of the parts
-	as      identities
+	domain  string       // of the cluster's names
 
 	dir    string // of the agent
 	opened chan protectedRouter
 }
 
-// protectedRouter is a router whose pods have NetworkPolicies, where there is an enforcer.
+// protectedRouter is a router whose pods have NetworkPolicies, where there is an enforcer, and a DNS server, where
+// there is one.
 type protectedRouter struct {
 	*router.Router
 	policies *policy.Enforcer
+	dns      *nodeDNS
 }
 
 // Protect implements runtime.Router.
@@ -61,7 +61,7 @@ func (r protectedRouter) Problem() error {
 
 // newPodNetwork returns the network that the flags describe, of Nodes on a machine with an address.
 func newPodNetwork(f networkFlags, as identities, nodes []string, address string) (*podNetwork, error) {
-	n := &podNetwork{networkFlags: f, nodes: nodes, as: as}
+	n := &podNetwork{networkFlags: f, nodes: nodes}
 	var err error
 	if n.config, err = f.identity(as); err != nil {
 		return nil, err
@@ -87,7 +87,8 @@ func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Opt
 	if err != nil {
 		return nil, err
 	}
-	n.dir, n.opened = f.dir, make(chan protectedRouter, 1)
+	n.dir, n.opened, n.domain = f.dir, make(chan protectedRouter, 1), f.clusterDomain
+	n.dns = n.dns && len(f.clusterDNS) > 0
 	o.OpenRouter = n.open
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -115,6 +116,9 @@ func (n *podNetwork) open(namespace *os.File, changed func()) (runtime.Router, e
 		r.Close()
 		return nil, err
 	}
+	if n.dns {
+		protected.dns = newNodeDNS(r, changed)
+	}
 	n.opened <- protected
 	return protected, nil
 }
@@ -126,7 +130,7 @@ func (n *podNetwork) protect(r *router.Router, changed func()) (protectedRouter,
 	}
 	e, err := policy.New(n.config, policy.Options{Namespace: r.Namespace(), Nodes: n.nodes, NodeAddresses: r.Machines,
 		Served: r.Own, Changed: changed})
-	return protectedRouter{r, e}, err
+	return protectedRouter{Router: r, policies: e}, err
 }
 
 func (n *podNetwork) openRouter(namespace *os.File) (*router.Router, error) {
@@ -191,8 +195,8 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 			return p.policies.Run(ctx)
 		})
 	}
-	if n.dns {
-		part("dns", func() error { return n.runDNS(ctx, r) })
+	if p.dns != nil {
+		part("dns", func() error { return p.dns.run(ctx, n.config, dns.Options{Domain: n.domain}) })
 	}
 	running.Wait()
 }
@@ -209,58 +213,17 @@ func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
 	return proxy.Run(ctx, n.config, o)
 }
 
-// runDNS answers pods at the router's own address, once it has one, and publishes it as the Service kube-dns.
-func (n *podNetwork) runDNS(ctx context.Context, r *router.Router) error {
-	own, ok := ownAddress(ctx, r)
-	if !ok {
-		return nil
-	}
-	at := netip.AddrPortFrom(own, 53)
-	sockets, err := dns.Listen([]string{at.String()}, r.Namespace())
-	if err != nil {
-		return err
-	}
-	config, err := n.as.dns()
-	if err != nil {
-		return err
-	}
-	publisher, err := n.as.publisher()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(publisher)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var publishing sync.WaitGroup
-	publishing.Go(func() { dns.Publish(ctx, client, n.dnsAddress, at, 0, dns.Options{}) })
-	defer publishing.Wait()
-	defer cancel()
-	return dns.Run(ctx, config, dns.Options{Sockets: sockets})
-}
-
 // hasNode waits until the router has a Node. It is false where ctx has ended before.
 func hasNode(ctx context.Context, r *router.Router) bool {
-	_, ok := awaitOwn(ctx, r, func(netip.Addr) bool { return true })
-	return ok
-}
-
-// ownAddress waits for the router's first IPv4 address.
-func ownAddress(ctx context.Context, r *router.Router) (netip.Addr, bool) {
-	return awaitOwn(ctx, r, netip.Addr.Is4)
-}
-
-func awaitOwn(ctx context.Context, r *router.Router, is func(netip.Addr) bool) (netip.Addr, bool) {
 	for {
 		changed := r.Changed()
-		if own := r.Own(); slices.ContainsFunc(own, is) {
-			return own[slices.IndexFunc(own, is)], true
+		if len(r.Own()) > 0 {
+			return true
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return netip.Addr{}, false
+			return false
 		}
 	}
 }

@@ -61,7 +61,6 @@ func newUp() *cobra.Command {
 	}
 	f.add(cmd.Flags())
 	n.add(cmd.Flags(), 3)
-	n.network.addDNS(cmd.Flags())
 	c.addPool(cmd.Flags())
 	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock that stands still until kubectl-lite "+
 		"clock advance moves it, for controllers, scheduler, nodes and API server; objects are then kept in memory")

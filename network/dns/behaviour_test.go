@@ -12,11 +12,8 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
-
-	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 // offline is a handler whose index is filled by the test.
@@ -254,25 +251,6 @@ func TestShare_CountsAnIPv6NetworkAsOneClient(t *testing.T) {
 	require.True(t, s.take(netip.MustParseAddr("10.0.0.1")))
 	s.give(netip.MustParseAddr("2001:db8::3"))
 	require.True(t, s.take(netip.MustParseAddr("2001:db8::2")))
-}
-
-func TestPublish_LeavesAForeignServiceAlone(t *testing.T) {
-	t.Parallel()
-	config := apiServer(t)
-	client, ip, at := clientOf(t, config), netip.MustParseAddr("10.96.0.10"), netip.MustParseAddrPort("10.244.0.1:53")
-	publisher := clientOf(t, testenv.User(t, config, "coxswain:dns-publisher"))
-	require.NoError(t, publish(t.Context(), publisher, ip, at, 9153))
-	require.NoError(t, publish(t.Context(), publisher, ip, netip.MustParseAddrPort("10.244.0.2:53"), 9153))
-	slices := client.DiscoveryV1().EndpointSlices(serviceNamespace)
-	slice, err := slices.Get(t.Context(), sliceName, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, []string{"10.244.0.2"}, slice.Endpoints[0].Addresses)
-	require.NoError(t, slices.Delete(t.Context(), sliceName, deleteNow))
-	require.NoError(t, client.CoreV1().Services(serviceNamespace).Delete(t.Context(), serviceName, deleteNow))
-	create(t, client, makeService(serviceNamespace, serviceName, "10.96.0.10", servicePort("dns", "UDP", 53)))
-	require.NoError(t, publish(t.Context(), publisher, ip, at, 0))
-	_, err = slices.Get(t.Context(), sliceName, metav1.GetOptions{})
-	require.Error(t, err)
 }
 
 func FuzzHandler(f *testing.F) {

@@ -14,7 +14,8 @@
 //	cache.go      their answers, bounded in number, bytes and time
 //	metrics.go    what dashboards ask for, by CoreDNS's names
 //
-// publish.go has the Service at which pods find the server. The server keeps nothing that a restart would lose.
+// The controller clusterdns publishes the servers of nodes as the Service kube-dns. A server keeps nothing that a
+// restart would lose.
 //
 // Messages are encoded and decoded by github.com/miekg/dns, which is called dns here too. The package imports none of
 // our folders but informer.
@@ -86,15 +87,11 @@ func (o *Options) complete() error {
 	o.ResolvConf = cmp.Or(o.ResolvConf, "/etc/resolv.conf")
 	o.CacheEntries, o.CacheBytes = cmp.Or(o.CacheEntries, 10_000), cmp.Or(o.CacheBytes, 32<<20)
 	o.MaxForwards, o.MaxConnections = cmp.Or(o.MaxForwards, 1000), cmp.Or(o.MaxConnections, 1000)
-	o.defaults()
-	return nil
-}
-
-func (o *Options) defaults() {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	return nil
 }
 
 // Run answers questions until ctx ends, then returns nil when all its goroutines have. It returns early if the options

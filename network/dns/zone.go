@@ -117,7 +117,7 @@ func (z *zone) apex(f *finding, qtype uint16, r *records) {
 
 // server are the addresses of the name server: those of the Service kube-dns, under whose address pods know it.
 func (z *zone) server(qtype uint16, r *records) []dns.RR {
-	if s := z.index.service(serviceKey(serviceNamespace, serviceName)); s != nil {
+	if s := z.index.service(serviceKey("kube-system", "kube-dns")); s != nil {
 		return addresses(s.v4, s.v6, qtype, r)
 	}
 	return nil

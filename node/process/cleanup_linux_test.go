@@ -46,6 +46,7 @@ type open struct{ *router.Router }
 
 func (open) Protect(context.Context, *corev1.Pod, ...netip.Addr) error { return nil }
 func (open) Problem() error                                            { return nil }
+func (open) Conditions() []corev1.NodeCondition                        { return nil }
 
 func openAll(namespace *os.File, _ func()) (runtime.Router, error) {
 	r, err := router.Open(namespace, router.Options{})

@@ -213,6 +213,9 @@ func (unprotected) Protect(context.Context, *corev1.Pod, ...netip.Addr) error { 
 // Problem implements runtime.Router.
 func (unprotected) Problem() error { return nil }
 
+// Conditions implements runtime.Router.
+func (unprotected) Conditions() []corev1.NodeCondition { return nil }
+
 // shims are those of all pods that there are folders of in an agent's.
 func shims(dir string) map[types.UID]*sandbox.Pod {
 	entries, _ := os.ReadDir(filepath.Join(dir, "pods"))
@@ -237,8 +240,10 @@ func (r *Runtime) Conditions(node string) []corev1.NodeCondition {
 	}
 	if network.err != nil {
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PodsIsolated", "pods reach nobody: "+network.err.Error()
-	} else if err := network.router.Problem(); err != nil {
+		return []corev1.NodeCondition{c}
+	}
+	if err := network.router.Problem(); err != nil {
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "NetworkNotReady", "no pod starts: "+err.Error()
 	}
-	return []corev1.NodeCondition{c}
+	return append([]corev1.NodeCondition{c}, network.router.Conditions()...)
 }

@@ -99,6 +99,8 @@ type Router interface {
 	Protect(ctx context.Context, pod *corev1.Pod, addresses ...netip.Addr) error
 	// Problem is why new pods are not connected; nil where they are.
 	Problem() error
+	// Conditions are what else the network reports of each of its nodes.
+	Conditions() []corev1.NodeCondition
 	// ConnectPod connects the network namespace of a pod.
 	ConnectPod(pod *os.File, addresses ...netip.Addr) error
 	// ServeHostPorts has ports of the machine lead to a pod, and no others than these.

@@ -40,7 +40,8 @@ func startCluster(control []string, flags ...string) (c *cluster, err error) {
 	return startClusterOf(nodes, control, flags...)
 }
 
-// startClusterOf starts one with agents for some of the Nodes only. There are three machines all the same.
+// startClusterOf starts one with agents for some of the Nodes only. There are three machines all the same. Without the
+// first Node, the control plane is there by itself.
 func startClusterOf(agents, control []string, flags ...string) (c *cluster, err error) {
 	c = &cluster{agents: agents, processes: map[string]*process{}}
 	defer func() {
@@ -60,10 +61,15 @@ func startClusterOf(agents, control []string, flags ...string) (c *cluster, err 
 		"--tls-san", "192.0.2.1", "--nodes", "1", "--node-prefix", "a-,b-,c-"); err != nil {
 		return c, err
 	}
-	if err = c.startAgent(nodes[0], append(control, flags...)...); err != nil {
+	if agents[0] == nodes[0] {
+		err, agents = c.startAgent(nodes[0], append(control, flags...)...), agents[1:]
+	} else {
+		err = c.startControlPlane(control...)
+	}
+	if err != nil {
 		return c, err
 	}
-	for _, node := range agents[1:] {
+	for _, node := range agents {
 		if err = c.startAgent(node, flags...); err != nil {
 			return c, err
 		}
@@ -84,6 +90,12 @@ func (c *cluster) connect() error {
 	}, 1000, 1000
 	c.client, err = kubernetes.NewForConfig(config)
 	return err
+}
+
+// startControlPlane starts it on the first machine, without an agent.
+func (c *cluster) startControlPlane(flags ...string) error {
+	return c.start(c.machines[0], "control plane", append([]string{"up", "--data-dir", c.dir, "--bind-address",
+		"192.0.2.1", "--nodes", "0"}, flags...)...)
 }
 
 // startAgent starts a Node's agent, on the first machine with the control plane in the same process.

@@ -6,6 +6,7 @@
 //	kills_test.go         agents, proxies and DNS are killed, and a machine dies
 //	services_test.go      the conformance suite's tests of Services, each by its codename
 //	dns_test.go           those of DNS
+//	nodedns_test.go       each node's DNS server, without the API server and without other nodes
 //	pods_test.go          those of pods' networks, host ports and the guestbook
 //	containerd_test.go    containers of the real containerd, by coxswain cni
 //	throughput_test.go    benchmarks with iperf3

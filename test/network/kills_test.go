@@ -22,7 +22,7 @@ import (
 func TestKills_PartsOfTheirOwnSurvive(t *testing.T) {
 	t.Parallel()
 	need(t)
-	c, err := startCluster([]string{"--dns=false", "--cluster-dns", "10.96.0.10"}, flagsOfParts...)
+	c, err := startCluster([]string{"--cluster-dns", "10.96.0.10"}, flagsOfParts...)
 	require.NoError(t, err)
 	t.Cleanup(c.close)
 	for _, node := range nodes {
@@ -36,7 +36,7 @@ func TestKills_PartsOfTheirOwnSurvive(t *testing.T) {
 	s.leaveADeadMachine()
 }
 
-var flagsOfParts = []string{"--network-mode", "routes", "--proxy=false"}
+var flagsOfParts = []string{"--network-mode", "routes", "--proxy=false", "--dns=false"}
 
 func (c *cluster) startProxy(node string) error {
 	return c.start(c.machineOf(node), "proxy-"+node, "proxy", "--kubeconfig",

@@ -22,7 +22,8 @@ var NodeStatus = []Row[*corev1.Node]{
 			return refuseCapacity(now.Status.Allocatable, old.Status.Allocatable)
 		}},
 	{"phase", "nothing", "anything", nil},
-	{"conditions", "node-lifecycle (taints), pods' conditions by it", "200, one of each type",
+	{"conditions", "node-lifecycle (taints), pods' conditions by it; cluster-dns (an endpoint of kube-dns at the " +
+		"first address of the podCIDR)", "200, one of each type",
 		func(_ context.Context, _ Cluster, now, old *corev1.Node) error {
 			if equality.Semantic.DeepEqual(now.Status.Conditions, old.Status.Conditions) {
 				return nil

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"net"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -52,6 +55,41 @@ func digAt(server, name string, kind uint16) ([]string, error) {
 		return nil, fmt.Errorf("%v over UDP and %v over TCP", of[0], of[1])
 	}
 	return of[0], nil
+}
+
+// resolve asks the pod's DNS server for the address of a name until it is killed, each question once, and appends each
+// answer or error to a file as a line.
+func resolve(args []string) error {
+	flags := flag.NewFlagSet("resolve", flag.ExitOnError)
+	every := flags.Duration("every", 20*time.Millisecond, "pause between questions")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	config, err := dns.ClientConfigFromFile("/etc/resolv.conf")
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(flags.Arg(0), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	server, client := net.JoinHostPort(config.Servers[0], config.Port), dns.Client{Timeout: 2 * time.Second}
+	for {
+		line := ""
+		reply, _, err := client.Exchange(new(dns.Msg).SetQuestion(flags.Arg(1), dns.TypeA), server)
+		switch {
+		case err != nil:
+			line = "error: " + err.Error()
+		case len(reply.Answer) != 1:
+			line = "error: " + dns.RcodeToString[reply.Rcode]
+		default:
+			line = reply.Answer[0].(*dns.A).A.String()
+		}
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+		time.Sleep(*every)
+	}
 }
 
 func host(args []string) error {

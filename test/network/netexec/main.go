@@ -6,6 +6,7 @@
 //	netexec hold URL                        read a stream until its server or the network ends it, or stdin ends
 //	netexec dig TYPE NAME                   the records of a name, with the search list of /etc/resolv.conf
 //	netexec host NAME                       addresses, as programs find them
+//	netexec resolve FILE NAME               append the pod's DNS server's answers to a file until it is killed
 //	netexec guestbook ROLE [flags]          a web application: leader, follower, frontend
 package main
 
@@ -17,7 +18,8 @@ import (
 
 func main() {
 	commands := map[string]func(args []string) error{
-		"serve": serve, "get": get, "hold": hold, "dig": dig, "host": host, "guestbook": guestbook,
+		"serve": serve, "get": get, "hold": hold, "dig": dig, "host": host, "resolve": resolve,
+		"guestbook": guestbook,
 	}
 	err := errors.New("no such command")
 	if len(os.Args) > 1 && commands[os.Args[1]] != nil {
