@@ -11,6 +11,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/coxswain-dev/coxswain/network/cni"
 	"github.com/coxswain-dev/coxswain/network/router"
 	"github.com/coxswain-dev/coxswain/node/runtime"
@@ -83,20 +88,63 @@ func (f *cniFlags) serve(ctx context.Context, as identities, host *cni.Host, nod
 	if err := r.AddNode("cox"+runtime.Digest(f.state, f.node)[:8], node.Subnets...); err != nil {
 		return err
 	}
-	if err := host.Publish(cni.Network{Subnets: node.Subnets, MTU: network.mtu}); err != nil {
+	protected, err := network.protect(r, nil)
+	if err != nil {
+		return err
+	}
+	stop, err := f.answer(ctx, host, network, protected)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	published := cni.Network{Subnets: node.Subnets, MTU: network.mtu, Policies: protected.policies != nil}
+	if err := host.Publish(published); err != nil {
 		return err
 	}
 	if err := f.installation().Configuration(); err != nil {
 		return fmt.Errorf("--cni-conf-dir: %w", err)
 	}
-	protected, err := network.protect(r, nil)
-	if err != nil {
-		return err
-	}
 	f.ready.Store(true)
 	network.run(ctx, protected)
 	f.ready.Store(false)
 	return host.Withdraw()
+}
+
+// answer has the plugin connect containers of pods once the policies of these are in force, if this process enforces
+// any, until stop is called.
+func (f *cniFlags) answer(ctx context.Context, host *cni.Host, network *podNetwork, r protectedRouter) (func(), error) {
+	if r.policies == nil {
+		return func() {}, nil
+	}
+	client, err := kubernetes.NewForConfig(network.config)
+	if err != nil {
+		return nil, err
+	}
+	return host.Answer(ctx, func(ctx context.Context, p cni.Pod, addresses []netip.Addr) error {
+		pod, err := findPod(ctx, client, f.node, p)
+		if err != nil {
+			return err
+		}
+		return r.Protect(ctx, pod, addresses...)
+	})
+}
+
+// findPod returns the pod of a node that a runtime names, as it is now. A static pod is its mirror pod, which is
+// annotated with the UID that the kubelet gives to the runtime. It lists, since coxswain:network may not get pods.
+func findPod(ctx context.Context, client kubernetes.Interface, node string, p cni.Pod) (*corev1.Pod, error) {
+	list, err := client.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, p.Name).String()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		same := p.UID == "" || p.UID == string(pod.UID) || p.UID == pod.Annotations[corev1.MirrorPodAnnotationKey]
+		if same && pod.Spec.NodeName == node {
+			return pod, nil
+		}
+	}
+	return nil, fmt.Errorf("the API server has no pod %s/%s with UID %q on node %s", p.Namespace, p.Name, p.UID, node)
 }
 
 // admitAgain is how long containers have to go before they are counted again.

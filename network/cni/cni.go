@@ -13,6 +13,7 @@
 //	daemon.lock      is locked by the daemon: that it runs, and that containers can be connected
 //	netns            the router's namespace, mounted
 //	network.json     Network
+//	daemon.sock      where the daemon answers the plugin
 //	addresses/       one link for each address that is taken: 10.244.0.5 -> NETWORK/CONTAINER/DEVICE
 //	addresses.lock   is locked while an address is taken
 //	last4, last6     the addresses that were taken last
@@ -21,6 +22,7 @@
 //	install_linux.go    the plugin and its configuration, at the places where runtimes look for them
 //	follow_linux.go     the daemon's Node
 //	addresses_linux.go  who has which address
+//	protect_linux.go    a container is connected when its pod's policies are in force
 //	plugin_linux.go     the commands of the specification; check_linux.go is CHECK
 //	loopback_linux.go   the plugin "loopback", for runtimes that come without
 //	folder_linux.go     files and locks
@@ -47,4 +49,6 @@ type Network struct {
 	Subnets []netip.Prefix `json:"subnets"`
 	// MTU is that of containers' devices, in bytes; the router's own where zero.
 	MTU int `json:"mtu,omitempty"`
+	// Policies has the plugin ask the daemon, by Host.Answer, before it connects a container of a pod.
+	Policies bool `json:"policies,omitempty"`
 }

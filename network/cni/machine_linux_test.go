@@ -51,8 +51,10 @@ type machine struct {
 	namespace *os.File
 	state     string
 	host      *cni.Host
-	runtime   *libcni.CNIConfig
-	list      *libcni.NetworkConfigList
+	// protect, if not nil, answers the plugin; it is set before serve.
+	protect func(context.Context, cni.Pod, []netip.Addr) error
+	runtime *libcni.CNIConfig
+	list    *libcni.NetworkConfigList
 }
 
 // newMachine is one whose Node has subnets.
@@ -123,6 +125,11 @@ func (m *machine) serve(subnets ...string) {
 		}
 		return errors.Join(err, r.AddNode("cox0", n.Subnets...))
 	})
+	if n.Policies = m.protect != nil; n.Policies {
+		stop, err := m.host.Answer(context.Background(), m.protect)
+		require.NoError(m, err)
+		m.Cleanup(stop)
+	}
 	require.NoError(m, m.host.Publish(n))
 }
 

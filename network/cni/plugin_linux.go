@@ -79,6 +79,11 @@ func add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return takeFailure(err)
 	}
+	if pod, ok := podOf(args.Args); ok && network.Policies {
+		if err := c.protect(pod, own); err != nil {
+			return errors.Join(err, c.giveUp(fresh))
+		}
+	}
 	cable, err := r.ConnectPodBy(pod, args.IfName, own...)
 	if err == nil {
 		err = c.print(args.Netns, cable, own)

@@ -28,17 +28,13 @@ const foreign = "d-0"
 func TestContainerd_ContainersHaveTheSameNetwork(t *testing.T) {
 	t.Parallel()
 	need(t)
-	for _, program := range []string{"containerd", "ctr", "runc", "unshare"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("SKIPPED: containers of containerd are not tested here: %v", err)
-		}
-	}
+	needContainerd(t)
 	c, err := startClusterOf(nodes[:2], nil, "--network-mode", "vxlan")
 	require.NoError(t, err)
 	t.Cleanup(c.close)
 	s := c.space(t)
 	s.foreignNode()
-	e := s.startContainerd()
+	e := s.startContainerd(`disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]`)
 	e.startDaemon()
 	e.waitForConfiguration()
 	container := e.start("web")
@@ -62,6 +58,15 @@ func TestContainerd_ContainersHaveTheSameNetwork(t *testing.T) {
 	s.answers("api", "http://web/hostname", host)
 	container.stop()
 	require.Empty(t, e.addresses(), "the address of a container that has ended is free")
+}
+
+func needContainerd(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"containerd", "ctr", "runc", "unshare"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("SKIPPED: containers of containerd are not tested here: %v", err)
+		}
+	}
 }
 
 // surviveDaemon ends the daemon as kill -9 does, and starts it again, while a pod has a stream from the container.
@@ -164,8 +169,8 @@ type containerd struct {
 	dir string
 }
 
-// startContainerd starts it. Nothing of it is where the machine's own would have it.
-func (s *space) startContainerd() *containerd {
+// startContainerd starts it, with more lines of configuration. Nothing of it is where the machine's own would have it.
+func (s *space) startContainerd(configuration string) *containerd {
 	s.Helper()
 	e := &containerd{s, filepath.Join(s.dir, "containerd")}
 	require.NoError(s, os.MkdirAll(filepath.Join(e.dir, "rootfs"), 0o755))
@@ -175,12 +180,12 @@ func (s *space) startContainerd() *containerd {
 	require.NoError(s, os.WriteFile(filepath.Join(e.dir, "config.toml"), []byte(fmt.Sprintf(`version = 2
 root = "%[1]s/root"
 state = "%[1]s/run"
-disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
+%[2]s
 [grpc]
 address = "%[1]s/grpc"
 [ttrpc]
 address = "%[1]s/ttrpc"
-`, e.dir)), 0o644))
+`, e.dir, strings.ReplaceAll(configuration, "DIR", e.dir))), 0o644))
 	p, err := s.machines[2].start("containerd", "--config", filepath.Join(e.dir, "config.toml"))
 	require.NoError(s, err)
 	s.processes["containerd"] = p

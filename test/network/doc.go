@@ -9,6 +9,7 @@
 //	nodedns_test.go       each node's DNS server, without the API server and without other nodes
 //	pods_test.go          those of pods' networks, host ports and the guestbook
 //	containerd_test.go    containers of the real containerd, by coxswain cni
+//	cri_test.go           sandboxes of its Container Runtime Interface, as kubelets start them
 //	throughput_test.go    benchmarks with iperf3
 //	netexec               the program in the pods
 //
