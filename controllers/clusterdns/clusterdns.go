@@ -157,21 +157,21 @@ func (p *publisher) reconcile(ctx context.Context, _ string) error {
 	service, err := p.services.Services(metav1.NamespaceSystem).Get(serviceName)
 	switch {
 	case apierrors.IsNotFound(err):
-		if err := endpointslices.Delete(ctx, p.env.Client, existing); err != nil || len(endpoints) == 0 {
+		if err := endpointslices.Delete(ctx, p.env.Client(), existing); err != nil || len(endpoints) == 0 {
 			return err
 		}
 		return p.createService(ctx)
 	case err != nil:
 		return err
 	case service.DeletionTimestamp != nil || service.Labels[managedBy] != Manager:
-		return endpointslices.Delete(ctx, p.env.Client, existing)
+		return endpointslices.Delete(ctx, p.env.Client(), existing)
 	}
 	changes := endpointslices.Reconcile(endpointslices.Owner{
 		Namespace: metav1.NamespaceSystem, Name: serviceName, MaxEndpoints: maxPerSlice, Placeholder: true,
 		Reference: *metav1.NewControllerRef(service, corev1.SchemeGroupVersion.WithKind("Service")),
 		Labels:    map[string]string{discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: Manager},
 	}, existing, endpointslices.Desired{discoveryv1.AddressTypeIPv4: endpoints})
-	return changes.Finalize(ctx, p.env.Client, time.Time{}, func(s *discoveryv1.EndpointSlice) {
+	return changes.Finalize(ctx, p.env.Client(), time.Time{}, func(s *discoveryv1.EndpointSlice) {
 		p.written.Note(key, p.sliceInformer, s.ResourceVersion)
 	})
 }
@@ -217,7 +217,7 @@ func (p *publisher) createService(ctx context.Context) error {
 	if err != nil || !address.IsValid() {
 		return err
 	}
-	created, err := p.env.Client.CoreV1().Services(metav1.NamespaceSystem).Create(ctx, &corev1.Service{
+	created, err := p.env.Client().CoreV1().Services(metav1.NamespaceSystem).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: serviceName, Labels: map[string]string{
 			"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
 			managedBy: Manager,
