@@ -46,7 +46,8 @@ func portHolder(address string) string {
 func listeners(port uint64) map[string]bool {
 	const listening = "0A"
 	sockets := map[string]bool{}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+	// Of the calling thread: another one, even the first, may be in the network namespace of a router.
+	for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 		content, err := os.ReadFile(table)
 		if err != nil {
 			continue
