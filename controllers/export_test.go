@@ -1,10 +1,14 @@
 package controllers
 
 import (
+	"context"
+	"crypto/x509"
 	"path"
 	"reflect"
 	"runtime"
 	"strings"
+
+	"k8s.io/client-go/rest"
 )
 
 // Row describes a controller of the table to tests.
@@ -26,4 +30,14 @@ func Rows() []Row {
 		}
 	}
 	return rows
+}
+
+// ServerCertificate returns the certificate that the API server of a configuration presents.
+func ServerCertificate(ctx context.Context, config *rest.Config) (*x509.Certificate, error) {
+	c, err := connect(config)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	return c.serverCertificate(ctx)
 }

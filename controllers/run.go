@@ -3,6 +3,7 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -122,7 +123,8 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, reco
 		Reader:    clients.typed,
 		Informers: informer.NewFactory(clients.typed, informer.Options{Transform: dropManagedFields, Log: o.Log}),
 		Recorder:  recorder.As, Clock: o.Clock, Log: o.Log,
-		RootCA: rootCA(clients.config, o.Settings), QueueMetrics: queues, Settings: o.Settings,
+		RootCA: rootCA(clients.config, o.Settings), ServerCertificate: clients.serverCertificate,
+		QueueMetrics: queues, Settings: o.Settings,
 		Workers: func(name string) int { return o.workers(name) },
 	}
 	parent := ctx // ends only if the caller stops the controllers
@@ -285,6 +287,24 @@ func (c *clients) lease(deadline time.Duration) kubernetes.Interface {
 		return c.typed // cannot happen: the same configuration was valid before
 	}
 	return client
+}
+
+// serverCertificate returns the certificate that the API server presents now; nil over a connection without TLS.
+func (c *clients) serverCertificate(ctx context.Context) (*x509.Certificate, error) {
+	url := c.typed.Discovery().RESTClient().Get().AbsPath("/version").URL()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the API server: %w", err)
+	}
+	_ = response.Body.Close()
+	if response.TLS == nil {
+		return nil, nil
+	}
+	return response.TLS.PeerCertificates[0], nil
 }
 
 func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }

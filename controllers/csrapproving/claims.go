@@ -1,6 +1,8 @@
 package csrapproving
 
 import (
+	"context"
+	"crypto/x509"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -30,22 +32,27 @@ const (
 
 // claims looks up the names and addresses that are in use elsewhere in the cluster.
 type claims struct {
-	nodes    corelisters.NodeLister
-	services corelisters.ServiceLister
-	ranges   networkinglisters.ServiceCIDRLister
-	slices   discoverylisters.EndpointSliceLister
-	servers  []host // API servers
+	nodes      corelisters.NodeLister
+	namespaces corelisters.NamespaceLister
+	services   corelisters.ServiceLister
+	ranges     networkinglisters.ServiceCIDRLister
+	slices     discoverylisters.EndpointSliceLister
+	servers    []host // API servers
+	// certificate is Env.ServerCertificate.
+	certificate func(context.Context) (*x509.Certificate, error)
 }
 
 func newClaims(env *controller.Env, c *controller.Controller) claims {
 	core, ranges := env.Informers.Core().V1(), env.Informers.Networking().V1().ServiceCIDRs()
 	endpoints := env.Informers.Discovery().V1().EndpointSlices()
-	s := claims{nodes: core.Nodes().Lister(), services: core.Services().Lister(), ranges: ranges.Lister(),
-		slices: endpoints.Lister()}
+	s := claims{nodes: core.Nodes().Lister(), namespaces: core.Namespaces().Lister(),
+		services: core.Services().Lister(), ranges: ranges.Lister(), slices: endpoints.Lister(),
+		certificate: env.ServerCertificate}
 	for _, name := range env.Settings.Signing.APIServerNames {
 		s.servers = append(s.servers, hostOf(name))
 	}
 	c.NeedsSync(core.Nodes().Informer().HasSyncedChecker())
+	c.NeedsSync(core.Namespaces().Informer().HasSyncedChecker())
 	c.NeedsSync(core.Services().Informer().HasSyncedChecker())
 	c.NeedsSync(ranges.Informer().HasSyncedChecker())
 	c.NeedsSync(endpoints.Informer().HasSyncedChecker())
@@ -127,8 +134,19 @@ func (s claims) conflictingNode(node *corev1.Node, hosts []host) (string, error)
 	return "", nil
 }
 
-// conflictingService returns a sentence about a Service that has one of the hosts, "" if none has.
+// conflictingService returns a sentence about a Service that has one of the hosts, "" if none has. A name of two
+// labels belongs to a Service, even to a later one, if the second label is a namespace of the cluster: pods find
+// web.shop by their search path.
 func (s claims) conflictingService(hosts []host) (string, error) {
+	for _, h := range hosts {
+		service, namespace, ok := strings.Cut(h.name, ".")
+		if !ok || service == "" {
+			continue
+		}
+		if _, err := s.namespaces.Get(namespace); err == nil {
+			return fmt.Sprintf("%s is also the name of a Service in the namespace %s", h, namespace), nil
+		}
+	}
 	services, err := s.services.List(labels.Everything())
 	if err != nil {
 		return "", err
@@ -154,7 +172,7 @@ func serviceAddresses(service *corev1.Service) []string {
 
 // conflictingAPIServer returns a sentence about a host that belongs to an API server, "" if none does. Loopback
 // addresses do: clients on the API server's machine reach it there.
-func (s claims) conflictingAPIServer(hosts []host) (string, error) {
+func (s claims) conflictingAPIServer(ctx context.Context, hosts []host) (string, error) {
 	servers := slices.Clone(s.servers)
 	endpoints, err := s.slices.EndpointSlices(corev1.NamespaceDefault).List(
 		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"}))
@@ -168,11 +186,27 @@ func (s claims) conflictingAPIServer(hosts []host) (string, error) {
 			}
 		}
 	}
+	isServer, err := s.inCertificate(ctx)
+	if err != nil {
+		return "", err
+	}
 	for _, h := range hosts {
-		if h.address.IsLoopback() || slices.Contains(servers, h) {
+		if h.address.IsLoopback() || slices.Contains(servers, h) || isServer(h) {
 			return fmt.Sprintf("%s is an address of an API server, and the Node does not have the label %s, by which "+
 				"an administrator says that it is on the same machine", h, controlPlaneLabel), nil
 		}
 	}
 	return "", nil
+}
+
+// inCertificate returns a function that reports whether the API server's certificate, as it is now, is for a host.
+func (s claims) inCertificate(ctx context.Context) (func(host) bool, error) {
+	if s.certificate == nil {
+		return func(host) bool { return false }, nil
+	}
+	certificate, err := s.certificate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(h host) bool { return certificate != nil && certificate.VerifyHostname(h.String()) == nil }, nil
 }

@@ -1,6 +1,7 @@
 package csrapproving
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -137,6 +138,7 @@ func (c *state) outcome(t *testing.T, a attempt) outcome {
 		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes",
 			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.6"}}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 	}
 	for _, n := range c.nodes {
 		objects = append(objects, n)
@@ -149,6 +151,10 @@ func (c *state) outcome(t *testing.T, a attempt) outcome {
 	requests := certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
 	require.NoError(t, e.Fake.Tracker().Update(requests, r, ""))
 	e.Settings.Signing, e.RootCA = c.signing, testKeys()[0].Cert
+	e.ServerCertificate = func(context.Context) (*x509.Certificate, error) {
+		return &x509.Certificate{DNSNames: []string{"san.example.org", "*.lb.example"},
+			IPAddresses: []net.IP{net.IPv4(10, 0, 0, 60)}}, nil
+	}
 	e.Fake.PrependReactor("create", "subjectaccessreviews", a.review(t))
 	e.Start(New)
 	after, err := e.Client().CertificatesV1().CertificateSigningRequests().Get(t.Context(), r.Name, metav1.GetOptions{})
@@ -328,6 +334,11 @@ func TestApproving_LeavesConflictingHostsToAnAdministrator(t *testing.T) {
 		"lb.example.org":  "also of Service default/external",
 		"10.0.0.6":        "address of an API server",
 		"api.example.org": "address of an API server",
+		"san.example.org": "address of an API server",
+		"x.lb.example":    "address of an API server",
+		"10.0.0.60":       "address of an API server",
+		"web.shop":        "the name of a Service in the namespace shop",
+		"Web.Shop.":       "the name of a Service in the namespace shop",
 		"127.0.0.1":       "address of an API server",
 		"127.1.2.3":       "address of an API server",
 		"::1":             "address of an API server",
@@ -344,9 +355,17 @@ func TestApproving_LeavesConflictingHostsToAnAdministrator(t *testing.T) {
 	}
 }
 
+func TestApproving_ApprovesNamesOfTwoLabelsOutsideOfNamespaces(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []string{"web.elsewhere", "web.shop.example.org", "shop", "lb.example"} {
+		o := newCluster(claiming("a", claim)).outcome(t, serving(asking(claim)))
+		require.Equal(t, certificatesv1.CertificateApproved, o.decision, claim)
+	}
+}
+
 func TestApproving_ApprovesAPIServerAddressesOfControlPlaneNodes(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []string{"10.0.0.6", "127.0.0.1", "::1", "api.example.org"} {
+	for _, claim := range []string{"10.0.0.6", "127.0.0.1", "::1", "api.example.org", "san.example.org", "10.0.0.60"} {
 		c := newCluster(claiming("a", claim))
 		c.nodes[0].Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 		require.Equal(t, certificatesv1.CertificateApproved, c.outcome(t, serving(asking(claim))).decision, claim)

@@ -99,7 +99,7 @@ func (a *approver) doubt(ctx context.Context, name string, hosts []host) (string
 	if _, ok := node.Labels[controlPlaneLabel]; ok {
 		return "", nil
 	}
-	return a.cluster.conflictingAPIServer(hosts)
+	return a.cluster.conflictingAPIServer(ctx, hosts)
 }
 
 // host is a lower-case name without a trailing dot, or an address.

@@ -17,6 +17,7 @@ package controller
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -57,6 +58,9 @@ type Env struct {
 	Log      *slog.Logger
 	// RootCA has the PEM certificates that authenticate the API server; the system's if it is empty.
 	RootCA []byte
+	// ServerCertificate, if not nil, returns the certificate that the API server presents now; nil over a connection
+	// without TLS.
+	ServerCertificate func(context.Context) (*x509.Certificate, error)
 	// QueueMetrics may be nil.
 	QueueMetrics *workqueue.Metrics
 	// Settings are set by flags with the names of kube-controller-manager's.

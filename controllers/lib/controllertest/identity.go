@@ -95,8 +95,8 @@ func NewSigning(t testing.TB, names ...string) *Clocked {
 // begin with all objects that the test has created.
 func NewIdle(t testing.TB, names ...string) *Clocked {
 	if os.Getenv(testenv.ExternalVariable) != "" {
-		t.Skipf("not run against the server that %s names: the controllers sign with the control plane's own keys",
-			testenv.ExternalVariable)
+		t.Skipf("SKIPPED: not run against the server that %s names: the controllers sign with the control plane's "+
+			"own keys", testenv.ExternalVariable)
 	}
 	config := testenv.Start(t, testenv.APIServerOnly())
 	c := ClockedAt(t, config, names...)
