@@ -30,18 +30,11 @@ func refuseRange(ctx context.Context, c Cluster, a netip.Addr) error {
 		return err
 	}
 	for _, r := range ranges {
-		if containsAny(r.Spec.CIDRs, a) {
+		if overlapsAny(r.Spec.CIDRs, single(a)) {
 			return fmt.Errorf("%s is an address of Services", a)
 		}
 	}
 	return nil
-}
-
-func containsAny(cidrs []string, a netip.Addr) bool {
-	return slices.ContainsFunc(cidrs, func(text string) bool {
-		cidr, err := netip.ParsePrefix(text)
-		return err == nil && cidr.Contains(a)
-	})
 }
 
 // refusePodOfOthers rejects the address of a ready pod on another node. The address of a pod that is not ready may
@@ -88,10 +81,11 @@ func refusePodAddress(ctx context.Context, c Cluster, node, text string) error {
 	if own == nil {
 		own = &corev1.Node{}
 	}
-	if containsAny(own.Spec.PodCIDRs, a) || slices.ContainsFunc(own.Status.Addresses, func(n corev1.NodeAddress) bool {
+	isOwn := func(n corev1.NodeAddress) bool {
 		other, err := parseClaimed(n.Address)
 		return err == nil && other == a
-	}) {
+	}
+	if overlapsAny(own.Spec.PodCIDRs, single(a)) || slices.ContainsFunc(own.Status.Addresses, isOwn) {
 		return nil
 	}
 	if a.IsLoopback() {
@@ -132,6 +126,9 @@ func refusePodCIDRs(ctx context.Context, c Cluster, now, old *corev1.Node) error
 	}
 	return nil
 }
+
+// single returns the range of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func overlapsAny(cidrs []string, p netip.Prefix) bool {
 	return slices.ContainsFunc(cidrs, func(text string) bool {
