@@ -346,7 +346,7 @@ func TestAudit_ThePolicyIsFollowedWhileTheServerRuns(t *testing.T) {
 func TestAudit_BlockingStrictRefusesWhatItCannotRecord(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full on this system")
+		t.Skip("SKIPPED: there is no /dev/full on this system")
 	}
 	full := func(mode string) func(*audit.Options) {
 		return func(o *audit.Options) { o.Log.Path, o.Log.Batch.Mode = "/dev/full", mode }

@@ -29,6 +29,7 @@ var (
 	target      = regexp.MustCompile(`\]\([^)]*\)|<?https?://\S+`)
 	isComment   = regexp.MustCompile(`^\s*//`)
 	pair        = regexp.MustCompile(`^\t+"[^"]*":\s+"[^"]*",$`)
+	skip        = regexp.MustCompile(`\bt\.Skipf?\("([^"]*)"`)
 	code        = regexp.MustCompile("`[^`]*`|\"[^\"]*\"")
 )
 
@@ -92,8 +93,8 @@ func TestStyle_Expressions(t *testing.T) {
 	require.Equal(t, 11, columns("\t\ta ä"))
 }
 
-// checkGo reports lines that are too long and comments that break the style. Data may be long: raw strings, rows of two
-// strings, and in tests every line with a string.
+// checkGo reports lines that are too long, skips that are not marked and comments that break the style. Data may be
+// long: raw strings, rows of two strings, and in tests every line with a string.
 func checkGo(t *testing.T, name, source string) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, parser.ParseComments|parser.SkipObjectResolution)
@@ -117,6 +118,9 @@ func checkGo(t *testing.T, name, source string) {
 		data := raw[i+1] || pair.MatchString(line) || strings.HasSuffix(name, "_test.go") && strings.Contains(line, `"`)
 		if n := columns(line); n > longest && !data {
 			t.Errorf("%s:%d: the line has %d columns", name, i+1, n)
+		}
+		if found := skip.FindStringSubmatch(line); found != nil && !strings.HasPrefix(found[1], "SKIPPED: ") {
+			t.Errorf("%s:%d: %q does not begin with SKIPPED, which is looked for in the output of tests", name, i+1, found[1])
 		}
 	}
 	for _, comment := range file.Comments {

@@ -126,7 +126,7 @@ func TestProjects_HaveTheirModuleAndLists(t *testing.T) {
 func TestKillAll_EndsWhatASuiteHasLeft(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux shows the environments of processes")
+		t.Skip("SKIPPED: only Linux shows the environments of processes")
 	}
 	start := func(entry string) *exec.Cmd {
 		cmd := exec.Command("sleep", "600")
