@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -184,6 +185,7 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 		}
 		return routing.Run(ctx, n.config, o)
 	})
+	part("forwarding", func() error { return keepForwarding(ctx, r) })
 	if n.proxy {
 		part("proxy", func() error { return n.runProxy(ctx, r) })
 	}
@@ -199,6 +201,25 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 		part("dns", func() error { return p.dns.run(ctx, n.config, dns.Options{Domain: n.domain}) })
 	}
 	running.Wait()
+}
+
+// forwardingPeriod is the time between two looks at the machine's other packet filters.
+const forwardingPeriod = time.Minute
+
+// keepForwarding has packet filters that begin to drop what the machine forwards accept it for pods.
+func keepForwarding(ctx context.Context, r *router.Router) error {
+	ticker := time.NewTicker(forwardingPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := r.AcceptForwarded(); err != nil {
+				slog.Warn("failed to pass other packet filters that drop forwarded packets of pods", "err", err)
+			}
+		}
+	}
 }
 
 // runProxy serves Services. Packets to node ports of the machine arrive at the router's own address.

@@ -32,7 +32,7 @@ func forwardFor(subnet netip.Prefix) error {
 func guardSubnet(subnet netip.Prefix) error {
 	err := nft.Once(nil, func(t *nft.Transaction) error {
 		table := t.AddTable(&nftables.Table{Name: tableName, Family: tableFamily(subnet.Addr())})
-		chain := t.AddChain(&nftables.Chain{Name: "sources-" + chainOf(subnet), Table: table,
+		chain := t.AddChain(&nftables.Chain{Name: guardOf(subnet), Table: table,
 			Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
 		t.FlushChain(chain)
 		t.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: drop(
@@ -45,6 +45,8 @@ func guardSubnet(subnet netip.Prefix) error {
 	}
 	return nil
 }
+
+func guardOf(subnet netip.Prefix) string { return "sources-" + chainOf(subnet) }
 
 func notThrough(direction expr.MetaKey, prefix string) []expr.Any {
 	match := through(direction, prefix)
