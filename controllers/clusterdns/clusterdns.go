@@ -61,7 +61,7 @@ type publisher struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
 	ranges   networkinglisters.ServiceCIDRLister
-	written  controller.Written
+	expected controller.VersionExpectations
 
 	serviceInformer, sliceInformer cache.SharedIndexInformer
 }
@@ -143,7 +143,7 @@ func isTrue(node *corev1.Node, condition corev1.NodeConditionType) bool {
 }
 
 func (p *publisher) reconcile(ctx context.Context, _ string) error {
-	if !p.written.Shown(key) {
+	if !p.expected.Satisfied(key) {
 		return nil // the event of our own write wakes it again
 	}
 	endpoints, err := p.endpoints()
@@ -172,7 +172,7 @@ func (p *publisher) reconcile(ctx context.Context, _ string) error {
 		Labels:    map[string]string{discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: Manager},
 	}, existing, endpointslices.Desired{discoveryv1.AddressTypeIPv4: endpoints})
 	return changes.Finalize(ctx, p.env.Client(), time.Time{}, func(s *discoveryv1.EndpointSlice) {
-		p.written.Note(key, p.sliceInformer, s.ResourceVersion)
+		p.expected.Expect(key, p.sliceInformer, s.ResourceVersion)
 	})
 }
 
@@ -237,7 +237,7 @@ func (p *publisher) createService(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create service %s: %w", key, err)
 	}
-	p.written.Note(key, p.serviceInformer, created.ResourceVersion)
+	p.expected.Expect(key, p.serviceInformer, created.ResourceVersion)
 	return nil
 }
 
