@@ -110,17 +110,21 @@ func BenchmarkPatchLabels(b *testing.B) {
 func BenchmarkList10000Pods(b *testing.B) {
 	s := start(b)
 	fill(b, s, 10_000)
-	for _, accept := range []string{"application/json", protobuf, asTable} {
-		b.Run(accept, func(b *testing.B) {
+	list := func(name, accept string, http2 bool) {
+		b.Run(name, func(b *testing.B) {
+			client := &server{t: b, config: s.config, http: httpClient(b, s.config, http2)}
 			before := cpu(b)
 			for b.Loop() {
-				answered := (&server{t: b, config: s.config, http: s.http}).get(pods, "Accept",
-					accept).ok(http.StatusOK)
+				answered := client.get(pods, "Accept", accept).ok(http.StatusOK)
 				b.SetBytes(int64(len(answered.body)))
 			}
 			b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
 		})
 	}
+	for _, accept := range []string{"application/json", protobuf, asTable} {
+		list(accept, accept, true)
+	}
+	list("application/json over HTTP/1.1", "application/json", false)
 }
 
 func fill(b *testing.B, s *server, n int) {
@@ -139,7 +143,14 @@ func fill(b *testing.B, s *server, n int) {
 
 // BenchmarkWatchFanOut measures one change's way to 200 watchers.
 func BenchmarkWatchFanOut(b *testing.B) {
+	for name, http2 := range protocols {
+		b.Run(name, func(b *testing.B) { fanOut(b, http2) })
+	}
+}
+
+func fanOut(b *testing.B, http2 bool) {
 	s := start(b)
+	s.http = httpClient(b, s.config, http2)
 	const watchers = 200
 	s.quick(b, http.MethodPost, pods, "application/json", largePod("a"))
 	var streams []*watchStream
