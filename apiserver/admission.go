@@ -51,12 +51,12 @@ func (s *Server) attributes(wr *write, operation admission.Operation, obj, old a
 		DryRun:      wr.isDryRun(),
 		Options:     verbOptions(wr, operation),
 		Warn:        func(text string) { wr.warnings = append(wr.warnings, text) },
-		Audited:     r.audit != nil,
-		AuditBodies: r.audit.Bodies(),
-		Called:      called(r.audit),
+		Audited:     r.audit() != nil,
+		AuditBodies: r.audit().Bodies(),
+		Called:      called(r.audit()),
 		Audit: func(key, value string) {
-			if r.audit != nil {
-				r.audit.Annotate(key, value)
+			if r.audit() != nil {
+				r.audit().Annotate(key, value)
 				return
 			}
 			s.Log.Info("audit", "resource", r.res.GroupResource().String(), "namespace", r.namespace, "name",

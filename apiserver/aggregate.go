@@ -12,7 +12,6 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
-	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 )
 
@@ -60,34 +59,32 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 	if hr.URL.RawQuery != "" {
 		addSelectors(&a, hr.URL.Query())
 	}
-	var seat flowcontrol.Request
-	defer s.leaveSeat(&seat)
-	observed(w).labels = aggregatedLabels(&a, hr, to)
+	response := observed(w)
+	response.labels = aggregatedLabels(&a, hr, to)
 	if !aggregation.Connects(&a) {
-		if err := s.takeSeat(w, hr, &seat, &a, 1); err != nil {
+		if err := s.takeSeat(w, hr, &a, 1); err != nil {
 			return err
 		}
 	}
-	if err := s.authorizeFor(hr.Context(), a, observed(w).audit); err != nil {
+	if err := s.authorizeFor(hr.Context(), a, response.Audit()); err != nil {
 		return err
 	}
 	if a.Verb == "watch" {
-		s.leaveSeat(&seat) // the other server has its own
-		if !user.In(authn.GroupMasters) {
-			if !s.watches.Take(user.Name) {
-				return tooMany()
-			}
-			defer s.watches.Leave(user.Name)
+		response.ReleaseSeats() // the other server has its own
+		leave, err := response.CountWatch(hr.Context())
+		if err != nil {
+			return err
 		}
-		open := *observed(w).labels
+		defer leave()
+		open := *response.labels
 		s.metrics.Open(open, 1)
 		defer s.metrics.Open(open, -1)
 	}
 	s.passOnTo(w, &aggregation.Request{Request: hr, User: user, Streams: aggregation.Streams(&a),
-		AuditID:  observed(w).audit.ID(),
-		Annotate: observed(w).audit.Annotate,
+		AuditID:  response.Audit().ID(),
+		Annotate: response.Audit().Annotate,
 		Fail:     func(err error) { s.failAggregated(w, hr, err) },
-		Switched: func() { observed(w).answered(http.StatusSwitchingProtocols) },
+		Switched: func() { response.Answered(http.StatusSwitchingProtocols) },
 	}, to)
 	return nil
 }
@@ -131,7 +128,7 @@ func (s *stream) FlushError() error {
 // failAggregated answers with an error instead of the other server's response.
 func (s *Server) failAggregated(w http.ResponseWriter, r *http.Request, err error) {
 	var refusal *aggregation.Refusal
-	if !errors.As(err, &refusal) || observed(w).code != 0 {
+	if !errors.As(err, &refusal) || observed(w).Code() != 0 {
 		s.writeError(w, &request{Request: r}, err)
 		return
 	}

@@ -34,7 +34,7 @@ func (s *Server) audited(next http.Handler) http.Handler {
 				apierrors.NewInternalError(errors.New("failed to store audit event")))
 			return
 		}
-		w.audit = record
+		w.Record(record)
 		defer func() {
 			if p := recover(); p != nil {
 				record.Panic(p)
@@ -110,15 +110,15 @@ func auditDecision(record *audit.Request, decision authz.Decision, reason string
 
 // auditBody notes the body of a request, as JSON.
 func (r *request) auditBody(doc []byte) {
-	r.audit.RequestBody(r.res.Group, r.res.Plural, r.subresource, doc)
+	r.audit().RequestBody(r.res.Group, r.res.Plural, r.subresource, doc)
 }
 
 // auditObject notes the object in the body of a request. doc is nil if it is not JSON.
 func (r *request) auditObject(obj runtime.Object, doc []byte) {
 	if o, ok := obj.(metav1.Object); ok {
-		r.audit.Object(o)
+		r.audit().Object(o)
 	}
-	if doc == nil && r.audit.Bodies() {
+	if doc == nil && r.audit().Bodies() {
 		doc, _ = json.Marshal(obj) // an object that came as protobuf
 	}
 	r.auditBody(doc)
@@ -126,7 +126,7 @@ func (r *request) auditObject(obj runtime.Object, doc []byte) {
 
 // auditResponse notes the body of a response, as JSON.
 func (r *request) auditResponse(doc []byte) {
-	r.audit.ResponseBody(r.res.Group, r.res.Plural, r.subresource, doc)
+	r.audit().ResponseBody(r.res.Group, r.res.Plural, r.subresource, doc)
 }
 
 // asJSON is the form of a response, with JSON in the place of another encoding.
@@ -149,12 +149,12 @@ func (s *Server) auditList(r *request, l *storage.List) {
 	form := s.form(r)
 	form.Output = asJSON(r.out)
 	body, err := form.List(r.Context(), l, nil)
-	if err != nil || body.Size >= 0 && r.audit.TooLarge(body.Size) {
+	if err != nil || body.Size >= 0 && r.audit().TooLarge(body.Size) {
 		return
 	}
 	doc := body.AppendHead(nil)
 	for i := range body.Len {
-		if doc, err = body.AppendItem(r.Context(), doc, i); err != nil || r.audit.TooLarge(len(doc)) {
+		if doc, err = body.AppendItem(r.Context(), doc, i); err != nil || r.audit().TooLarge(len(doc)) {
 			return
 		}
 	}

@@ -83,5 +83,7 @@ func (s *Server) compute(w http.ResponseWriter, r *request) error {
 		}
 		result.Items = append(result.Items, &storage.Object{JSON: doc})
 	}
-	return s.writeList(w, r, result)
+	out := r.listWriter(w)
+	defer out.Close()
+	return s.writeList(r, result, out)
 }

@@ -64,7 +64,7 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 			failed.Request = hr
 			s.writeError(w, &failed, err)
 		},
-		Switched: func() { observed(w).answered(http.StatusSwitchingProtocols) },
+		Switched: func() { observed(w).Answered(http.StatusSwitchingProtocols) },
 	})
 }
 

@@ -31,7 +31,7 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 	}
 	wr := newWrite(r, warnings)
 	created, err := s.createObject(r.Context(), wr, obj)
-	r.audit.Named(wr.name)
+	r.audit().Named(wr.name)
 	if err != nil {
 		return wr.on(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/crd"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -96,8 +97,10 @@ func (o instances) DeleteAll(ctx context.Context, res *api.Resource) error {
 	if len(list.Items) == 0 {
 		return nil
 	}
-	r.audit = o.s.auditOwn(ctx, definitionUser, "deletecollection", res, "", "")
+	record := o.s.auditOwn(ctx, definitionUser, "deletecollection", res, "", "")
+	r.responseWriter = &responsewriter.Writer{}
+	r.responseWriter.Record(record)
 	_, err = o.s.deleteListed(r, &metav1.DeleteOptions{}, list.Items)
-	o.s.concluded(r.audit, err)
+	o.s.concluded(record, err)
 	return err
 }

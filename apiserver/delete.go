@@ -16,6 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -198,7 +199,9 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.listed(r, q)
+	out := r.listWriter(w)
+	defer out.Close()
+	l, err := s.listed(r, q, out)
 	if err != nil {
 		return err
 	}
@@ -207,7 +210,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeList(w, r, l)
+	return s.writeList(r, l, out)
 }
 
 // deletions are the outcome of several deletions: some of the warnings, and the first error.
@@ -252,21 +255,13 @@ func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects
 	return all.warnings, all.err
 }
 
-// deletionOf is the deletion of one object of a collection as a request of its own, which has the memory that it takes.
-// Only here is that waited for, one object after the other: an Account is for one goroutine, and so are the seats,
-// which a request gives back while it waits.
+// deletionOf returns the deletion of one object of a collection as a request of its own, which has the memory that it
+// takes. Only here is that waited for, one object after the other.
 func (s *Server) deletionOf(r *request, o *storage.Object) (*request, error) {
 	one := *r
 	one.namespace, one.name = o.Key.Namespace, o.Key.Name
-	if r.memory != nil {
-		memory := s.memory.Open()
-		one.memory, one.ahead = &memory, encoding.ObjectWeight*int64(len(o.JSON))
-		if err := one.charge(one.ahead); err != nil {
-			return nil, err
-		}
-	}
-	one.flow = nil
-	return &one, nil
+	one.responseWriter = &responsewriter.Writer{}
+	return &one, r.response().Fork(r.Context(), one.responseWriter, encoding.ObjectWeight*int64(len(o.JSON)))
 }
 
 // deleteAll deletes the objects that come in. One that is gone already is no error.
@@ -274,7 +269,7 @@ func (s *Server) deleteAll(options *metav1.DeleteOptions, work <-chan *request) 
 	var all deletions
 	for one := range work {
 		warnings, err := s.deleteOne(one, options)
-		one.memory.Close()
+		one.response().Close()
 		if errors.Is(err, storage.ErrNotFound) {
 			err = nil
 		}

@@ -142,7 +142,7 @@ func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
 	from, doc := s.aggregation.OpenAPIV3(r.Context(), name)
 	if from != nil && doc == nil {
 		s.passOnTo(w, &aggregation.Request{Request: r, User: authn.UserFrom(r.Context()),
-			Annotate: observed(w).audit.Annotate, Fail: func(err error) { s.failAggregated(w, r, err) },
+			Annotate: observed(w).Audit().Annotate, Fail: func(err error) { s.failAggregated(w, r, err) },
 			Switched: func() {}}, from)
 		return nil
 	}

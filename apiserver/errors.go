@@ -31,7 +31,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *request, err error) {
 	if gone := errors.Is(r.Context().Err(), context.Canceled); answer.Code >= http.StatusInternalServerError && !gone {
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "code", answer.Code, "error", err)
 	}
-	if observed(w).code != 0 {
+	if observed(w).Code() != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	if answer.Details != nil && answer.Details.RetryAfterSeconds > 0 {
@@ -46,7 +46,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *request, err error) {
 // writeStatus answers with a Status, in the client's format where that is one for objects.
 func (s *Server) writeStatus(w http.ResponseWriter, r *request, answer metav1.Status) error {
 	answer.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	observed(w).audit.Status(&answer)
+	observed(w).Audit().Status(&answer)
 	code := int(answer.Code)
 	if code == 0 {
 		code = http.StatusOK

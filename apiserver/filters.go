@@ -13,31 +13,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
-	"github.com/coxswain-dev/coxswain/apiserver/audit"
-	"github.com/coxswain-dev/coxswain/apiserver/budget"
-	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 )
 
-// response records the outcome of a request for metrics, and what the error path needs.
+// response is the response to a request, with what metrics and the error path need to know of the request.
 type response struct {
-	http.ResponseWriter
-	server  *Server
-	of      *http.Request
-	code    int
-	bytes   int64
+	responsewriter.Writer
 	request *request         // once resolved
-	dryRun  bool             // said in the body
+	dryRun  bool             // as the body has it
 	labels  *metrics.Request // of a request that was passed on to an aggregated server
-	// seat is nil until the request has asked for seats. sending is set while Server.sending watches over writes.
-	seat    *flowcontrol.Request
-	sending bool
 	start   time.Time
-	audit   *audit.Request // nil for one that is not audited
-	memory  budget.Account
-	stream  countedStream
 	long    bool // it may go on for as long as the client likes
 }
 
@@ -50,36 +38,6 @@ func observed(w http.ResponseWriter) *response {
 		w = w.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
 	}
 }
-
-func (r *response) WriteHeader(code int) {
-	r.answered(code)
-	r.ResponseWriter.WriteHeader(code)
-}
-
-// answered notes the code of the response before it is sent.
-func (r *response) answered(code int) {
-	if r.code == 0 {
-		r.code = code
-		r.audit.Answered(code)
-	}
-}
-
-func (r *response) Write(b []byte) (int, error) {
-	r.answered(http.StatusOK)
-	timer := r.audit.Begin(audit.ResponseWrite)
-	loan := r.lend(len(b))
-	if !r.sending && r.bytes+int64(len(b)) > httpBuffer && r.seat != nil && r.seat.Executing() {
-		defer afterStall(func() { r.server.leaveSeat(r.seat) })()
-	}
-	n, err := r.ResponseWriter.Write(b)
-	loan.Return()
-	timer.End()
-	r.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // recoverPanics turns a panic into a 500 and a log line.
 func (s *Server) recoverPanics(next http.Handler) http.Handler {
@@ -105,12 +63,9 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{ResponseWriter: hw, server: s, of: r, start: time.Now(), memory: s.memory.Open(),
-			long: s.longRunning(r)}
-		defer w.memory.Close()
-		room := false
-		w.stream, room = s.enter(r)
-		defer w.stream.leave()
+		w := &response{start: time.Now(), long: s.longRunning(r)}
+		room := w.Open(s.limiter, hw, r)
+		defer w.Close()
 		if !room {
 			panic(http.ErrAbortHandler) // resets the stream: an answer would take memory until it is read
 		}
@@ -122,7 +77,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		}
 		defer func() { s.count(w, r, time.Since(w.start)) }()
 		next.ServeHTTP(w, r)
-		s.deliver(w)
+		w.Deliver()
 	})
 }
 
@@ -189,6 +144,15 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// returnSeats returns the seats of flow control that a request has taken on its route (Server.takeSeat), whichever that
+// was and however it ended.
+func (s *Server) returnSeats(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer observed(w).ReleaseSeats()
+		next.ServeHTTP(w, r)
 	})
 }
 

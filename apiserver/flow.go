@@ -9,11 +9,9 @@ import (
 	"strconv"
 
 	"github.com/go-chi/chi/v5"
-	flowv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api/flowcontrol/mandatory"
-	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
@@ -47,66 +45,19 @@ func (s *Server) newFlow(ctx context.Context) error {
 	}
 	s.flow = config.New(d, kinds, s.Log)
 	s.flow.Refresh(ctx)
+	s.limiter.Flow = s.flow
 	return nil
 }
 
-// The headers that name the FlowSchema and the priority level of a request, by UID, since any client may see
-// those. In http.Header's canonical form, so that they need not be converted for each request.
-var (
-	schemaHeader = http.CanonicalHeaderKey(flowv1.ResponseHeaderMatchedFlowSchemaUID)
-	levelHeader  = http.CanonicalHeaderKey(flowv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)
-)
-
-// takeSeat waits until the request may be served with a number of seats. The caller calls leaveSeat in any case.
-func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, seat *flowcontrol.Request, a *authz.Attributes,
-	width int) error {
-	observed(w).seat = seat
+// takeSeat waits until flow control serves a request that takes a number of seats. returnSeats returns them.
+func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, a *authz.Attributes, width int) error {
 	if s.flow == nil {
 		return nil
 	}
-	s.flow.Refresh(context.Background())
-	*seat = flowcontrol.Request{
-		User: a.User.Name, Groups: a.User.Groups, Verb: a.Verb, Path: a.Path,
-		Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource, Namespace: a.Namespace,
-		Name:  a.Name,
-		Seats: width,
-	}
-	c := s.flow.Classify(seat)
-	uids := []string{c.SchemaUID, c.LevelUID}
-	w.Header()[schemaHeader], w.Header()[levelHeader] = uids[:1:1], uids[1:]
-	var full *flowcontrol.Rejection
-	err := s.flow.Start(hr.Context(), seat)
-	observed(w).audit.Took(audit.Queue, seat.Waited())
-	if errors.As(err, &full) {
-		return tooMany()
-	}
-	return nil
-}
-
-// leaveSeat gives the seats back, if there are any.
-func (s *Server) leaveSeat(seat *flowcontrol.Request) {
-	if s.flow != nil {
-		s.flow.Finish(seat)
-	}
-}
-
-// aside is waiting in the middle of a request: over waits for seats once more if they were given back. The rest of a
-// list or a watch needs none, since it has its turns.
-func (r *request) aside() (over func() error) {
-	if r.flow == nil || !r.seat.Executing() {
-		return func() error { return nil }
-	}
-	waited := r.waiting()
-	return func() error {
-		waited()
-		if r.seat.Executing() || r.verb == "list" || r.verb == "watch" {
-			return nil
-		}
-		if r.flow.Start(r.Context(), r.seat) != nil {
-			return tooMany()
-		}
-		return nil
-	}
+	return observed(w).TakeSeats(hr.Context(), w.Header(), flowcontrol.Request{
+		User: a.User.Name, Groups: a.User.Groups, Verb: a.Verb, Path: a.Path, Group: a.Group, Version: a.Version,
+		Resource: a.Resource, Subresource: a.Subresource, Namespace: a.Namespace, Name: a.Name, Seats: width,
+	})
 }
 
 // width is how many seats the request takes. That of a list, or of a watch that begins with one, grows with the

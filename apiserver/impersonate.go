@@ -29,7 +29,7 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 			"path", r.URL.Path)
 		impersonation.Strip(r.Header)
 		user := impersonation.Complete(wanted)
-		observed(w).audit.Impersonate(user)
+		observed(w).Audit().Impersonate(user)
 		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), user)))
 	})
 }

@@ -4,9 +4,8 @@ import (
 	"net/http"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
 // limitInflight answers 429 where more requests are under way than Limits allow. Watches
@@ -22,16 +21,11 @@ func (s *Server) limitInflight(next http.Handler) http.Handler {
 		if s.inflight.Take(reads) {
 			defer s.inflight.Leave(reads)
 		} else if !authn.UserFrom(r.Context()).In(authn.GroupMasters) {
-			s.writeError(w, &request{Request: r}, tooMany())
+			s.writeError(w, &request{Request: r}, status.TooManyRequests())
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// tooMany asks the client to come back in a second.
-func tooMany() error {
-	return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 }
 
 func isHealthPath(path string) bool {

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"os"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,10 +17,11 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/customresource"
-	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/internal/limits"
+	"github.com/coxswain-dev/coxswain/storage"
 )
 
 // maxBody is how many bytes a request may have.
@@ -31,16 +30,10 @@ const maxBody = limits.MaxRequest
 // maxHeader is how many bytes the headers of a request may have, its URL included.
 const maxHeader = 64 << 10
 
-// readBody reads a request's body up to maxBody. A Content-Encoding is ignored: nothing is decompressed here, where it
-// could grow.
+// readBody reads a request's body up to maxBody, and reserves the memory that decoding it takes. A Content-Encoding is
+// ignored: nothing is decompressed here, where it could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
-	over := r.aside()
-	body, err := r.readAll(http.MaxBytesReader(w, r.Body, maxBody), func() {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
-	})
-	if full := over(); err == nil {
-		err = full
-	}
+	body, err := r.response().ReadBody(w, r.Request, maxBody)
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
@@ -54,50 +47,35 @@ func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest("reading the request body: " + err.Error())
 	}
-	if r.memory.Size() > 0 && len(body) > freeMemory {
-		return body, r.chargeWeight(encoding.Weight(r.contentType(), body))
+	if r.response().Limited() && len(body) > responsewriter.FreeMemory {
+		return body, r.reserveDecoding(encoding.Weight(r.contentType(), body))
 	}
 	return body, nil
 }
 
-// maxAnnounced is how much room a request gets for a body that it has only announced. More is charged as it arrives.
-const maxAnnounced = freeMemory
-
-// readAll is io.ReadAll with room for the length that was announced, if one was. giveWay ends reading.
-func (r *request) readAll(from io.Reader, giveWay func()) (body []byte, err error) {
-	body = make([]byte, 0, int(min(max(r.ContentLength, 0), maxAnnounced))+bytes.MinRead)
-	var loan *budget.Loan
-	defer func() {
-		if !loan.Return() {
-			body, err = nil, tooMany()
+// reserveDecoding reserves the memory for decoding the body, weight bytes, and that for the object that the body
+// changes.
+func (r *request) reserveDecoding(weight int64) error {
+	object := int64(0)
+	if r.objects != nil && r.name != "" && (r.verb == "update" || r.verb == "patch") {
+		current, err := r.objects.Get(r.Context(), r.namespace, r.name, storage.At{Any: true})
+		if err == nil {
+			object = encoding.ObjectWeight * int64(len(current.JSON))
 		}
-	}()
-	for {
-		n, err := from.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		if err == io.EOF {
-			return body, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(body) < cap(body) {
-			continue
-		}
-		room := 2 * cap(body)
-		if announced := r.ContentLength; announced > int64(cap(body)) {
-			room = min(room, int(announced)+bytes.MinRead)
-		}
-		if !loan.Return() {
-			return nil, tooMany()
-		}
-		loan = nil
-		if err := r.awaitMemory(int64(room)); err != nil {
-			return nil, err
-		}
-		loan = r.memory.Lend(lateAfter(room-len(body)), giveWay)
-		body = append(make([]byte, 0, room), body...)
 	}
+	return r.response().ReserveWrite(r.Context(), weight, object)
+}
+
+// reserveProtobuf is reserveDecoding for a body in protobuf. It refuses one that is nested too deeply.
+func (r *request) reserveProtobuf(body []byte, into any) error {
+	if len(body) <= responsewriter.FreeMemory {
+		return nil
+	}
+	weight, err := encoding.ProtobufWeight(body, into)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return r.reserveDecoding(weight)
 }
 
 // jsonBody reads a body in any of the formats understood, as JSON. strict are errors that its JSON no longer shows.
@@ -139,11 +117,11 @@ func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVe
 		return nil, err
 	}
 	if message, ok := into.(encoding.ProtoUnmarshaler); ok && r.contentType() == encoding.MediaProtobuf {
-		if err := r.chargeProtobuf(body, into); err != nil {
+		if err := r.reserveProtobuf(body, into); err != nil {
 			return nil, err
 		}
 		err := encoding.DecodeProtobuf(want, body, message)
-		if err == nil && r.audit != nil {
+		if err == nil && r.audit() != nil {
 			into.GetObjectKind().SetGroupVersionKind(want)
 			r.auditObject(into, nil)
 		}
@@ -188,7 +166,7 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []
 			fmt.Sprintf("%s in version %q cannot be handled as a %s: strict decoding error: %s",
 				want.Kind, want.Version, want.Kind, encoding.JoinErrors(refused)))
 	}
-	if r.audit != nil {
+	if r.audit() != nil {
 		r.auditObject(into, body)
 	}
 	return warnings, nil

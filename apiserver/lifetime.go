@@ -17,6 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -94,10 +95,12 @@ func (o expired) Delete(ctx context.Context, res *api.Resource, stored *storage.
 	}
 	r := &request{Request: hr, verb: "delete", res: res, objects: o.s.collection(res), query: url.Values{},
 		namespace: stored.Key.Namespace, name: stored.Key.Name}
-	r.audit = o.s.auditOwn(ctx, ttlUser, "delete", res, r.namespace, r.name)
+	record := o.s.auditOwn(ctx, ttlUser, "delete", res, r.namespace, r.name)
+	r.responseWriter = &responsewriter.Writer{}
+	r.responseWriter.Record(record)
 	uid, revision := types.UID(stored.UID), strconv.FormatInt(stored.Revision, 10)
 	_, err = o.s.deleteOne(r, &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}})
-	o.s.concluded(r.audit, err)
+	o.s.concluded(record, err)
 	return err
 }

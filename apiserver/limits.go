@@ -43,6 +43,13 @@ const LeastRequestMemory = (encoding.ObjectWeight+encoding.BodyWeight)*largestOb
 // largestObject is the most that etcd takes in a request.
 const largestObject = 3 << 19
 
+// How many bytes the requests of HTTP/2 connections may take together by default: a part of the machine's memory, but
+// not less than enough for some thousand of them.
+const (
+	streamShare       = 16
+	leastStreamMemory = 64 << 20
+)
+
 // headerTimeout is how long a client may take for its TLS handshake, and for the headers of
 // a request.
 const headerTimeout = 10 * time.Second

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -19,21 +20,23 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.listed(r, q)
+	out := r.listWriter(w)
+	defer out.Close()
+	l, err := s.listed(r, q, out)
 	if err != nil {
 		return err
 	}
-	return s.writeList(w, r, l)
+	return s.writeList(r, l, out)
 }
 
 // listed lists the objects that the request's selectors choose. A page of objects that another server converts may have
 // fewer than its limit: those that their fields in the request's version exclude.
-func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error) {
+func (s *Server) listed(r *request, q storage.ListRequest, out *responsewriter.List) (*storage.List, error) {
 	match, err := query.Converted(r.query, r.res)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.selectObjects(r, q)
+	l, err := s.selectObjects(r, q, out)
 	if err != nil || match == nil {
 		return l, err
 	}
@@ -51,38 +54,46 @@ func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error
 	return &chosen, nil
 }
 
-// selectObjects reads a list, and charges the memory that it takes. Selecting among many objects ends with the request.
-func (s *Server) selectObjects(r *request, q storage.ListRequest) (*storage.List, error) {
-	turn := turn{s: s, r: r}
-	if n := r.objects.Visits(&q); n >= longList {
-		turn.needed = true
-		if err := r.charge(int64(n) * pointer); err != nil {
-			return nil, err
-		}
-	}
-	if err := turn.take(r.Context()); err != nil {
+// selectObjects reads a list, and reserves the memory that encoding it takes.
+func (s *Server) selectObjects(r *request, q storage.ListRequest, out *responsewriter.List) (*storage.List, error) {
+	ctx := r.Context()
+	visits := r.objects.Visits(&q)
+	if err := out.BeginSelection(ctx, visits); err != nil {
 		return nil, err
 	}
-	defer turn.leave()
+	defer out.EndSelection()
 	ended := func() error { return nil }
-	if turn.needed {
-		ended = selected(r.Context(), &q.Scope)
+	if visits >= responsewriter.LongList {
+		ended = endWith(ctx, &q.Scope)
 	}
-	l, err := r.objects.List(r.Context(), q)
+	q.Held = func(bytes int) error { return out.ReserveHistory(ctx, bytes) }
+	l, err := r.objects.List(ctx, q)
 	if err := errors.Join(err, ended()); err != nil {
 		return nil, err
 	}
 	form := s.form(r)
-	memory := r.listMemory(&form, l.Items)
-	if r.memory.Try(memory) {
-		return l, nil
+	return l, out.ReserveItems(ctx, &form, l.Items)
+}
+
+// endWith makes a list's selector return false for all objects once ctx has ended. Then ended returns the error of ctx.
+func endWith(ctx context.Context, scope *storage.Scope) (ended func() error) {
+	match := scope.Match
+	if match == nil {
+		return func() error { return nil }
 	}
-	turn.leave() // to another list, which may give memory back when it has had its turn
-	return l, r.charge(memory)
+	var err error
+	n := 0
+	scope.Match = func(o *storage.Object) bool {
+		if n++; n%256 == 0 && err == nil {
+			err = ctx.Err()
+		}
+		return err == nil && match(o)
+	}
+	return func() error { return err }
 }
 
 func (s *Server) listRequest(r *request) (storage.ListRequest, error) {
-	q := storage.ListRequest{Continue: r.query.Get("continue"), Held: r.holdPast}
+	q := storage.ListRequest{Continue: r.query.Get("continue")}
 	err := query.CheckList(r.query, r.verb == "watch")
 	if err != nil {
 		return q, err
@@ -115,4 +126,35 @@ func (s *Server) past(r *request) func(context.Context, int64) error {
 	return func(ctx context.Context, revision int64) error {
 		return s.collection(kind).SameSince(ctx, "", name, revision)
 	}
+}
+
+// listWriter returns the writer for a list that answers the request.
+func (r *request) listWriter(w http.ResponseWriter) *responsewriter.List {
+	return r.response().List(w, r.out.Media, r.out.Gzip)
+}
+
+// writeList answers with a list. Its items are encoded while it is sent.
+func (s *Server) writeList(r *request, l *storage.List, out *responsewriter.List) error {
+	ctx, form := r.Context(), s.form(r)
+	if err := out.BeginEncoding(ctx, len(l.Items), r.res.WebhookConverted); err != nil {
+		return err
+	}
+	body, err := form.List(ctx, l, out.Whole)
+	if err != nil {
+		return err
+	}
+	if r.audit().Responses() {
+		s.auditList(r, l)
+	}
+	out.BeginBody(body.Size)
+	out.AppendBytes(body.AppendHead)
+	for i := range body.Len {
+		err := out.Append(ctx, func(buf []byte) ([]byte, error) { return body.AppendItem(ctx, buf, i) })
+		if err != nil {
+			return err
+		}
+	}
+	out.AppendBytes(body.AppendTail)
+	out.Flush()
+	return nil
 }

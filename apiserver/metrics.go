@@ -18,7 +18,8 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	objects := metrics.Objects{Registry: s.Registry,
 		Count: func(res *api.Resource) int { return s.collection(res).Count() }}
-	registry.MustRegister(s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(), s.memory,
+	registry.MustRegister(s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(),
+		s.limiter.Memory,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "coxswain_cel_compilations_total",
 			Help: "Number of CEL expressions that the process has begun to compile."},
 			func() float64 { return float64(cel.Compilations()) }),
@@ -32,14 +33,10 @@ func (s *Server) count(w *response, r *http.Request, took time.Duration) {
 	if w.dryRun {
 		labels.DryRun = "All"
 	}
-	waited := time.Duration(0)
-	if w.seat != nil {
-		waited = w.seat.Waited()
-	}
 	if w.labels != nil {
 		labels = *w.labels
 	}
-	s.metrics.Done(labels, w.code, took, waited, w.bytes)
+	s.metrics.Done(labels, w.Code(), took, w.Waited(), w.Bytes())
 }
 
 // labelsOf are the labels of a request, which r is nil for if it is not on a resource.

@@ -3,9 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,18 +34,18 @@ func (r *request) hasTable() bool {
 // writeObject answers with one document in the negotiated form. JSON is sent as it is stored.
 func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *storage.Object) error {
 	form := s.form(r)
-	if r.write == nil { // what has been written is answered
-		if err := r.charge(form.ObjectMemory(len(o.JSON))); err != nil {
+	if r.write == nil { // a write has reserved as much
+		if err := r.response().Reserve(r.Context(), form.ObjectMemory(len(o.JSON))); err != nil {
 			return err
 		}
 	}
-	timer := r.audit.Begin(audit.Serialization)
+	timer := r.audit().Begin(audit.Serialization)
 	body, err := form.Object(r.Context(), o)
 	timer.End()
 	if err != nil {
 		return err
 	}
-	if r.audit.Responses() {
+	if r.audit().Responses() {
 		s.auditResponse(r, o)
 	}
 	return s.writeBody(w, r.out, code, body)
@@ -96,9 +94,6 @@ func printable(r rune) rune {
 	return r
 }
 
-// httpBuffer is how much of an answer net/http takes before its client reads.
-const httpBuffer = 4 << 10
-
 // writeBody sends a body: JSON in the negotiated media type, and anything else as it is.
 func (s *Server) writeBody(w http.ResponseWriter, out encoding.Output, code int, body []byte) error {
 	body, end, err := out.Body(body)
@@ -107,18 +102,8 @@ func (s *Server) writeBody(w http.ResponseWriter, out encoding.Output, code int,
 	}
 	h := w.Header()
 	h.Set("Content-Type", out.Media)
-	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	h.Set("Cache-Control", "no-cache, private")
-	to, done := compressed(w, out, len(body))
-	defer done()
-	w.WriteHeader(code)
-	if len(body) > httpBuffer {
-		defer s.sending(w)()
-	}
-	_, _ = to.Write(body) // the client has gone; there is nobody to tell
-	if end != "" {
-		_, _ = io.WriteString(to, end)
-	}
+	observed(w).WriteBody(w, code, out.Gzip, body, end)
 	return nil
 }
 

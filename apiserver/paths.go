@@ -21,7 +21,6 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
-	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
@@ -35,14 +34,12 @@ func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http
 		if a.Verb == "head" {
 			a.Verb = "get" // of which it tells a part
 		}
-		var seat flowcontrol.Request
-		defer s.leaveSeat(&seat)
 		var err error
 		if !isLongPath(hr.URL.Path) {
-			err = s.takeSeat(w, hr, &seat, &a, 1)
+			err = s.takeSeat(w, hr, &a, 1)
 		}
 		if err == nil {
-			err = s.authorizeFor(hr.Context(), a, observed(w).audit)
+			err = s.authorizeFor(hr.Context(), a, observed(w).Audit())
 		}
 		if err == nil {
 			err = h(w, hr)

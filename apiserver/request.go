@@ -15,11 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
-	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
-	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
-	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -39,19 +37,18 @@ type request struct {
 	out         encoding.Output
 	// own marks a request of the server itself, which admission is not asked about.
 	own bool
-	// seat is the request as flow control sees it, and flow that; nil for a request of the server itself.
-	seat *flowcontrol.Request
-	flow *config.Follower
-	// audit records the request; nil if it is not recorded.
-	audit *audit.Request
-	// memory is what the request has taken of the budget; nil for one of the server itself.
-	memory *budget.Account
-	// ahead is what has been charged of the stored object before it was read.
-	ahead int64
+	// responseWriter holds the request's reservations; nil for a request of the server itself that is not audited.
+	responseWriter *responsewriter.Writer
 }
 
 // user is the caller.
 func (r *request) user() *authn.User { return authn.UserFrom(r.Context()) }
+
+// response returns the writer of the request's response, which holds the request's reservations.
+func (r *request) response() *responsewriter.Writer { return r.responseWriter }
+
+// audit returns the record of the request in the audit log; nil, which may be used, if it is not audited.
+func (r *request) audit() *audit.Request { return r.response().Audit() }
 
 // isNamespace reports whether the request is on the Namespace kind.
 func (r *request) isNamespace() bool { return r.res.Group == "" && r.res.Kind == "Namespace" }
@@ -72,15 +69,13 @@ func (s *Server) resource(verb string) http.HandlerFunc {
 }
 
 func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
-	r.audit, r.memory = observed(w).audit, &observed(w).memory
-	r.seat, r.flow = &flowcontrol.Request{}, s.flow // of which there is one, however often the request is copied
-	defer s.leaveSeat(r.seat)
+	r.responseWriter = &observed(w).Writer
 	if err := s.resolve(r); err != nil {
 		a := unresolved(r)
-		if full := s.takeSeat(w, r.Request, r.seat, &a, 1); full != nil {
+		if full := s.takeSeat(w, r.Request, &a, 1); full != nil {
 			return full
 		}
-		if refusal := s.authorizeFor(r.Context(), a, r.audit); refusal != nil {
+		if refusal := s.authorizeFor(r.Context(), a, r.audit()); refusal != nil {
 			return refusal
 		}
 		return err
@@ -88,11 +83,11 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 	observed(w).request = r
 	a := attributesOf(r)
 	if !r.connects() {
-		if err := s.takeSeat(w, r.Request, r.seat, &a, r.width(&a)); err != nil {
+		if err := s.takeSeat(w, r.Request, &a, r.width(&a)); err != nil {
 			return err
 		}
 	}
-	if err := s.authorizeFor(r.Context(), a, r.audit); err != nil {
+	if err := s.authorizeFor(r.Context(), a, r.audit()); err != nil {
 		return err
 	}
 	if r.res.Deprecation != "" {

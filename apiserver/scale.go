@@ -36,7 +36,7 @@ func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) 
 	if err != nil {
 		return fmt.Errorf("encoding a scale: %w", err)
 	}
-	if r.audit.Responses() {
+	if r.audit().Responses() {
 		if doc, err := asJSON(r.out).Scale(encoding.ScaleOf(r.res, obj), s.Clock.Now()); err == nil {
 			r.auditResponse(doc)
 		}

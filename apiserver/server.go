@@ -8,7 +8,8 @@
 // watch.go, create.go, update.go, patch.go, delete.go. Writes share one path: they are decoded
 // strictly (input.go), pass the stages listed in admit.go, and are encoded once and committed
 // (write.go); the committed bytes are the response. Other forms of those bytes (YAML, protobuf,
-// a Table, metadata only) are made in package encoding and sent by output.go.
+// a Table, metadata only) are made in package encoding and chosen in output.go. Package responsewriter sends
+// responses: it decides when a byte may be held, encoded and written, and owns all that a request reserves.
 //
 // This package is the way of a request, and each of its rooms has a part of the rules. Requests are read by query and
 // encoding, and judged by authn, authz, admission and flowcontrol, to which cluster shows the store. Objects are
@@ -29,7 +30,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +58,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
@@ -157,17 +158,11 @@ type Server struct {
 	// flow serves, queues or rejects requests; nil where inflight does.
 	flow     *config.Follower
 	inflight *flowcontrol.InFlight
-	watches  flowcontrol.PerUser
+	// limiter bounds what all requests take together.
+	limiter *responsewriter.Limiter
 	// leaving is set from the moment at which the server is told to stop: it is no longer ready.
 	leaving atomic.Bool
 	refusal refusal
-	memory  *budget.Budget
-	// streams is how many bytes the requests of HTTP/2 connections take.
-	streams atomic.Int64
-	// places are those in which long lists, and what long watches begin with, are selected and encoded.
-	places *flowcontrol.Turns
-	// watching is how many watches there are.
-	watching atomic.Int64
 	// drain is done when the server stops accepting connections: watches and streams end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -201,9 +196,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		Options: o,
 		openapi: openapi.NewDocuments(Version),
-		watches: flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
-		places:  flowcontrol.NewTurns(max(runtime.GOMAXPROCS(0)/2, 1)),
-		memory:  newMemory(o.Limits.RequestMemory, o.RequestTimeout/4),
+		limiter: responsewriter.NewLimiter(responsewriter.Options{RequestMemory: o.Limits.RequestMemory,
+			MemoryWait: o.RequestTimeout / 4, StreamMemory: o.Limits.StreamMemory,
+			WatchesPerUser: o.Limits.WatchesPerUser}),
 	}
 	var err error
 	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: ownObjects{s},
@@ -302,6 +297,8 @@ func (s *Server) Handler() http.Handler {
 	}
 	if s.flow == nil {
 		r.Use(s.limitInflight)
+	} else {
+		r.Use(s.returnSeats)
 	}
 	r.Use(s.deadline, s.aggregate)
 	r.NotFound(s.path(s.serveNotFound))
@@ -418,7 +415,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	open, over := context.WithCancel(context.WithoutCancel(ctx))
 	defer over()
 	clients := conn.NewListener(conn.LimitByMemory(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log),
-		s.memory.Size, connectionMemory, s.Log))
+		s.limiter.Memory.Size, responsewriter.ConnectionMemory, s.Log))
 	go clients.EndStuck(open, max(s.RequestTimeout/2, time.Second))
 	go func() { served <- srv.ServeTLS(clients, "", "") }()
 	select {
@@ -465,8 +462,8 @@ func (s *Server) work(ctx context.Context, at netip.AddrPort) (stop func()) {
 	}
 	run(s.authn.Run)
 	run(s.authorizers.Run)
-	if s.Limits.RequestMemory == 0 && s.memory.Limited() {
-		run(func(ctx context.Context) { s.memory.Follow(ctx, budget.ProcessLimit()) })
+	if s.Limits.RequestMemory == 0 && s.limiter.Memory.Limited() {
+		run(func(ctx context.Context) { s.limiter.Memory.Follow(ctx, budget.ProcessLimit()) })
 	}
 	if s.flow != nil {
 		run(s.flow.Run)

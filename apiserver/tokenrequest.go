@@ -46,7 +46,7 @@ func (s *Server) writeTokenRequest(w http.ResponseWriter, r *request, req *authe
 	if err != nil {
 		return fmt.Errorf("encoding a token request: %w", err)
 	}
-	if r.audit.Responses() {
+	if r.audit().Responses() {
 		if doc, err := asJSON(r.out).Value(version, kind, value); err == nil {
 			r.auditResponse(doc)
 		}

@@ -12,9 +12,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -40,16 +40,11 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	if d := r.res.Definition; d != nil {
 		defer context.AfterFunc(d.Present(), cancel)()
 	}
-	if user := r.user(); !user.In(authn.GroupMasters) {
-		if !s.watches.Take(user.Name) {
-			return tooMany()
-		}
-		defer s.watches.Leave(user.Name)
+	out, err := r.response().Stream(ctx, w, s.RequestTimeout)
+	if err != nil {
+		return err
 	}
-	defer s.leaveWatch()
-	if !s.takeWatch() && !r.user().In(authn.GroupMasters) {
-		return tooMany()
-	}
+	defer out.Close()
 	match, err := query.Converted(r.query, r.res)
 	if err != nil {
 		return err
@@ -73,15 +68,11 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	defer s.metrics.Open(open, -1)
 	frames := encoding.NewFramer(s.form(r))
 	frames.Match = match
-	to := newStreamWriter(w, r, frames, s.RequestTimeout)
-	defer to.stalled.Stop()
-	to.bookmarks = q.Bookmarks
-	to.turn = turn{s: s, r: r, needed: r.objects.CountIn(q.Scope.Namespace) >= longList && !r.res.WebhookConverted}
-	defer to.turn.leave()
-	if err := to.begin(ctx); err != nil {
+	objects := r.objects.CountIn(q.Scope.Namespace)
+	if err := out.Begin(ctx, frames.ContentType(), objects, r.res.WebhookConverted); err != nil {
 		return err
 	}
-	s.stream(ctx, to, watcher)
+	s.stream(ctx, eventWriter{r: r, out: out, frames: frames, bookmarks: q.Bookmarks}, watcher)
 	return nil
 }
 
@@ -123,61 +114,93 @@ func (r *request) watchLimit() (time.Duration, error) {
 	return time.Duration(min(seconds, math.MaxInt64/int64(time.Second))) * time.Second, nil
 }
 
+// eventWriter encodes the events of a watch.
+type eventWriter struct {
+	r         *request
+	out       *responsewriter.Stream
+	frames    *encoding.Framer
+	bookmarks bool // the client wants them
+}
+
 // stream copies the watcher's events to the client. A batch of events is one write, unless it is long.
-func (s *Server) stream(ctx context.Context, to *streamWriter, watcher *storage.Watcher) {
-	r := to.r
+func (s *Server) stream(ctx context.Context, w eventWriter, watcher *storage.Watcher) {
+	r := w.r
 	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
 	for {
-		events, err := to.next(ctx, watcher)
+		events, err := w.next(ctx, watcher)
 		within := ctx
-		if err != nil && r.kindEnded() { // the client still gets what was before the end
+		if err != nil && r.kindEnded() { // the client still gets the events from before the end
 			if last, _ := watcher.Poll(); len(last) > 0 {
 				events, err, within = last, nil, r.Context()
 			}
 		}
 		if err == nil && len(events) == 0 {
-			to.begun()
-			s.leaveSeat(r.seat)
+			w.out.EndInitial()
 			continue
 		}
 		if err == nil {
-			err = to.add(within, events)
-		}
-		if err != nil {
-			to.buf = s.appendEnd(to, watcher, err)
+			err = w.send(within, events)
 		}
 		sent.Add(float64(len(events)))
-		if to.send() != nil || err != nil {
+		if err != nil {
+			w.out.End(func(buf []byte) []byte { return w.appendEnd(buf, watcher, err) })
 			return
-		}
-		to.rest()
-		if to.beginning {
-			to.count(len(events))
 		}
 	}
 }
 
-// beginStream sends the head of the response.
-func beginStream(w http.ResponseWriter, frames *encoding.Framer) {
-	w.Header().Set("Content-Type", frames.ContentType())
-	w.Header().Set("Cache-Control", "no-cache, private")
-	w.WriteHeader(http.StatusOK)
+// next waits for events. While the stream has initial events to send, it returns those that there are, which may be
+// none.
+func (w eventWriter) next(ctx context.Context, watcher *storage.Watcher) ([]storage.Event, error) {
+	if !w.out.Initial() {
+		return watcher.Next(ctx)
+	}
+	if err := w.out.BeginBatch(ctx); err != nil {
+		return nil, err
+	}
+	return watcher.Poll()
 }
 
-// appendEnd says how the watch ended: with a last bookmark when its time was over, with an
-// ERROR event when it could not go on.
-func (s *Server) appendEnd(to *streamWriter, watcher *storage.Watcher, err error) []byte {
-	buf, ctx := to.buffer(), to.r.Context()
+// send encodes and sends a batch of events.
+func (w eventWriter) send(ctx context.Context, events []storage.Event) error {
+	events, err := w.frames.Converted(ctx, events)
+	for i := 0; i < len(events) && err == nil; i++ {
+		err = w.append(ctx, &events[i])
+	}
+	if err == nil {
+		err = w.out.Flush(ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // the cause, whatever else failed because of it
+	}
+	return err
+}
+
+func (w eventWriter) append(ctx context.Context, e *storage.Event) error {
+	if e.Type == storage.Bookmark && !w.bookmarks {
+		return nil // it ends the initial events of a client that wants no bookmarks
+	}
+	memory := int64(0)
+	if e.Object != nil {
+		memory = w.frames.ObjectMemory(len(e.Object.JSON))
+	}
+	return w.out.Append(ctx, memory, func(buf []byte) ([]byte, error) { return w.frames.Append(ctx, buf, e) })
+}
+
+// appendEnd appends how the watch ended: a last bookmark when its time was over, an ERROR event when it could not go
+// on.
+func (w eventWriter) appendEnd(buf []byte, watcher *storage.Watcher, err error) []byte {
+	ctx := w.r.Context()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		if to.bookmarks && ctx.Err() == nil {
+		if w.bookmarks && ctx.Err() == nil {
 			last := watcher.Bookmark()
-			if with, err := to.frames.Append(ctx, buf, &last); err == nil {
+			if with, err := w.frames.Append(ctx, buf, &last); err == nil {
 				return with
 			}
 		}
 		return buf
 	}
-	return to.frames.AppendError(buf, statusOf(err, to.r))
+	return w.frames.AppendError(buf, statusOf(err, w.r))
 }
 
 // streamError answers a watch that cannot begin at the revision that the client names with
@@ -185,7 +208,7 @@ func (s *Server) appendEnd(to *streamWriter, watcher *storage.Watcher, err error
 // look for it there.
 func (s *Server) streamError(w http.ResponseWriter, r *request, err error) error {
 	frames := encoding.NewFramer(s.form(r))
-	beginStream(w, frames)
-	_, _ = w.Write(frames.AppendError(nil, statusOf(err, r))) // the client has gone; there is nobody to tell
+	responsewriter.BeginStream(w, frames.ContentType())
+	_, _ = w.Write(frames.AppendError(nil, statusOf(err, r))) // an error means that the client has gone
 	return nil
 }

@@ -90,7 +90,7 @@ func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Obj
 		current, err = wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 	}
 	if err == nil {
-		err = wr.chargeObject(current)
+		err = wr.response().ReserveObject(ctx, encoding.ObjectWeight*int64(len(current.JSON)))
 	}
 	fresh := false
 	for {
@@ -210,7 +210,7 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 	if wr.isDryRun() {
 		return storage.NewObject(w.Key, w.Expect, w.Value)
 	}
-	timer := wr.audit.Begin(audit.Storage)
+	timer := wr.audit().Begin(audit.Storage)
 	result, err := s.Store.Commit(ctx, append([]storage.Write{w}, with...)...)
 	timer.End()
 	var refused *storage.Refusal

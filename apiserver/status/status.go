@@ -28,6 +28,11 @@ func NotServed() error {
 	return Error(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 }
 
+// TooManyRequests returns the answer to a request for which there is no room now: the client asks again in a second.
+func TooManyRequests() error {
+	return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+}
+
 // ErrModified is the answer to a write that is based on an older revision.
 var ErrModified = errors.New(
 	"the object has been modified; please apply your changes to the latest version and try again")
