@@ -118,7 +118,7 @@ func (s *Server) admitAlone(ctx context.Context, a *admission.Attributes) error 
 // admitChild asks the plugins about an object that is posted for another, such as a Binding.
 func (s *Server) admitChild(wr *write, obj api.Object) error {
 	a := s.attributes(wr, admission.Create, obj, nil)
-	if sub := wr.res.Subresource(wr.subresource); sub != nil {
+	if sub := wr.sub; sub != nil {
 		a.Kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
 	}
 	return s.admitAlone(wr.Context(), &a)
@@ -133,7 +133,7 @@ func (s *Server) admitScale(wr *write, scale, old *autoscalingv1.Scale) error {
 
 // admitDelete asks the plugins about the deletion of an object. About an eviction they have been asked as such.
 func (s *Server) admitDelete(ctx context.Context, wr *write, old api.Object) error {
-	if wr.own || wr.subresource == "eviction" {
+	if wr.unadmitted || wr.subresource == "eviction" {
 		return nil
 	}
 	a := s.attributes(wr, admission.Delete, nil, old)

@@ -97,7 +97,7 @@ func noteOwners(_ *Server, _ context.Context, wr *write) error {
 // mergePart makes the stored object with only that changed which the subresource is about.
 func mergePart(s *Server, _ context.Context, wr *write) error {
 	merged := wr.old.DeepCopyObject().(api.Object)
-	wr.part = wr.res.Subresource(wr.subresource)
+	wr.part = wr.sub
 	wr.part.Write(merged, wr.obj)
 	if wr.res.SetStatusTimes != nil {
 		wr.res.SetStatusTimes(merged, wr.old, s.now())

@@ -45,7 +45,7 @@ func (s *Server) aggregate(next http.Handler) http.Handler {
 			return
 		}
 		if err := s.passOn(w, r, to); err != nil {
-			s.writeError(w, &request{Request: r}, err)
+			s.writeError(w, r, err)
 		}
 	})
 }
@@ -59,32 +59,31 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 	if hr.URL.RawQuery != "" {
 		addSelectors(&a, hr.URL.Query())
 	}
-	response := observed(w)
-	response.labels = aggregatedLabels(&a, hr, to)
+	e := exchangeOf(hr.Context())
+	e.labels = aggregatedLabels(&a, hr, to)
 	if !aggregation.Connects(&a) {
 		if err := s.takeSeat(w, hr, &a, 1); err != nil {
 			return err
 		}
 	}
-	if err := s.authorizeFor(hr.Context(), a, response.Audit()); err != nil {
+	if err := s.authorizeFor(hr.Context(), a, e.Audit()); err != nil {
 		return err
 	}
 	if a.Verb == "watch" {
-		response.ReleaseSeats() // the other server has its own
-		leave, err := response.CountWatch(hr.Context())
+		e.ReleaseSeats() // the other server has its own
+		leave, err := e.CountWatch(hr.Context())
 		if err != nil {
 			return err
 		}
 		defer leave()
-		open := *response.labels
-		s.metrics.Open(open, 1)
-		defer s.metrics.Open(open, -1)
+		s.metrics.Open(e.labels, 1)
+		defer s.metrics.Open(e.labels, -1)
 	}
 	s.passOnTo(w, &aggregation.Request{Request: hr, User: user, Streams: aggregation.Streams(&a),
-		AuditID:  response.Audit().ID(),
-		Annotate: response.Audit().Annotate,
+		AuditID:  e.Audit().ID(),
+		Annotate: e.Audit().Annotate,
 		Fail:     func(err error) { s.failAggregated(w, hr, err) },
-		Switched: func() { response.Answered(http.StatusSwitchingProtocols) },
+		Switched: func() { e.Answered(http.StatusSwitchingProtocols) },
 	}, to)
 	return nil
 }
@@ -128,8 +127,8 @@ func (s *stream) FlushError() error {
 // failAggregated answers with an error instead of the other server's response.
 func (s *Server) failAggregated(w http.ResponseWriter, r *http.Request, err error) {
 	var refusal *aggregation.Refusal
-	if !errors.As(err, &refusal) || observed(w).Code() != 0 {
-		s.writeError(w, &request{Request: r}, err)
+	if !errors.As(err, &refusal) || exchangeOf(r.Context()).Code() != 0 {
+		s.writeError(w, r, err)
 		return
 	}
 	http.Error(w, refusal.Text, refusal.Code)
@@ -137,8 +136,8 @@ func (s *Server) failAggregated(w http.ResponseWriter, r *http.Request, err erro
 
 // aggregatedLabels are the labels of a request that is passed on. They name no resource: this server does not know
 // which there are, and clients could make them up.
-func aggregatedLabels(a *authz.Attributes, r *http.Request, to *aggregation.Service) *metrics.Request {
-	labels := &metrics.Request{Verb: metrics.Method(r.Method), Group: to.Group, Version: to.Version}
+func aggregatedLabels(a *authz.Attributes, r *http.Request, to *aggregation.Service) metrics.Request {
+	labels := metrics.Request{Verb: metrics.Method(r.Method), Group: to.Group, Version: to.Version}
 	switch {
 	case a.Path != "":
 		return labels

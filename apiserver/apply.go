@@ -48,7 +48,7 @@ func (s *Server) apply(w http.ResponseWriter, r *request, kind types.PatchType) 
 	if err != nil {
 		return err
 	}
-	wr := newWrite(r, warnings)
+	wr := beginWrite(r, warnings)
 	wr.applied = true
 	if r.subresource == "scale" {
 		return s.applyScale(w, wr, config)

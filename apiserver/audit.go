@@ -22,19 +22,17 @@ import (
 // audited records what becomes of requests. It comes after authentication, which has an event of its own for a refused
 // credential, and before all else that may refuse a request.
 func (s *Server) audited(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := observed(hw)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := s.beginAudit(w, r, authn.UserFrom(r.Context()))
 		if record == nil {
-			next.ServeHTTP(hw, r)
+			next.ServeHTTP(w, r)
 			return
 		}
 		if !record.Receive() {
-			s.writeError(hw, &request{Request: r},
-				apierrors.NewInternalError(errors.New("failed to store audit event")))
+			s.writeError(w, r, apierrors.NewInternalError(errors.New("failed to store audit event")))
 			return
 		}
-		w.Record(record)
+		exchangeOf(r.Context()).Record(record)
 		defer func() {
 			if p := recover(); p != nil {
 				record.Panic(p)
@@ -42,13 +40,13 @@ func (s *Server) audited(next http.Handler) http.Handler {
 			}
 			record.Complete()
 		}()
-		next.ServeHTTP(hw, r)
+		next.ServeHTTP(w, r)
 	})
 }
 
 // beginAudit decides about a request by its path: what it is about is not known yet. The result is nil if it is not
 // recorded.
-func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *audit.Request {
+func (s *Server) beginAudit(w http.ResponseWriter, r *http.Request, user *authn.User) *audit.Request {
 	a, err := aggregation.Attributes(r, user)
 	if err != nil { // a path below /watch or /proxy that leads nowhere
 		a = authz.Attributes{User: user, Path: r.URL.Path}
@@ -64,7 +62,8 @@ func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *aud
 		}
 		addSelectors(&a, params)
 	}
-	record := s.Audit.Begin(r, &a, w.start, w.long)
+	e := exchangeOf(r.Context())
+	record := s.Audit.Begin(r, &a, e.start, e.long)
 	if record != nil {
 		w.Header()[audit.HeaderID] = []string{record.ID()}
 	}
@@ -72,7 +71,7 @@ func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *aud
 }
 
 // auditUnauthenticated records a request whose credential was refused.
-func (s *Server) auditUnauthenticated(w *response, r *http.Request) {
+func (s *Server) auditUnauthenticated(w http.ResponseWriter, r *http.Request) {
 	if s.Audit != nil {
 		s.beginAudit(w, r, nil).Unauthenticated("Authentication failed, " + attempted(r))
 	}

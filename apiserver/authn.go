@@ -20,8 +20,8 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			if err != nil {
 				s.Log.Debug("a credential was refused", "client", r.RemoteAddr, "error", err)
 			}
-			s.auditUnauthenticated(observed(w), r)
-			s.writeError(w, &request{Request: r}, unauthorized())
+			s.auditUnauthenticated(w, r)
+			s.writeError(w, r, unauthorized())
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), user)))

@@ -32,8 +32,11 @@ func (s *Server) newAuthorizer(ctx context.Context) error {
 	return nil
 }
 
-// attributesOf are those of a request on a resource.
+// attributesOf returns the attributes of a request on a resource, for authorization and flow control.
 func attributesOf(r *request) authz.Attributes {
+	if r.res == nil {
+		return unresolved(r)
+	}
 	a := authz.Attributes{
 		User: r.user(), Verb: r.verb,
 		Group: r.res.Group, Version: r.res.Version, Resource: r.res.Plural, Subresource: r.subresource,
@@ -72,8 +75,8 @@ func addSelectors(a *authz.Attributes, params url.Values) {
 	}
 }
 
-// unresolved are the attributes of a request on a resource that is not served. A client without a right to the resource
-// does not learn that it does not exist.
+// unresolved returns the attributes of a request on a resource that is not served. A client without a right to the
+// resource does not learn that it does not exist.
 func unresolved(r *request) authz.Attributes {
 	route := chi.RouteContext(r.Context())
 	return authz.Attributes{

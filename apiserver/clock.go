@@ -33,12 +33,12 @@ type clockState struct {
 }
 
 func (s *Server) clockRoutes(r chi.Router, c *virtualtime.Clock) {
-	show := func(w http.ResponseWriter, _ *http.Request) error {
+	show := func(w http.ResponseWriter, hr *http.Request) error {
 		doc, err := json.Marshal(clockState{c.Now().UTC()})
 		if err != nil {
 			return fmt.Errorf("encoding the time: %w", err)
 		}
-		return s.writeBody(w, encoding.Output{Media: "application/json"}, http.StatusOK, append(doc, '\n'))
+		return s.writeBody(w, hr, encoding.Output{Media: "application/json"}, http.StatusOK, append(doc, '\n'))
 	}
 	r.Get(clockPath, s.path(show))
 	r.Post(clockPath, s.path(func(w http.ResponseWriter, r *http.Request) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -34,9 +35,8 @@ var proxyVerbs = map[string]string{
 // proxied is Server.resource for the paths below …/proxy.
 func (s *Server) proxied(verb string) http.HandlerFunc {
 	return func(w http.ResponseWriter, hr *http.Request) {
-		r := &request{Request: hr, verb: verb, subresource: "proxy"}
-		if err := s.serveResource(w, r); err != nil {
-			s.writeError(w, r, err)
+		if err := s.serveResource(w, hr, verb, "proxy"); err != nil {
+			s.writeError(w, hr, err)
 		}
 	}
 }
@@ -46,25 +46,22 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 	if err := s.authorizeUpgrade(r); err != nil {
 		return err
 	}
-	r.verb = "connect"
+	e := r.exchange()
+	e.labels.Verb = metrics.Verb("connect")
 	path := chi.URLParam(r.Request, "*")
 	query, path, err := s.admitConnect(r, path)
 	if err != nil {
 		return err
 	}
-	if r.write != nil {
-		addWarnings(w.Header(), r.write.warnings)
+	if e.write != nil {
+		addWarnings(w.Header(), e.write.warnings)
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see limitBody
 	return s.proxy.Serve(w, &proxy.Request{
 		Request: r.Request, Resource: r.res, Namespace: r.namespace, Name: r.name, Subresource: r.subresource,
 		Query: query, Path: path,
-		Fail: func(hr *http.Request, err error) {
-			failed := *r
-			failed.Request = hr
-			s.writeError(w, &failed, err)
-		},
-		Switched: func() { observed(w).Answered(http.StatusSwitchingProtocols) },
+		Fail:     func(hr *http.Request, err error) { s.writeError(w, hr, err) },
+		Switched: func() { e.Answered(http.StatusSwitchingProtocols) },
 	})
 }
 
@@ -72,11 +69,11 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 // log has none, and is not admitted. The result is the query and the path with which the request goes on: a webhook may
 // have changed the options.
 func (s *Server) admitConnect(r *request, path string) (url.Values, string, error) {
-	sub := r.res.Subresource(r.subresource)
+	sub := r.sub
 	if sub.ConnectOptions == nil {
 		return r.query, path, nil
 	}
-	a := s.attributes(newWrite(r, nil), admission.Connect, nil, nil)
+	a := s.attributes(beginWrite(r, nil), admission.Connect, nil, nil)
 	a.Kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
 	a.Document = sub.ConnectOptions(r.query, path)
 	a.Document["apiVersion"], a.Document["kind"] = a.Kind.GroupVersion().String(), sub.Kind

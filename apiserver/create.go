@@ -29,7 +29,7 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	wr := newWrite(r, warnings)
+	wr := beginWrite(r, warnings)
 	created, err := s.createObject(r.Context(), wr, obj)
 	r.audit().Named(wr.name)
 	if err != nil {

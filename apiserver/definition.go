@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +11,6 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/crd"
-	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -84,22 +81,17 @@ var definitionUser = &authn.User{Name: "system:apiserver-definitions", Groups: [
 
 // DeleteAll implements definitions.Objects. As in kube-apiserver, no admission plugin is asked.
 func (o instances) DeleteAll(ctx context.Context, res *api.Resource) error {
-	hr, err := http.NewRequestWithContext(authn.WithUser(ctx, definitionUser), http.MethodDelete, "/", http.NoBody)
-	if err != nil {
-		return err
-	}
-	r := &request{Request: hr, verb: "deletecollection", res: res, objects: o.s.collection(res), query: url.Values{},
-		own: true}
-	list, err := r.objects.List(ctx, storage.ListRequest{})
+	list, err := o.s.collection(res).List(ctx, storage.ListRequest{})
 	if err != nil {
 		return fmt.Errorf("deleting all %s: %w", res.Plural, err)
 	}
 	if len(list.Items) == 0 {
 		return nil
 	}
-	record := o.s.auditOwn(ctx, definitionUser, "deletecollection", res, "", "")
-	r.responseWriter = &responsewriter.Writer{}
-	r.responseWriter.Record(record)
+	r, record, err := o.s.ownRequest(ctx, definitionUser, "deletecollection", res, "", "")
+	if err != nil {
+		return err
+	}
 	_, err = o.s.deleteListed(r, &metav1.DeleteOptions{}, list.Items)
 	o.s.concluded(record, err)
 	return err

@@ -16,7 +16,6 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
-	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -45,7 +44,7 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 		return s.writeWritten(w, wr, code, o)
 	}
 	addWarnings(w.Header(), wr.warnings)
-	return s.writeStatus(w, r, metav1.Status{
+	return s.writeStatus(w, r.Request, metav1.Status{
 		Status: metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
 			Name: r.name, Group: r.res.Group, Kind: r.res.Plural, UID: types.UID(o.UID),
@@ -69,14 +68,14 @@ func (s *Server) deleteOptions(w http.ResponseWriter, r *request) (*metav1.Delet
 		return nil, err
 	}
 	if len(options.DryRun) > 0 {
-		observed(w).dryRun = true
+		r.exchange().labels.DryRun = "All"
 	}
 	return options, query.Invalid("DeleteOptions", validation.ValidateDeleteOptions(options))
 }
 
 // newDelete is the write of a deletion, whose options may ask for a dry run as the query does.
 func newDelete(r *request, options *metav1.DeleteOptions) *write {
-	wr := newWrite(r, nil)
+	wr := beginWrite(r, nil)
 	wr.options = options
 	if len(options.DryRun) > 0 {
 		wr.dryRun = options.DryRun
@@ -255,13 +254,14 @@ func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects
 	return all.warnings, all.err
 }
 
-// deletionOf returns the deletion of one object of a collection as a request of its own, which has the memory that it
-// takes. Only here is that waited for, one object after the other.
+// deletionOf returns the deletion of one object of a collection as a request with an exchange of its own, which has
+// reserved the memory that it takes. Only here is memory waited for, one object after the other.
 func (s *Server) deletionOf(r *request, o *storage.Object) (*request, error) {
-	one := *r
-	one.namespace, one.name = o.Key.Namespace, o.Key.Name
-	one.responseWriter = &responsewriter.Writer{}
-	return &one, r.response().Fork(r.Context(), one.responseWriter, encoding.ObjectWeight*int64(len(o.JSON)))
+	part := &exchange{}
+	if err := r.exchange().Fork(r.Context(), &part.Writer, encoding.ObjectWeight*int64(len(o.JSON))); err != nil {
+		return nil, err
+	}
+	return r.object(part.in(r.Context()), o.Key.Namespace, o.Key.Name), nil
 }
 
 // deleteAll deletes the objects that come in. One that is gone already is no error.
@@ -269,7 +269,7 @@ func (s *Server) deleteAll(options *metav1.DeleteOptions, work <-chan *request) 
 	var all deletions
 	for one := range work {
 		warnings, err := s.deleteOne(one, options)
-		one.response().Close()
+		one.exchange().Close()
 		if errors.Is(err, storage.ErrNotFound) {
 			err = nil
 		}

@@ -60,8 +60,8 @@ func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 		switch {
 		case err == nil:
 			addWarnings(w.Header(), wr.warnings)
-			return s.writeStatus(w, r, metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-				Name: r.name, Group: r.res.Group, Kind: r.res.Plural}})
+			return s.writeStatus(w, r.Request, metav1.Status{Status: metav1.StatusSuccess,
+				Details: &metav1.StatusDetails{Name: r.name, Group: r.res.Group, Kind: r.res.Plural}})
 		case !errors.As(err, new(*storage.Refusal)):
 			return err
 		}

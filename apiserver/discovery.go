@@ -74,12 +74,12 @@ func (s *Server) writeDiscovery(w http.ResponseWriter, r *http.Request, doc runt
 		return err
 	}
 	out := encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header),
-		Pretty: wantsPretty(&request{Request: r})}
+		Pretty: wantsPretty(r)}
 	body, err := out.Value("v1", doc.GetObjectKind().GroupVersionKind().Kind, doc)
 	if err != nil {
 		return fmt.Errorf("encoding discovery: %w", err)
 	}
-	return s.writeBody(w, out, http.StatusOK, body)
+	return s.writeBody(w, r, out, http.StatusOK, body)
 }
 
 func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media string, list any) error {
@@ -94,8 +94,8 @@ func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media s
 	if notModified(w, r, hash) {
 		return nil
 	}
-	return s.writeBody(w, encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header),
-		Pretty: wantsPretty(&request{Request: r})},
+	return s.writeBody(w, r, encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header),
+		Pretty: wantsPretty(r)},
 		http.StatusOK, body)
 }
 
@@ -142,7 +142,7 @@ func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
 	from, doc := s.aggregation.OpenAPIV3(r.Context(), name)
 	if from != nil && doc == nil {
 		s.passOnTo(w, &aggregation.Request{Request: r, User: authn.UserFrom(r.Context()),
-			Annotate: observed(w).Audit().Annotate, Fail: func(err error) { s.failAggregated(w, r, err) },
+			Annotate: exchangeOf(r.Context()).Audit().Annotate, Fail: func(err error) { s.failAggregated(w, r, err) },
 			Switched: func() {}}, from)
 		return nil
 	}
@@ -188,7 +188,7 @@ func (s *Server) writeDocument(w http.ResponseWriter, r *http.Request, doc *open
 	if err != nil {
 		return err
 	}
-	return s.writeBody(w, encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header), Raw: true},
+	return s.writeBody(w, r, encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header), Raw: true},
 		http.StatusOK, body)
 }
 

@@ -25,28 +25,29 @@ func statusOf(err error, r *request) metav1.Status {
 }
 
 // writeError answers with a metav1.Status. A response that has begun is cut off instead.
-func (s *Server) writeError(w http.ResponseWriter, r *request, err error) {
-	answer := statusOf(err, r)
+func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	e := exchangeOf(r.Context())
+	answer := statusOf(err, e.request)
 	// A failure because the client has left is not the server's.
 	if gone := errors.Is(r.Context().Err(), context.Canceled); answer.Code >= http.StatusInternalServerError && !gone {
 		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "code", answer.Code, "error", err)
 	}
-	if observed(w).Code() != 0 {
+	if e.Code() != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	if answer.Details != nil && answer.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(answer.Details.RetryAfterSeconds)))
 	}
-	if r.write != nil { // clients are warned of what they are refused as well
-		addWarnings(w.Header(), r.write.warnings)
+	if e.write != nil {
+		addWarnings(w.Header(), e.write.warnings)
 	}
 	_ = s.writeStatus(w, r, answer)
 }
 
 // writeStatus answers with a Status, in the client's format where that is one for objects.
-func (s *Server) writeStatus(w http.ResponseWriter, r *request, answer metav1.Status) error {
+func (s *Server) writeStatus(w http.ResponseWriter, r *http.Request, answer metav1.Status) error {
 	answer.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	observed(w).Audit().Status(&answer)
+	exchangeOf(r.Context()).Audit().Status(&answer)
 	code := int(answer.Code)
 	if code == 0 {
 		code = http.StatusOK
@@ -56,5 +57,5 @@ func (s *Server) writeStatus(w http.ResponseWriter, r *request, answer metav1.St
 	if err != nil {
 		return fmt.Errorf("encoding a status: %w", err)
 	}
-	return s.writeBody(w, out, code, body)
+	return s.writeBody(w, r, out, code, body)
 }

@@ -33,7 +33,7 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 	if eviction.Name != "" && eviction.Name != r.name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	admitted := newWrite(r, nil)
+	admitted := beginWrite(r, nil)
 	if err := s.admitChild(admitted, eviction); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 		options = &metav1.DeleteOptions{}
 	}
 	if len(options.DryRun) > 0 {
-		observed(w).dryRun = true
+		r.exchange().labels.DryRun = "All"
 	}
 	wr := newDelete(r, options)
 	wr.decoding, wr.warnings = admitted.warnings, admitted.warnings
@@ -66,7 +66,7 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	addWarnings(w.Header(), wr.warnings)
-	return s.writeStatus(w, r, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	return s.writeStatus(w, r.Request, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // spendBudget takes one disruption from the budget that covers the pod, if there is one.
@@ -86,8 +86,7 @@ func (s *Server) spendBudget(ctx context.Context, wr *write, pod *corev1.Pod) er
 	if err != nil || name == "" {
 		return err
 	}
-	budget := newWrite(&request{Request: wr.Request, verb: "update", res: res, objects: s.collection(res),
-		namespace: wr.namespace, name: name, query: wr.query}, nil)
+	budget := newWrite(wr.update(res, s.collection(res), name), nil)
 	budget.dryRun = wr.dryRun
 	_, err = s.modify(ctx, budget, func(old api.Object) (api.Object, error) {
 		pdb := old.DeepCopyObject().(*policyv1.PodDisruptionBudget)
@@ -99,8 +98,7 @@ func (s *Server) spendBudget(ctx context.Context, wr *write, pod *corev1.Pod) er
 // markEvicted gives the pod the condition of an eviction. A revision that the deletion asks for is that of the pod
 // before.
 func (s *Server) markEvicted(ctx context.Context, wr *write, options *metav1.DeleteOptions) error {
-	marking := newWrite(&request{Request: wr.Request, verb: "update", res: wr.res, objects: wr.objects,
-		namespace: wr.namespace, name: wr.name, query: wr.query}, nil)
+	marking := newWrite(wr.update(wr.res, wr.objects, wr.name), nil)
 	marking.dryRun = wr.dryRun
 	marked, err := s.modify(ctx, marking, func(old api.Object) (api.Object, error) {
 		if err := strategy.CheckPreconditions(marking.res, old, options.Preconditions); err != nil {

@@ -16,28 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
-	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 )
-
-// response is the response to a request, with what metrics and the error path need to know of the request.
-type response struct {
-	responsewriter.Writer
-	request *request         // once resolved
-	dryRun  bool             // as the body has it
-	labels  *metrics.Request // of a request that was passed on to an aggregated server
-	start   time.Time
-	long    bool // it may go on for as long as the client likes
-}
-
-// observed returns the response that Server.observe has made, which Options.Middleware may have wrapped.
-func observed(w http.ResponseWriter) *response {
-	for {
-		if r, ok := w.(*response); ok {
-			return r
-		}
-		w = w.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
-	}
-}
 
 // recoverPanics turns a panic into a 500 and a log line.
 func (s *Server) recoverPanics(next http.Handler) http.Handler {
@@ -52,8 +31,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			}
 			s.Log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", p, "stack",
 				string(debug.Stack()))
-			s.writeError(w, &request{Request: r},
-				apierrors.NewInternalError(fmt.Errorf("panic while serving %s", r.URL.Path)))
+			s.writeError(w, r, apierrors.NewInternalError(fmt.Errorf("panic while serving %s", r.URL.Path)))
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -63,21 +41,22 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{start: time.Now(), long: s.longRunning(r)}
-		room := w.Open(s.limiter, hw, r)
-		defer w.Close()
+		e := &exchange{start: time.Now(), long: s.longRunning(r),
+			labels: metrics.Request{Verb: metrics.Method(r.Method)}}
+		room := e.Open(s.limiter, hw, r)
+		defer e.Close()
 		if !room {
 			panic(http.ErrAbortHandler) // resets the stream: an answer would take memory until it is read
 		}
-		if !w.long {
+		if !e.long {
 			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()
 			defer inflight.Dec()
 			growStack()
 		}
-		defer func() { s.count(w, r, time.Since(w.start)) }()
-		next.ServeHTTP(w, r)
-		w.Deliver()
+		defer func() { s.metrics.Done(e.labels, e.Code(), time.Since(e.start), e.Waited(), e.Bytes()) }()
+		next.ServeHTTP(e, r.WithContext(e.in(r.Context())))
+		e.Deliver()
 	})
 }
 
@@ -120,7 +99,7 @@ func (s *Server) limitBody(next http.Handler) http.Handler {
 // the timeout that the client asks for.
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if observed(w).long {
+		if exchangeOf(r.Context()).long {
 			control := http.NewResponseController(w)
 			_ = control.SetWriteDeadline(time.Time{})
 			next.ServeHTTP(w, r)
@@ -132,8 +111,7 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 			if asked := r.URL.Query().Get("timeout"); asked != "" {
 				d, err := time.ParseDuration(asked)
 				if err != nil || d < 0 {
-					s.writeError(w, &request{Request: r},
-						apierrors.NewBadRequest(fmt.Sprintf("invalid timeout %q", asked)))
+					s.writeError(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout %q", asked)))
 					return
 				}
 				if d > 0 && d < limit {
@@ -151,7 +129,7 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 // was and however it ended.
 func (s *Server) returnSeats(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer observed(w).ReleaseSeats()
+		defer exchangeOf(r.Context()).ReleaseSeats()
 		next.ServeHTTP(w, r)
 	})
 }

@@ -54,7 +54,7 @@ func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, a *authz.Attr
 	if s.flow == nil {
 		return nil
 	}
-	return observed(w).TakeSeats(hr.Context(), w.Header(), flowcontrol.Request{
+	return exchangeOf(hr.Context()).TakeSeats(hr.Context(), w.Header(), flowcontrol.Request{
 		User: a.User.Name, Groups: a.User.Groups, Verb: a.Verb, Path: a.Path, Group: a.Group, Version: a.Version,
 		Resource: a.Resource, Subresource: a.Subresource, Namespace: a.Namespace, Name: a.Name, Seats: width,
 	})
@@ -91,5 +91,5 @@ func (s *Server) serveFlowDump(w http.ResponseWriter, r *http.Request) error {
 	if err := dump(&text); err != nil {
 		return err
 	}
-	return s.writeBody(w, encoding.Output{Media: "text/plain; charset=utf-8"}, http.StatusOK, text.Bytes())
+	return s.writeBody(w, r, encoding.Output{Media: "text/plain; charset=utf-8"}, http.StatusOK, text.Bytes())
 }

@@ -22,14 +22,14 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 			err = s.mayImpersonate(r.Context(), caller, wanted)
 		}
 		if err != nil {
-			s.writeError(w, &request{Request: r}, err)
+			s.writeError(w, r, err)
 			return
 		}
 		s.Log.Info("impersonation", "user", caller.Name, "as", wanted.Name, "groups", wanted.Groups, "method", r.Method,
 			"path", r.URL.Path)
 		impersonation.Strip(r.Header)
 		user := impersonation.Complete(wanted)
-		observed(w).Audit().Impersonate(user)
+		exchangeOf(r.Context()).Audit().Impersonate(user)
 		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), user)))
 	})
 }

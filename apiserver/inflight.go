@@ -13,7 +13,7 @@ import (
 // mend an overloaded server.
 func (s *Server) limitInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if observed(w).long || isHealthPath(r.URL.Path) {
+		if exchangeOf(r.Context()).long || isHealthPath(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -21,7 +21,7 @@ func (s *Server) limitInflight(next http.Handler) http.Handler {
 		if s.inflight.Take(reads) {
 			defer s.inflight.Leave(reads)
 		} else if !authn.UserFrom(r.Context()).In(authn.GroupMasters) {
-			s.writeError(w, &request{Request: r}, status.TooManyRequests())
+			s.writeError(w, r, status.TooManyRequests())
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -33,7 +33,7 @@ const maxHeader = 64 << 10
 // readBody reads a request's body up to maxBody, and reserves the memory that decoding it takes. A Content-Encoding is
 // ignored: nothing is decompressed here, where it could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
-	body, err := r.response().ReadBody(w, r.Request, maxBody)
+	body, err := r.exchange().ReadBody(w, r.Request, maxBody)
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
@@ -47,7 +47,7 @@ func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest("reading the request body: " + err.Error())
 	}
-	if r.response().Limited() && len(body) > responsewriter.FreeMemory {
+	if r.exchange().Limited() && len(body) > responsewriter.FreeMemory {
 		return body, r.reserveDecoding(encoding.Weight(r.contentType(), body))
 	}
 	return body, nil
@@ -63,7 +63,7 @@ func (r *request) reserveDecoding(weight int64) error {
 			object = encoding.ObjectWeight * int64(len(current.JSON))
 		}
 	}
-	return r.response().ReserveWrite(r.Context(), weight, object)
+	return r.exchange().ReserveWrite(r.Context(), weight, object)
 }
 
 // reserveProtobuf is reserveDecoding for a body in protobuf. It refuses one that is nested too deeply.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +15,6 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
-	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -55,9 +52,7 @@ type deletion struct {
 }
 
 func (d deletion) attributes() authz.Attributes {
-	r := *d.wr.request
-	r.name = d.wr.name // which a create may have chosen
-	a := attributesOf(&r)
+	a := attributesOf(d.wr.object(d.wr.Context(), d.wr.namespace, d.wr.name)) // a create may have chosen the name
 	a.Verb, a.Subresource = "delete", ""
 	return a
 }
@@ -88,16 +83,10 @@ type expired struct{ ownObjects }
 
 // Delete implements ttl.Objects by the function that answers a DELETE, with all its checks.
 func (o expired) Delete(ctx context.Context, res *api.Resource, stored *storage.Object) error {
-	ctx = authn.WithUser(ctx, ttlUser)
-	hr, err := http.NewRequestWithContext(ctx, http.MethodDelete, "/", http.NoBody)
+	r, record, err := o.s.ownRequest(ctx, ttlUser, "delete", res, stored.Key.Namespace, stored.Key.Name)
 	if err != nil {
 		return err
 	}
-	r := &request{Request: hr, verb: "delete", res: res, objects: o.s.collection(res), query: url.Values{},
-		namespace: stored.Key.Namespace, name: stored.Key.Name}
-	record := o.s.auditOwn(ctx, ttlUser, "delete", res, r.namespace, r.name)
-	r.responseWriter = &responsewriter.Writer{}
-	r.responseWriter.Record(record)
 	uid, revision := types.UID(stored.UID), strconv.FormatInt(stored.Revision, 10)
 	_, err = o.s.deleteOne(r, &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}})

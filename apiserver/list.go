@@ -130,7 +130,7 @@ func (s *Server) past(r *request) func(context.Context, int64) error {
 
 // listWriter returns the writer for a list that answers the request.
 func (r *request) listWriter(w http.ResponseWriter) *responsewriter.List {
-	return r.response().List(w, r.out.Media, r.out.Gzip)
+	return r.exchange().List(w, r.out.Media, r.out.Gzip)
 }
 
 // writeList answers with a list. Its items are encoded while it is sent.

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -27,23 +26,8 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	return registry
 }
 
-// count notes the outcome of a request.
-func (s *Server) count(w *response, r *http.Request, took time.Duration) {
-	labels := labelsOf(w.request, r)
-	if w.dryRun {
-		labels.DryRun = "All"
-	}
-	if w.labels != nil {
-		labels = *w.labels
-	}
-	s.metrics.Done(labels, w.Code(), took, w.Waited(), w.Bytes())
-}
-
-// labelsOf are the labels of a request, which r is nil for if it is not on a resource.
-func labelsOf(r *request, hr *http.Request) metrics.Request {
-	if r == nil {
-		return metrics.Request{Verb: metrics.Method(hr.Method)}
-	}
+// labelsOf returns the labels of a request on a resource.
+func labelsOf(r *request) metrics.Request {
 	labels := metrics.Request{
 		Verb: metrics.Verb(r.verb), Group: r.res.Group, Version: r.res.Version, Resource: r.res.Plural,
 		Subresource: r.subresource, Scope: "cluster",

@@ -16,14 +16,3 @@ func Attributes(r *http.Request) authz.Attributes {
 	a, _ := aggregation.Attributes(r, authn.UserFrom(r.Context()))
 	return a
 }
-
-// Written is the name of the object that a request has written or tried to write, "" if that is not known, and whether
-// the write left the object as it was, which a dry run is not counted as. w is the ResponseWriter by which the request
-// was answered.
-func Written(w http.ResponseWriter) (name string, unchanged bool) {
-	r := observed(w).request
-	if r == nil || r.write == nil {
-		return "", false
-	}
-	return r.write.name, r.write.unchanged && !r.write.isDryRun()
-}

@@ -33,7 +33,7 @@ func TestMiddleware_SeesRequestsAndTheirOutcome(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(wrapped{w}, r)
 			a := apiserver.Attributes(r)
-			written, unchanged := apiserver.Written(w)
+			written, unchanged := apiserver.Written(r)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, seen{a.User.Name, a.Verb, a.Resource, a.Subresource, a.Namespace, a.Name,

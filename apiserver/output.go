@@ -34,11 +34,14 @@ func (r *request) hasTable() bool {
 // writeObject answers with one document in the negotiated form. JSON is sent as it is stored.
 func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *storage.Object) error {
 	form := s.form(r)
-	if r.write == nil { // a write has reserved as much
-		if err := r.response().Reserve(r.Context(), form.ObjectMemory(len(o.JSON))); err != nil {
-			return err
-		}
+	if err := r.exchange().Reserve(r.Context(), form.ObjectMemory(len(o.JSON))); err != nil {
+		return err
 	}
+	return s.sendObject(w, r, form, code, o)
+}
+
+// sendObject is writeObject for a request that has reserved the memory.
+func (s *Server) sendObject(w http.ResponseWriter, r *request, form encoding.Form, code int, o *storage.Object) error {
 	timer := r.audit().Begin(audit.Serialization)
 	body, err := form.Object(r.Context(), o)
 	timer.End()
@@ -48,7 +51,7 @@ func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *sto
 	if r.audit().Responses() {
 		s.auditResponse(r, o)
 	}
-	return s.writeBody(w, r.out, code, body)
+	return s.writeBody(w, r.Request, r.out, code, body)
 }
 
 // Limits to what a client is warned of in one response, in runes, as in kube-apiserver: warnings are cut to maxWarning
@@ -95,7 +98,7 @@ func printable(r rune) rune {
 }
 
 // writeBody sends a body: JSON in the negotiated media type, and anything else as it is.
-func (s *Server) writeBody(w http.ResponseWriter, out encoding.Output, code int, body []byte) error {
+func (s *Server) writeBody(w http.ResponseWriter, r *http.Request, out encoding.Output, code int, body []byte) error {
 	body, end, err := out.Body(body)
 	if err != nil {
 		return err
@@ -103,25 +106,24 @@ func (s *Server) writeBody(w http.ResponseWriter, out encoding.Output, code int,
 	h := w.Header()
 	h.Set("Content-Type", out.Media)
 	h.Set("Cache-Control", "no-cache, private")
-	observed(w).WriteBody(w, code, out.Gzip, body, end)
+	exchangeOf(r.Context()).WriteBody(w, code, out.Gzip, body, end)
 	return nil
 }
 
-// writeJSON answers with a value that is not a stored document.
-func (s *Server) writeJSON(w http.ResponseWriter, r *request, code int, v any) error {
+// writeJSON answers with a value that is not a stored document, indented.
+func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encoding the response: %w", err)
 	}
-	return s.writeBody(w, encoding.Output{Media: encoding.MediaJSON, Pretty: r.out.Pretty || wantsPretty(r),
-		Gzip: encoding.AcceptsGzip(r.Header)}, code, body)
+	out := encoding.Output{Media: encoding.MediaJSON, Pretty: true, Gzip: encoding.AcceptsGzip(r.Header)}
+	return s.writeBody(w, r, out, http.StatusOK, body)
 }
 
 // wantsPretty reports whether JSON for a request, which need not be about a resource, is to be indented.
-func wantsPretty(r *request) bool {
-	params := r.query
-	if params == nil {
-		params = r.URL.Query()
+func wantsPretty(r *http.Request) bool {
+	if on := exchangeOf(r.Context()).request; on != nil {
+		return encoding.WantsPretty(r.Header, on.query)
 	}
-	return encoding.WantsPretty(r.Header, params)
+	return encoding.WantsPretty(r.Header, r.URL.Query())
 }

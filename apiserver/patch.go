@@ -64,7 +64,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	if r.subresource == "scale" {
 		return s.patchScale(w, r, p)
 	}
-	wr := newWrite(r, nil)
+	wr := beginWrite(r, nil)
 	written, err := s.modify(r.Context(), wr, func(old api.Object) (api.Object, error) {
 		if err := r.Context().Err(); err != nil {
 			return nil, err

@@ -39,13 +39,13 @@ func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http
 			err = s.takeSeat(w, hr, &a, 1)
 		}
 		if err == nil {
-			err = s.authorizeFor(hr.Context(), a, observed(w).Audit())
+			err = s.authorizeFor(hr.Context(), a, exchangeOf(hr.Context()).Audit())
 		}
 		if err == nil {
 			err = h(w, hr)
 		}
 		if err != nil {
-			s.writeError(w, &request{Request: hr}, err)
+			s.writeError(w, hr, err)
 		}
 	}
 }
@@ -73,12 +73,11 @@ func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	slices.Sort(paths)
-	return s.writeJSON(w, &request{Request: r, out: encoding.Output{Pretty: true}}, http.StatusOK,
-		metav1.RootPaths{Paths: slices.Compact(paths)})
+	return s.writeJSON(w, r, metav1.RootPaths{Paths: slices.Compact(paths)})
 }
 
 func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
-	return s.writeJSON(w, &request{Request: r, out: encoding.Output{Pretty: true}}, http.StatusOK, VersionInfo())
+	return s.writeJSON(w, r, VersionInfo())
 }
 
 // VersionInfo is the answer to a GET of /version.
@@ -163,7 +162,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request, name string, che
 	default:
 		fmt.Fprintf(&lines, "%s check passed\n", name)
 	}
-	return s.writeBody(w, out, code, lines.Bytes())
+	return s.writeBody(w, r, out, code, lines.Bytes())
 }
 
 func (s *Server) serveProfile(w http.ResponseWriter, r *http.Request) error {

@@ -45,10 +45,11 @@ func (s *Server) bind(w http.ResponseWriter, r *request) error {
 	if err := checkBinding(r.res, binding); err != nil {
 		return err
 	}
-	if err := s.admitBinding(r, binding); err != nil {
+	warnings, err := s.admitBinding(r, binding)
+	if err != nil {
 		return err
 	}
-	return s.bindTo(w, r, binding)
+	return s.bindTo(w, r, binding, warnings)
 }
 
 // bindNamed answers a POST of a Binding to the resource of that name: it names the pod itself.
@@ -59,19 +60,17 @@ func (s *Server) bindNamed(w http.ResponseWriter, r *request, binding *corev1.Bi
 	if err := checkBinding(r.res, binding); err != nil {
 		return err
 	}
-	if err := s.admitBinding(r, binding); err != nil {
+	warnings, err := s.admitBinding(r, binding)
+	if err != nil {
 		return err
 	}
-	pod := *r
-	pod.name = binding.Name
-	pod.res = s.Registry.Snapshot().Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	pod.objects = s.collection(pod.res)
-	return s.bindTo(w, &pod, binding)
+	res := s.Registry.Snapshot().Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	return s.bindTo(w, r.update(res, s.collection(res), binding.Name), binding, warnings)
 }
 
 // bindTo assigns the request's pod to the node that a valid binding names.
-func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Binding) error {
-	wr := newWrite(r, r.write.warnings)
+func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Binding, warnings []string) error {
+	wr := beginWrite(r, warnings)
 	_, err := s.modify(r.Context(), wr, func(old api.Object) (api.Object, error) {
 		pod := old.DeepCopyObject().(*corev1.Pod)
 		return pod, pods.Bind(pod, binding, s.Clock.Now())
@@ -80,15 +79,16 @@ func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Bindi
 		return wr.on(err)
 	}
 	addWarnings(w.Header(), wr.warnings)
-	return s.writeStatus(w, r, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	return s.writeStatus(w, r.Request, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // admitBinding asks the plugins about a Binding, and checks it again: a webhook may have changed it.
-func (s *Server) admitBinding(r *request, binding *corev1.Binding) error {
-	if err := s.admitChild(newWrite(r, nil), binding); err != nil {
-		return err
+func (s *Server) admitBinding(r *request, binding *corev1.Binding) (warnings []string, err error) {
+	wr := beginWrite(r, nil)
+	if err := s.admitChild(wr, binding); err != nil {
+		return nil, err
 	}
-	return checkBinding(r.res, binding)
+	return wr.warnings, checkBinding(r.res, binding)
 }
 
 // checkBinding checks a Binding that was posted to a resource of the core group.

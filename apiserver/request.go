@@ -17,38 +17,89 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
-	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// request is one API request on a resource, resolved against the registry. Routing makes it, and nothing changes it
-// later but for the write that it becomes.
+// request is one API request on a resource, as its route, query and headers have it. newRequest makes it, and nothing
+// changes it later: what changes while it is served is in its exchange.
 type request struct {
 	*http.Request
-	write *write // nil for others
 	// verb is the API verb: get, list, watch, create, update, patch, delete, deletecollection.
-	verb        string
+	verb string
+	// res is the registration of the resource; nil if the resource is not served.
 	res         *api.Resource
-	objects     *storage.Collection
+	objects     *storage.Collection // nil for kinds that are not stored
 	namespace   string
 	name        string
 	subresource string
+	sub         *api.Subresource // nil without one
 	query       url.Values
-	out         encoding.Output
-	// own marks a request of the server itself, which admission is not asked about.
-	own bool
-	// responseWriter holds the request's reservations; nil for a request of the server itself that is not audited.
-	responseWriter *responsewriter.Writer
+	// out is the negotiated form of the response. A request that connects has none.
+	out encoding.Output
+	// unadmitted marks a request of the server itself that admission plugins are not asked about.
+	unadmitted bool
 }
+
+// newRequest reads a request on a resource. route has the verb of its route, and the subresource if that is not one of
+// the route's parameters. The request is never nil: an error is the answer once the request has been authorized, since
+// a client without a right to a resource does not learn that it does not exist.
+func (s *Server) newRequest(hr *http.Request, verb, subresource string) (*request, error) {
+	r := &request{Request: hr, verb: verb, subresource: subresource}
+	if err := s.resolve(r); err != nil {
+		r.res = nil
+		return r, err
+	}
+	if !r.served() {
+		return r, apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
+	}
+	if r.connects() {
+		return r, nil
+	}
+	var err error
+	r.out, err = encoding.Negotiate(encoding.Question{Header: r.Header, Query: r.query, Resource: r.res, Verb: r.verb,
+		Scale: r.subresource == "scale", NoTable: !r.hasTable()})
+	return r, err
+}
+
+// ownRequest returns a request of the server itself to delete an object, or all objects of a collection if name is
+// empty, which admission is not asked about. It has an exchange of its own, with the record that is returned, too, and
+// nil if there is no audit log.
+func (s *Server) ownRequest(ctx context.Context, user *authn.User, verb string, res *api.Resource, namespace,
+	name string) (*request, *audit.Request, error) {
+	e := &exchange{}
+	ctx = authn.WithUser(e.in(ctx), user)
+	hr, err := http.NewRequestWithContext(ctx, http.MethodDelete, "/", http.NoBody)
+	if err != nil {
+		return nil, nil, err
+	}
+	record := s.auditOwn(ctx, user, verb, res, namespace, name)
+	e.Record(record)
+	return &request{Request: hr, verb: verb, res: res, objects: s.collection(res), query: url.Values{},
+		namespace: namespace, name: name, unadmitted: name == ""}, record, nil
+}
+
+// object returns the request for one object of the collection that it is about, which may run in another goroutine if
+// ctx has an exchange of its own.
+func (r *request) object(ctx context.Context, namespace, name string) *request {
+	one := *r
+	one.Request, one.namespace, one.name = r.WithContext(ctx), namespace, name
+	return &one
+}
+
+// update returns a request to update another object, as a part of this one: in its namespace, and with its options.
+func (r *request) update(res *api.Resource, objects *storage.Collection, name string) *request {
+	return &request{Request: r.Request, verb: "update", res: res, objects: objects, namespace: r.namespace, name: name,
+		query: r.query}
+}
+
+// exchange returns the state of the request.
+func (r *request) exchange() *exchange { return exchangeOf(r.Context()) }
+
+// audit returns the record of the request in the audit log; nil, which may be used, if it is not audited.
+func (r *request) audit() *audit.Request { return r.exchange().Audit() }
 
 // user is the caller.
 func (r *request) user() *authn.User { return authn.UserFrom(r.Context()) }
-
-// response returns the writer of the request's response, which holds the request's reservations.
-func (r *request) response() *responsewriter.Writer { return r.responseWriter }
-
-// audit returns the record of the request in the audit log; nil, which may be used, if it is not audited.
-func (r *request) audit() *audit.Request { return r.response().Audit() }
 
 // isNamespace reports whether the request is on the Namespace kind.
 func (r *request) isNamespace() bool { return r.res.Group == "" && r.res.Kind == "Namespace" }
@@ -58,51 +109,39 @@ func (r *request) confidential() bool {
 	return r.res != nil && audit.Confidential(r.res.Group, r.res.Plural, r.subresource)
 }
 
-// resource resolves the route's parameters to a registration, authorizes, and answers.
+// resource answers the requests of a route to a resource.
 func (s *Server) resource(verb string) http.HandlerFunc {
 	return func(w http.ResponseWriter, hr *http.Request) {
-		r := &request{Request: hr, verb: verb}
-		if err := s.serveResource(w, r); err != nil {
-			s.writeError(w, r, err)
+		if err := s.serveResource(w, hr, verb, ""); err != nil {
+			s.writeError(w, hr, err)
 		}
 	}
 }
 
-func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
-	r.responseWriter = &observed(w).Writer
-	if err := s.resolve(r); err != nil {
-		a := unresolved(r)
-		if full := s.takeSeat(w, r.Request, &a, 1); full != nil {
-			return full
-		}
-		if refusal := s.authorizeFor(r.Context(), a, r.audit()); refusal != nil {
-			return refusal
-		}
-		return err
+// serveResource waits for the seats of a request, authorizes it, and answers it.
+func (s *Server) serveResource(w http.ResponseWriter, hr *http.Request, verb, subresource string) error {
+	r, refusal := s.newRequest(hr, verb, subresource)
+	e := r.exchange()
+	if r.res != nil {
+		e.resolved(r)
 	}
-	observed(w).request = r
 	a := attributesOf(r)
 	if !r.connects() {
-		if err := s.takeSeat(w, r.Request, &a, r.width(&a)); err != nil {
+		if err := s.takeSeat(w, hr, &a, r.width(&a)); err != nil {
 			return err
 		}
 	}
-	if err := s.authorizeFor(r.Context(), a, r.audit()); err != nil {
+	if err := s.authorizeFor(r.Context(), a, e.Audit()); err != nil {
 		return err
 	}
-	if r.res.Deprecation != "" {
+	if r.res != nil && r.res.Deprecation != "" {
 		addWarnings(w.Header(), []string{r.res.Deprecation})
 	}
-	if !r.served() {
-		return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
+	if refusal != nil {
+		return refusal
 	}
 	if r.connects() {
 		return s.connect(w, r)
-	}
-	var err error
-	if r.out, err = encoding.Negotiate(encoding.Question{Header: r.Header, Query: r.query, Resource: r.res,
-		Verb: r.verb, Scale: r.subresource == "scale", NoTable: !r.hasTable()}); err != nil {
-		return err
 	}
 	return s.answer(w, r)
 }
@@ -138,7 +177,7 @@ func (s *Server) answer(w http.ResponseWriter, r *request) error {
 	}
 }
 
-// resolve reads the route's parameters. The namespaces' own subresources share their path
+// resolve reads the route's parameters, as a part of newRequest. The namespaces' own subresources share their path
 // with namespaced resources: /api/v1/namespaces/NAME/status.
 func (s *Server) resolve(r *request) error {
 	route := chi.RouteContext(r.Context())
@@ -180,8 +219,10 @@ func (s *Server) resolve(r *request) error {
 		}
 		return notFoundPath()
 	}
-	if r.subresource != "" && r.res.Subresource(r.subresource) == nil {
-		return notFoundPath()
+	if r.subresource != "" {
+		if r.sub = r.res.Subresource(r.subresource); r.sub == nil {
+			return notFoundPath()
+		}
 	}
 	if r.verb == "watch" {
 		return s.resolveWatch(r)
@@ -228,13 +269,11 @@ func (r *request) served() bool {
 		return !slices.Contains(r.res.UnsupportedVerbs, r.verb) &&
 			(r.verb == "watch" || (r.name != "") == onObject(r.verb))
 	}
-	return slices.Contains(r.res.Subresource(r.subresource).Verbs, r.verb)
+	return slices.Contains(r.sub.Verbs, r.verb)
 }
 
 // connects reports whether the request is passed on to a node, pod or service, for as long as it lasts.
-func (r *request) connects() bool {
-	return r.subresource != "" && r.res.Subresource(r.subresource).Connect
-}
+func (r *request) connects() bool { return r.sub != nil && r.sub.Connect }
 
 // creates reports whether the kind can be created.
 func (r *request) creates() bool { return !slices.Contains(r.res.UnsupportedVerbs, "create") }

@@ -41,7 +41,7 @@ func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) 
 			r.auditResponse(doc)
 		}
 	}
-	return s.writeBody(w, r.out, http.StatusOK, body)
+	return s.writeBody(w, r.Request, r.out, http.StatusOK, body)
 }
 
 // scaleReader reads the Scale that the client wants in the place of the present one.
@@ -73,7 +73,7 @@ func (s *Server) patchScale(w http.ResponseWriter, r *request, p *sentPatch) err
 
 // updateScale sets the replicas of the object to those of the Scale that is read.
 func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader) error {
-	wr := newWrite(r, nil)
+	wr := beginWrite(r, nil)
 	written, err := s.modify(r.Context(), wr, func(old api.Object) (api.Object, error) {
 		doc, err := json.Marshal(encoding.ScaleOf(r.res, old))
 		if err != nil {

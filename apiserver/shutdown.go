@@ -66,7 +66,7 @@ func (s *Server) refuseWhileLeaving(next http.Handler) http.Handler {
 		defer s.refusal.serving.Add(-1)
 		if s.refusal.on.Load() && !isHealthPath(r.URL.Path) && r.URL.Path != "/metrics" {
 			w.Header().Set("Connection", "close")
-			s.writeError(w, &request{Request: r}, apierrors.NewTooManyRequests(
+			s.writeError(w, r, apierrors.NewTooManyRequests(
 				"The apiserver is shutting down, please try again later.", shutdownRetryAfter))
 			return
 		}

@@ -20,7 +20,7 @@ func (s *Server) requestToken(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	wr := newWrite(r, warnings)
+	wr := beginWrite(r, warnings)
 	tokens := review.Tokens{Issuer: s.Authentication.ServiceAccounts, Objects: s.cluster, Clock: s.Clock}
 	pending, err := tokens.Prepare(r.Context(), r.namespace, r.name, req)
 	if err != nil {
@@ -51,5 +51,5 @@ func (s *Server) writeTokenRequest(w http.ResponseWriter, r *request, req *authe
 			r.auditResponse(doc)
 		}
 	}
-	return s.writeBody(w, r.out, http.StatusCreated, body)
+	return s.writeBody(w, r.Request, r.out, http.StatusCreated, body)
 }

@@ -31,7 +31,7 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 	if err := place(r, obj); err != nil {
 		return err
 	}
-	code, wr := http.StatusOK, newWrite(r, warnings)
+	code, wr := http.StatusOK, beginWrite(r, warnings)
 	written, err := s.updateObject(wr, obj)
 	if r.subresource == "" && r.res.Stored().CreateOnUpdate && errors.Is(err, storage.ErrNotFound) {
 		code = http.StatusCreated

@@ -40,7 +40,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	if d := r.res.Definition; d != nil {
 		defer context.AfterFunc(d.Present(), cancel)()
 	}
-	out, err := r.response().Stream(ctx, w, s.RequestTimeout)
+	out, err := r.exchange().Stream(ctx, w, s.RequestTimeout)
 	if err != nil {
 		return err
 	}
@@ -63,9 +63,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	open := labelsOf(r, r.Request)
-	s.metrics.Open(open, 1)
-	defer s.metrics.Open(open, -1)
+	labels := labelsOf(r)
+	s.metrics.Open(labels, 1)
+	defer s.metrics.Open(labels, -1)
 	frames := encoding.NewFramer(s.form(r))
 	frames.Match = match
 	objects := r.objects.CountIn(q.Scope.Namespace)

@@ -24,8 +24,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// write is a request on its way into the store, with what has been found out about it so far. The request itself stays
-// as it was routed. A write may take several attempts: what one of them finds out is forgotten when the next begins.
+// write is a request on its way into the store, with the results of its stages so far. The request itself does not
+// change. A write may take several attempts: the results of one are forgotten when the next begins.
 type write struct {
 	*request
 	// name is the object's: the one in the request's path or, once a create has chosen it, the object's own.
@@ -56,9 +56,15 @@ type write struct {
 	unchanged bool
 }
 
+// newWrite returns a write that has not begun. decoding are warnings about the body.
 func newWrite(r *request, decoding []string) *write {
-	wr := &write{request: r, name: r.name, dryRun: r.query["dryRun"], decoding: decoding, warnings: decoding}
-	r.write = wr
+	return &write{request: r, name: r.name, dryRun: r.query["dryRun"], decoding: decoding, warnings: decoding}
+}
+
+// beginWrite returns the write that a client's request asks for. Its warnings are sent even if it is refused.
+func beginWrite(r *request, decoding []string) *write {
+	wr := newWrite(r, decoding)
+	r.exchange().write = wr
 	return wr
 }
 
@@ -90,7 +96,7 @@ func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Obj
 		current, err = wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 	}
 	if err == nil {
-		err = wr.response().ReserveObject(ctx, encoding.ObjectWeight*int64(len(current.JSON)))
+		err = wr.exchange().ReserveObject(ctx, encoding.ObjectWeight*int64(len(current.JSON)))
 	}
 	fresh := false
 	for {
@@ -240,7 +246,7 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 // writeWritten answers a write with the object that it has stored.
 func (s *Server) writeWritten(w http.ResponseWriter, wr *write, code int, o *storage.Object) error {
 	addWarnings(w.Header(), wr.warnings)
-	return s.writeObject(w, wr.request, code, o)
+	return s.sendObject(w, wr.request, s.form(wr.request), code, o) // it has reserved more for the write
 }
 
 // documents are buffers for the documents of commits, which nobody keeps: etcd copies them, and the objects that

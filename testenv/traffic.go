@@ -64,7 +64,7 @@ func (t *traffic) around(next http.Handler) http.Handler {
 		fault, a := t.faults.take(&call, either), &answer{ResponseWriter: w}
 		defer func() {
 			call.Duration, call.Code = time.Since(call.Time), a.code
-			if name, unchanged := apiserver.Written(w); name != "" {
+			if name, unchanged := apiserver.Written(r); name != "" {
 				call.Name, call.Unchanged = clip(name), unchanged
 			}
 			t.calls.add(&call)

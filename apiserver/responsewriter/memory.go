@@ -28,12 +28,12 @@ const (
 )
 
 // Limited reports whether there is a budget for the memory of requests.
-func (w *Writer) Limited() bool { return w != nil && w.memory.Size() > 0 }
+func (w *Writer) Limited() bool { return w.memory.Size() > 0 }
 
 // Reserve reserves n more bytes until the request ends, and waits until they are free. Up to FreeMemory no reservation
 // is made.
 func (w *Writer) Reserve(ctx context.Context, n int64) error {
-	if n <= FreeMemory || w == nil || w.memory.Try(n) {
+	if n <= FreeMemory || w.memory.Try(n) {
 		return nil
 	}
 	resume := w.yieldSeats(ctx)
@@ -81,7 +81,7 @@ func (w *Writer) ReserveWrite(ctx context.Context, body, object int64) error {
 // ReserveObject raises the reservation for the stored object that is being changed to n bytes. A request changes one
 // object at a time: bytes that ReserveWrite, Fork or an earlier call has reserved for an object count.
 func (w *Writer) ReserveObject(ctx context.Context, n int64) error {
-	if w == nil || n-w.object <= FreeMemory {
+	if n-w.object <= FreeMemory {
 		return nil
 	}
 	if err := w.Reserve(ctx, n-w.object); err != nil {
@@ -92,11 +92,11 @@ func (w *Writer) ReserveObject(ctx context.Context, n int64) error {
 }
 
 // Fork makes part the Writer of a part of the request that another goroutine does, after reserving the n bytes that
-// changing a stored object takes there. The other goroutine closes it. The parent's goroutine waits for the memory: only
-// it may yield the request's seats, which part does not have.
+// changing a stored object takes there. The other goroutine closes it. The parent's goroutine waits for the memory:
+// only it may yield the request's seats, which part does not have.
 func (w *Writer) Fork(ctx context.Context, part *Writer, n int64) error {
-	part.audit = w.Audit()
-	if w == nil || w.limiter == nil {
+	part.audit = w.audit
+	if w.limiter == nil {
 		return nil
 	}
 	part.limiter, part.request, part.object = w.limiter, w.request, n

@@ -29,7 +29,7 @@ func TestReserve_IsReleasedOnce(t *testing.T) {
 	part.Close()
 	part.Close()
 	require.Equal(t, int64(100<<10), l.Memory.Used())
-	var none *Writer
+	none := &Writer{}
 	none.Close()
 	require.NoError(t, none.Reserve(e.ctx, 1<<30))
 	part = &Writer{}
@@ -90,7 +90,8 @@ func TestReadBody_ReservesMemoryAsItArrives(t *testing.T) {
 	for announced, length := range map[int64]int{1 << 40: 100_000, -1: 100_000, 100_000: 100_000, 1<<40 + 1: 1000} {
 		l := newTestLimiter(1 << 20)
 		e := l.open(t, httptest.NewRecorder(), "a")
-		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", length))).WithContext(e.ctx)
+		content := strings.NewReader(strings.Repeat("x", length))
+		r := httptest.NewRequest(http.MethodPost, "/", content).WithContext(e.ctx)
 		r.ContentLength = announced
 		body, err := e.ReadBody(e, r, 200_000)
 		require.NoError(t, err)

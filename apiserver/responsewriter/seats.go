@@ -23,7 +23,7 @@ var (
 
 // flow returns flow control; nil if there is none.
 func (w *Writer) flow() *config.Follower {
-	if w == nil || w.limiter == nil {
+	if w.limiter == nil {
 		return nil
 	}
 	return w.limiter.Flow

@@ -11,8 +11,8 @@ import (
 )
 
 // Writer is the response to one request, and owns the reservations of the request. Open begins it and Close releases
-// them. The zero Writer and the nil Writer are for work that is no client's request: they may be asked to reserve
-// memory and grant it without a reservation. A Writer must not be copied.
+// them. The zero Writer is for work that is no client's request: it may be asked to reserve memory, and grants it
+// without a reservation. A Writer must not be copied.
 type Writer struct {
 	// ResponseWriter is net/http's. Writes to it bypass the accounting.
 	http.ResponseWriter
@@ -46,9 +46,6 @@ func (w *Writer) Open(l *Limiter, to http.ResponseWriter, r *http.Request) bool 
 
 // Close releases the memory that the request has reserved. It may be called twice.
 func (w *Writer) Close() {
-	if w == nil {
-		return
-	}
 	w.memory.Close()
 	w.stream.leave()
 }
@@ -57,12 +54,7 @@ func (w *Writer) Close() {
 func (w *Writer) Record(record *audit.Request) { w.audit = record }
 
 // Audit returns the request's audit record, which is nil, and may be used, if the request is not audited.
-func (w *Writer) Audit() *audit.Request {
-	if w == nil {
-		return nil
-	}
-	return w.audit
-}
+func (w *Writer) Audit() *audit.Request { return w.audit }
 
 // Code returns the HTTP status code of the response, 0 while none has been sent.
 func (w *Writer) Code() int { return w.code }
