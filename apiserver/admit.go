@@ -21,7 +21,7 @@ import (
 // Four kinds of writes are not in it. A Scale is admitted as the object that it is, and only a schema may have
 // something against what it changes (scale.go). Bindings, evictions and token requests are admitted as objects of their
 // own (admitChild), and a deletion has no object (admitDelete). The server's own objects are neither admitted nor
-// validated (ownobjects.go).
+// validated (loopback.go).
 
 // writeKind is a kind of write.
 type writeKind int

@@ -20,7 +20,7 @@ import (
 
 func (s *Server) newAggregation(ctx context.Context) (err error) {
 	s.aggregation, err = aggregation.New(ctx, aggregation.Options{Store: s.Store, Registry: s.Registry,
-		Objects: ownObjects{s}, Services: proxyObjects{s}, Settle: s.settleKinds, ProxyClient: s.ProxyClient,
+		Objects: loopbackClient{s}, Services: loopbackClient{s}, Settle: s.settleKinds, ProxyClient: s.ProxyClient,
 		Dial: s.Kubelet.Dial, Drain: s.drain, MaxBody: maxBody, Clock: s.Clock, Log: s.Log})
 	if s.aggregation != nil {
 		s.registry.MustRegister(s.aggregation)

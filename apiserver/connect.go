@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,17 +8,11 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
-	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
-	"github.com/coxswain-dev/coxswain/storage"
 )
 
 // Some subresources are not read or written but connected to: the server authorizes and admits the request, and package
@@ -117,50 +109,4 @@ func (s *Server) authorizeUpgrade(r *request) error {
 	a := attributesOf(r)
 	a.Verb = "create"
 	return s.authorize(r.Context(), a)
-}
-
-// proxyObjects implements proxy.Objects.
-type proxyObjects struct{ *Server }
-
-// Object implements proxy.Objects. It reads from memory, and from etcd if memory does not have the object (yet).
-func (s proxyObjects) Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (
-	api.Object, error) {
-	res := s.Registry.Snapshot().Kind(kind)
-	if res == nil {
-		return nil, notFoundPath()
-	}
-	o, err := s.collection(res).Get(ctx, namespace, name, storage.At{Any: true})
-	if errors.Is(err, storage.ErrNotFound) { // memory may be behind
-		o, err = s.collection(res).Get(ctx, namespace, name, storage.At{})
-	}
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil, apierrors.NewNotFound(res.GroupResource(), name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return encoding.Decode(ctx, res, o)
-}
-
-// EndpointSlices implements proxy.Objects.
-func (s proxyObjects) EndpointSlices(ctx context.Context, namespace, service string) (
-	[]*discoveryv1.EndpointSlice, error) {
-	of := labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})
-	res := s.Registry.Snapshot().Kind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
-	list, err := s.collection(res).List(ctx, storage.ListRequest{
-		Scope: storage.Scope{Namespace: namespace, Match: func(o *storage.Object) bool { return of.Matches(o.Labels) }},
-		At:    storage.At{Any: true},
-	})
-	if err != nil {
-		return nil, err
-	}
-	found := make([]*discoveryv1.EndpointSlice, len(list.Items))
-	for i, o := range list.Items {
-		obj, err := encoding.Decode(ctx, res, o)
-		if err != nil {
-			return nil, err
-		}
-		found[i] = obj.(*discoveryv1.EndpointSlice)
-	}
-	return found, nil
 }

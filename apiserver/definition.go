@@ -3,14 +3,10 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/apiserver/authn"
-	"github.com/coxswain-dev/coxswain/apiserver/crd"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -68,31 +64,4 @@ func (s *Server) forgetKinds() {
 	s.openapi.Forget(s.Registry.Snapshot())
 	s.appliers.Forget(s.Registry)
 	s.cluster.Forget()
-}
-
-// instances are the server's own objects, for definitions.
-type instances struct{ ownObjects }
-
-var _ crd.Objects = instances{}
-
-// definitionUser deletes the objects of a kind whose definition is being deleted. It needs no authorization: the right
-// to delete the definition is one to delete what it defines.
-var definitionUser = &authn.User{Name: "system:apiserver-definitions", Groups: []string{authn.GroupAuthenticated}}
-
-// DeleteAll implements definitions.Objects. As in kube-apiserver, no admission plugin is asked.
-func (o instances) DeleteAll(ctx context.Context, res *api.Resource) error {
-	list, err := o.s.collection(res).List(ctx, storage.ListRequest{})
-	if err != nil {
-		return fmt.Errorf("deleting all %s: %w", res.Plural, err)
-	}
-	if len(list.Items) == 0 {
-		return nil
-	}
-	r, record, err := o.s.ownRequest(ctx, definitionUser, "deletecollection", res, "", "")
-	if err != nil {
-		return err
-	}
-	_, err = o.s.deleteListed(r, &metav1.DeleteOptions{}, list.Items)
-	o.s.concluded(record, err)
-	return err
 }

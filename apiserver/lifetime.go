@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
@@ -71,25 +68,5 @@ func (d deletion) AuthorizeDelete(ctx context.Context) error {
 	if errors.As(err, &refused) && apierrors.IsForbidden(err) {
 		refused.ErrStatus.Message += fmt.Sprintf(", which setting the annotation %s takes", ttl.Annotation)
 	}
-	return err
-}
-
-// ttlUser deletes objects whose time has ended. It needs no authorization: the right to delete was checked when the
-// time was set.
-var ttlUser = &authn.User{Name: "system:apiserver-ttl", Groups: []string{authn.GroupAuthenticated}}
-
-// expired implements ttl.Objects.
-type expired struct{ ownObjects }
-
-// Delete implements ttl.Objects by the function that answers a DELETE, with all its checks.
-func (o expired) Delete(ctx context.Context, res *api.Resource, stored *storage.Object) error {
-	r, record, err := o.s.ownRequest(ctx, ttlUser, "delete", res, stored.Key.Namespace, stored.Key.Name)
-	if err != nil {
-		return err
-	}
-	uid, revision := types.UID(stored.UID), strconv.FormatInt(stored.Revision, 10)
-	_, err = o.s.deleteOne(r, &metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}})
-	o.s.concluded(record, err)
 	return err
 }

@@ -201,21 +201,21 @@ func New(ctx context.Context, o Options) (*Server, error) {
 			WatchesPerUser: o.Limits.WatchesPerUser}),
 	}
 	var err error
-	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: ownObjects{s},
+	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: loopbackClient{s},
 		Kinds: o.Registry.Snapshot(), CIDRs: o.ServiceCIDRs, NodePorts: o.NodePorts, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
 	s.authorizer = &authz.Confirmed{Memory: o.Store} // of the members that newAuthorizer makes: they read the cluster
-	s.cluster = cluster.New(cluster.Options{Store: o.Store, Registry: o.Registry, Objects: ownObjects{s},
+	s.cluster = cluster.New(cluster.Options{Store: o.Store, Registry: o.Registry, Objects: loopbackClient{s},
 		Authorizer: s.authorizer, Appliers: &s.appliers, Log: o.Log})
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
 	s.elsewhere = newElsewhere(o.Kubelet.Dial)
 	kubelet := o.Kubelet
 	kubelet.Dial = s.elsewhere.Dial
-	s.proxy = proxy.New(s.drain, kubelet, proxyObjects{s}, s.debugLog())
+	s.proxy = proxy.New(s.drain, kubelet, loopbackClient{s}, s.debugLog())
 	s.controlPlane, err = controlplane.New(controlplane.Options{Store: o.Store, Registry: o.Registry,
-		Objects:  ownObjects{s},
+		Objects:  loopbackClient{s},
 		Services: s.services, ServiceCIDRs: s.services.CIDRs, AdvertiseAddress: o.AdvertiseAddress,
 		ClientCAs: o.Authentication.ClientCAs, RequestHeader: o.Authentication.RequestHeader,
 		TrackTokens: o.Authentication.ServiceAccounts != nil, Clock: o.Clock, Log: o.Log})
@@ -227,7 +227,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log); err != nil {
 		return nil, err
 	}
-	s.webhooks = webhook.New(webhook.Options{Objects: proxyObjects{s}, Dial: o.Kubelet.Dial})
+	s.webhooks = webhook.New(webhook.Options{Objects: loopbackClient{s}, Dial: o.Kubelet.Dial})
 	o.Admission.Webhooks, o.Admission.Clock = s.webhooks, o.Clock
 	if issuer := o.Authentication.ServiceAccounts; issuer != nil {
 		o.Admission.TokenAudiences = issuer.Audiences
@@ -235,7 +235,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
-	s.lifetimes = ttl.New(ttl.Options{Store: o.Store, Registry: o.Registry, Objects: expired{ownObjects{s}},
+	s.lifetimes = ttl.New(ttl.Options{Store: o.Store, Registry: o.Registry, Objects: loopbackClient{s},
 		Servers: controlplane.Presences, EventTTL: o.EventTTL, DeleteTimeout: o.RequestTimeout, Clock: o.Clock,
 		Log: o.Log})
 	s.conversions = conversion.New(s.webhooks)
@@ -253,7 +253,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if s.definitions, err = crd.New(ctx, crd.Options{Store: o.Store, Registry: o.Registry,
-		Objects: instances{ownObjects{s}}, Converter: s.conversions, Clock: o.Clock, Log: o.Log,
+		Objects: loopbackClient{s}, Converter: s.conversions, Clock: o.Clock, Log: o.Log,
 		Forget: s.forgetKinds}); err != nil {
 		return nil, err
 	}

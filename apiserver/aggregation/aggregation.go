@@ -30,32 +30,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Objects reads and writes API objects in the way the server itself does.
-type Objects interface {
-	// Collection opens the stored objects of a kind.
-	Collection(res *api.Resource) *storage.Collection
-	// Create returns the write that creates obj.
-	Create(res *api.Resource, obj api.Object) (storage.Write, error)
-	// Update applies change to the stored object and returns the resulting write, or none if the object is
-	// unchanged.
-	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) (
-		[]storage.Write, error)
-	// Commit makes the writes durable in one transaction, as storage.Store does, and records them in the audit log.
-	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
-}
-
 // Options configures an Aggregation. All fields except ProxyClient and Dial are required.
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
-	Objects  Objects
+	Objects  loopback.Client
 	// Services finds the endpoints that requests are sent to.
-	Services serviceresolver.Objects
+	Services serviceresolver.Reader
 	// Settle waits until the registry contains the kinds of all CustomResourceDefinitions in memory.
 	Settle func(ctx context.Context) error
 	// ProxyClient returns the client certificate that this server presents to the others; nil presents none.

@@ -228,7 +228,7 @@ func (a *Aggregation) judge(ctx context.Context, name string, through *link, v v
 	}
 	to := apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: v.status, Reason: v.reason,
 		Message: v.message, LastTransitionTime: metav1.NewTime(a.Clock.Now().UTC()).Rfc3339Copy()}
-	writes, err := a.Objects.Update(a.res, o, "status", func(obj api.Object) {
+	writes, err := a.Objects.Update(ctx, a.res, o, "status", func(obj api.Object) {
 		setCondition(obj.(*apiregistrationv1.APIService), to)
 	})
 	if err != nil || len(writes) == 0 {

@@ -53,7 +53,7 @@ type link struct {
 	// plain carries ordinary requests, over HTTP/2 if the server supports it. upgrades carries requests that
 	// upgrade to a stream, over HTTP/1.1.
 	plain, upgrades *http.Transport
-	services        serviceresolver.Objects
+	services        serviceresolver.Reader
 
 	// open is done when the link is closed.
 	open context.Context

@@ -113,9 +113,9 @@ func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
 			want = &w
 			delete(missing, o.Key.Name)
 		}
-		more, err := a.mend(o, want, start)
+		more, err := a.mend(ctx, o, want, start)
 		if err == nil && len(more) == 0 {
-			more, err = a.markLocal(o)
+			more, err = a.markLocal(ctx, o)
 		}
 		if err != nil {
 			return err
@@ -171,7 +171,8 @@ func (w *wanted) object() *apiregistrationv1.APIService {
 
 // mend returns the write that a stored APIService needs, if any. want is nil if the APIService should not exist. An
 // APIService without the label belongs to a user and is left alone.
-func (a *Aggregation) mend(o *storage.Object, want *wanted, start bool) ([]storage.Write, error) {
+func (a *Aggregation) mend(ctx context.Context, o *storage.Object, want *wanted, start bool) (
+	[]storage.Write, error) {
 	managed := o.Labels.Get(managedLabel)
 	if managed != always && (managed != onStart || !start) {
 		return nil, nil
@@ -183,19 +184,19 @@ func (a *Aggregation) mend(o *storage.Object, want *wanted, start bool) ([]stora
 		cached.priority == want.priority {
 		return nil, nil // already correct: skip the decoding
 	}
-	return a.Objects.Update(a.res, o, "", func(obj api.Object) {
+	return a.Objects.Update(ctx, a.res, o, "", func(obj api.Object) {
 		obj.(*apiregistrationv1.APIService).Spec = want.spec()
 	})
 }
 
 // markLocal returns the write that marks an APIService without a service as available. The APIService may have had
 // a service before.
-func (a *Aggregation) markLocal(o *storage.Object) ([]storage.Write, error) {
+func (a *Aggregation) markLocal(ctx context.Context, o *storage.Object) ([]storage.Write, error) {
 	cached := a.lookUp(o.Key.Name)
 	if cached == nil || cached.revision != o.Revision || !cached.local || cached.reason == "Local" {
 		return nil, nil
 	}
-	return a.Objects.Update(a.res, o, "status", a.res.Status.Reset) // as for a new one
+	return a.Objects.Update(ctx, a.res, o, "status", a.res.Status.Reset) // as for a new one
 }
 
 // lookUp returns the APIService of that name in memory, or nil.

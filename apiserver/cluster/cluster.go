@@ -28,27 +28,16 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 	"github.com/coxswain-dev/coxswain/storage"
 )
-
-// Objects are the API objects, as the server itself reads and writes them.
-type Objects interface {
-	// Collection opens the stored objects of a kind.
-	Collection(res *api.Resource) *storage.Collection
-	// Create is the write that creates an object; obj becomes what is stored.
-	Create(res *api.Resource, obj api.Object) (storage.Write, error)
-	// Update is the write, if one is needed, by which a stored object becomes what change makes of it.
-	Update(res *api.Resource, o *storage.Object, subresource string, change func(api.Object)) ([]storage.Write, error)
-	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
-	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
-}
 
 // Options assemble a Cluster. All are required.
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
-	Objects  Objects
+	Objects  loopback.Client
 	// Authorizer decides for the plugins and policies that ask what a user may do.
 	Authorizer authz.Authorizer
 	// Appliers have the schemas by which the patches of policies are merged.

@@ -22,12 +22,16 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
 // objects are those of a store without a server.
-type objects struct{ store *storage.Store }
+type objects struct {
+	loopback.Client // for the methods that are not called
+	store           *storage.Store
+}
 
 func (o objects) Collection(res *api.Resource) *storage.Collection {
 	return o.store.Collection(res.Collection(), storage.CollectionOptions{Fields: res.SelectablePaths(),
@@ -45,8 +49,8 @@ func (o objects) Create(res *api.Resource, obj api.Object) (storage.Write, error
 		Namespace: obj.GetNamespace(), Name: obj.GetName()}, Value: doc}, err
 }
 
-func (o objects) Update(res *api.Resource, stored *storage.Object, _ string, change func(api.Object)) ([]storage.Write,
-	error) {
+func (o objects) Update(_ context.Context, res *api.Resource, stored *storage.Object, _ string,
+	change func(api.Object)) ([]storage.Write, error) {
 	obj, err := encoding.Decode(context.Background(), res, stored)
 	if err != nil {
 		return nil, err
@@ -70,7 +74,7 @@ func newView(t *testing.T) *view {
 	v := &view{t: t, registry: api.NewRegistry(builtin.Kinds()...),
 		other: servertest.Store(t, backend, storage.Options{})}
 	store := servertest.Store(t, backend, storage.Options{})
-	v.Cluster = cluster.New(cluster.Options{Store: store, Registry: v.registry, Objects: objects{store},
+	v.Cluster = cluster.New(cluster.Options{Store: store, Registry: v.registry, Objects: objects{store: store},
 		Authorizer: authz.AlwaysAllow{}, Log: slog.New(slog.DiscardHandler)})
 	return v
 }
@@ -78,7 +82,7 @@ func newView(t *testing.T) *view {
 // create stores an object.
 func (v *view) create(obj api.Object, kind schema.GroupVersionKind) {
 	v.t.Helper()
-	w, err := objects{v.other}.Create(v.registry.Snapshot().Kind(kind), obj)
+	w, err := objects{store: v.other}.Create(v.registry.Snapshot().Kind(kind), obj)
 	require.NoError(v.t, err)
 	_, err = v.other.Commit(v.t.Context(), w)
 	require.NoError(v.t, err)

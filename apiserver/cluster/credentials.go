@@ -77,7 +77,7 @@ func (c Credentials) TokenUsed(ctx context.Context, secret *corev1.Secret, day s
 		if err != nil {
 			return err
 		}
-		writes, err := c.Objects.Update(res, o, "", func(obj api.Object) {
+		writes, err := c.Objects.Update(ctx, res, o, "", func(obj api.Object) {
 			labels := obj.GetLabels()
 			if labels == nil {
 				labels = map[string]string{}

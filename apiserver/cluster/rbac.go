@@ -12,6 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -52,7 +53,7 @@ func (c *Cluster) RBAC(ctx context.Context) (*authz.RBAC, error) {
 // decision it takes over the changes since the last one, of which there mostly are none.
 type policy struct {
 	rbac    *authz.RBAC
-	objects Objects
+	objects loopback.Client
 	log     *slog.Logger
 
 	mu       sync.Mutex

@@ -7,7 +7,7 @@
 //
 // A server calls Bootstrap before it serves, Join when it listens, Run while it serves and Leave when it ends. Each
 // write names the revision that it was made from, so that of several servers that see the same need one writes. API
-// objects are read and written through the interface Objects; the server itself must not be imported.
+// objects are read and written through a loopback.Client; the server itself must not be imported.
 package controlplane
 
 import (
@@ -26,21 +26,9 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/storage"
 )
-
-// Objects are the API objects, as the server itself reads and writes them.
-type Objects interface {
-	// Collection opens the stored objects of a kind.
-	Collection(res *api.Resource) *storage.Collection
-	// Create is the write that creates an object; obj becomes what is stored.
-	Create(res *api.Resource, obj api.Object) (storage.Write, error)
-	// Update is the write, if one is needed, by which a stored object becomes what change makes of it. A subresource
-	// of "status" is a write of the status alone.
-	Update(res *api.Resource, o *storage.Object, subresource string, change func(api.Object)) ([]storage.Write, error)
-	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
-	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
-}
 
 // Services reserve addresses (servicealloc.Allocator).
 type Services interface {
@@ -52,7 +40,7 @@ type Services interface {
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
-	Objects  Objects
+	Objects  loopback.Client
 	Services Services
 	// ServiceCIDRs are shown as the ServiceCIDR "kubernetes".
 	ServiceCIDRs []netip.Prefix

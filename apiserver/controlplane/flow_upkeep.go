@@ -148,7 +148,7 @@ func (u *upkeep) round(ctx context.Context, res *api.Resource, wanted []api.Obje
 			continue
 		}
 		u.note(have)
-		u.mend(res, o, have, want)
+		u.mend(ctx, res, o, have, want)
 	}
 	for _, want := range wanted {
 		if missing[want.GetName()] == nil {
@@ -182,9 +182,9 @@ func (u *upkeep) dangle(s *flowv1.FlowSchema) {
 }
 
 // mend adds the write that the object needs: of its spec or, where that is right, of its status.
-func (u *upkeep) mend(res *api.Resource, o *storage.Object, have, want api.Object) {
+func (u *upkeep) mend(ctx context.Context, res *api.Resource, o *storage.Object, have, want api.Object) {
 	if want != nil {
-		writes, err := u.own.Objects.Update(res, o, "", func(obj api.Object) { maintain(obj, want) })
+		writes, err := u.own.Objects.Update(ctx, res, o, "", func(obj api.Object) { maintain(obj, want) })
 		u.add(writes, err)
 		if len(writes) > 0 || err != nil {
 			return
@@ -193,7 +193,7 @@ func (u *upkeep) mend(res *api.Resource, o *storage.Object, have, want api.Objec
 	if _, ok := have.(*flowv1.FlowSchema); !ok {
 		return
 	}
-	u.add(u.own.Objects.Update(res, o, "status", func(obj api.Object) { u.dangle(obj.(*flowv1.FlowSchema)) }))
+	u.add(u.own.Objects.Update(ctx, res, o, "status", func(obj api.Object) { u.dangle(obj.(*flowv1.FlowSchema)) }))
 }
 
 // maintain gives a stored object our spec, unless a user has taken it over: the annotation says so or, where there is

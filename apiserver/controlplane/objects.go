@@ -28,5 +28,5 @@ func (c *ControlPlane) put(ctx context.Context, res *api.Resource, fresh api.Obj
 	if err != nil {
 		return nil, err
 	}
-	return c.Objects.Update(res, o, "", change)
+	return c.Objects.Update(ctx, res, o, "", change)
 }

@@ -59,7 +59,7 @@ func (c *ControlPlane) typeCheckUpkeep(ctx context.Context, res *api.Resource) e
 
 // noteTypeCheck writes the result for a policy, unless its spec has been checked.
 func (c *ControlPlane) noteTypeCheck(ctx context.Context, res *api.Resource, o *storage.Object) error {
-	writes, err := c.Objects.Update(res, o, "status", func(obj api.Object) {
+	writes, err := c.Objects.Update(ctx, res, o, "status", func(obj api.Object) {
 		p := obj.(*admissionv1.ValidatingAdmissionPolicy)
 		if p.Status.ObservedGeneration < p.Generation {
 			p.Status.ObservedGeneration = p.Generation

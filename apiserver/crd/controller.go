@@ -28,27 +28,15 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/customresource"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/storage"
 )
-
-// Objects are the API objects as the server itself reads and writes them.
-type Objects interface {
-	// Collection opens the stored objects of a kind.
-	Collection(res *api.Resource) *storage.Collection
-	// Update returns the write that applies change to a stored object, or none if nothing changes.
-	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) (
-		[]storage.Write, error)
-	// DeleteAll deletes all objects of a kind, as far as their finalizers permit.
-	DeleteAll(ctx context.Context, res *api.Resource) error
-	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
-	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
-}
 
 // Options assemble a Controller. All fields but Forget are required.
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
-	Objects  Objects
+	Objects  loopback.Client
 	// Converter converts the objects of kinds with the conversion strategy Webhook.
 	Converter customresource.Converter
 	Clock     clock.PassiveClock

@@ -142,7 +142,7 @@ func (c *Controller) syncStatus(ctx context.Context, d *definition) error {
 func (c *Controller) write(ctx context.Context, d *definition,
 	change func(*apiextensionsv1.CustomResourceDefinition)) error {
 	var result *apiextensionsv1.CustomResourceDefinition
-	writes, err := c.Objects.Update(c.res, d.object, "status", func(obj api.Object) {
+	writes, err := c.Objects.Update(ctx, c.res, d.object, "status", func(obj api.Object) {
 		result = obj.(*apiextensionsv1.CustomResourceDefinition)
 		change(result)
 	})

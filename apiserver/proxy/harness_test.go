@@ -110,7 +110,7 @@ func (f *front) edit(kind, name string, do func(api.Object)) {
 	f.objects[kind+"/"+name] = obj
 }
 
-// Object implements proxy.Objects.
+// Object implements serviceresolver.Reader.
 func (f *front) Object(_ context.Context, kind schema.GroupVersionKind, _, name string) (api.Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,7 +122,7 @@ func (f *front) Object(_ context.Context, kind schema.GroupVersionKind, _, name 
 	return obj, nil
 }
 
-// EndpointSlices implements proxy.Objects.
+// EndpointSlices implements serviceresolver.Reader.
 func (f *front) EndpointSlices(_ context.Context, _, service string) ([]*discoveryv1.EndpointSlice, error) {
 	return slices.DeleteFunc(slices.Clone(f.slices), func(s *discoveryv1.EndpointSlice) bool {
 		return s.Labels[discoveryv1.LabelServiceName] != service

@@ -2,8 +2,8 @@
 // Responses go back as they are. WebSocket and SPDY are upgrades of the connection, which is then a pipe between the
 // client and the agent, except where the agent speaks SPDY alone (translate.go, tunnel.go).
 //
-// An authorized and admitted Request comes in; objects are read through Objects. The server and storage must not be
-// imported.
+// An authorized and admitted Request comes in; objects are read through a serviceresolver.Reader. The server and
+// storage must not be imported.
 package proxy
 
 import (
@@ -21,9 +21,6 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
-
-// Objects reads the objects that say where a request goes.
-type Objects = serviceresolver.Objects
 
 var (
 	podKind  = corev1.SchemeGroupVersion.WithKind("Pod")
@@ -48,7 +45,7 @@ type Request struct {
 //
 // Its transports speak HTTP/1.1 only: an HTTP/2 connection cannot be upgraded.
 type Proxy struct {
-	objects      Objects
+	objects      serviceresolver.Reader
 	log          *log.Logger
 	addressTypes []corev1.NodeAddressType
 	// drain is done when the server stops, which ends every request.
@@ -58,7 +55,7 @@ type Proxy struct {
 }
 
 // New returns a Proxy whose requests end with ctx. log gets the messages of net/http.
-func New(ctx context.Context, o KubeletOptions, objects Objects, log *log.Logger) *Proxy {
+func New(ctx context.Context, o KubeletOptions, objects serviceresolver.Reader, log *log.Logger) *Proxy {
 	if len(o.AddressTypes) == 0 {
 		o.AddressTypes = DefaultKubeletAddressTypes
 	}

@@ -15,13 +15,17 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// objects implements servicealloc.Objects on a store without a server.
-type objects struct{ store *storage.Store }
+// objects implements loopback.Client on a store without a server.
+type objects struct {
+	loopback.Client // for the methods that are not called
+	store           *storage.Store
+}
 
 func (o objects) Collection(res *api.Resource) *storage.Collection {
 	return o.store.Collection(res.Collection(), storage.CollectionOptions{Fields: res.SelectablePaths(),
@@ -44,7 +48,7 @@ func newAllocator(t *testing.T, o servicealloc.Options) *servicealloc.Allocator 
 	if o.Store == nil {
 		o.Store = servertest.Store(t, servertest.Backend(t), storage.Options{})
 	}
-	o.Objects, o.Log = objects{o.Store}, slog.New(slog.DiscardHandler)
+	o.Objects, o.Log = objects{store: o.Store}, slog.New(slog.DiscardHandler)
 	o.Kinds = api.NewRegistry(builtin.Kinds()...).Snapshot()
 	a, err := servicealloc.New(o)
 	require.NoError(t, err)

@@ -6,7 +6,7 @@
 // no allocator state in memory can become wrong. Run repairs reservations that were changed by hand.
 //
 // families.go chooses families, allocate.go addresses and ports; reservation.go reads and writes the documents. The
-// package uses storage and the small interface Objects. It must not import package apiserver.
+// package uses storage and a loopback.Client. It must not import package apiserver.
 package servicealloc
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -31,20 +32,10 @@ var (
 	DefaultNodePorts = net.PortRange{Base: 30000, Size: 2768}
 )
 
-// Objects reads and writes API objects in the way the server itself does.
-type Objects interface {
-	// Collection opens the stored objects of a kind.
-	Collection(res *api.Resource) *storage.Collection
-	// Create returns the write that creates an object of the server's own.
-	Create(res *api.Resource, obj api.Object) (storage.Write, error)
-	// Commit makes the writes durable in one transaction, as storage.Store does, and records them in the audit log.
-	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
-}
-
 // Options configures an Allocator. All fields except CIDRs and NodePorts are required.
 type Options struct {
 	Store   *storage.Store
-	Objects Objects
+	Objects loopback.Client
 	// Kinds contains Service, IPAddress and ServiceCIDR, or none of them.
 	Kinds *api.Snapshot
 	// CIDRs contains one range of cluster IPs, or one per IP family with the default first.

@@ -19,8 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Objects reads what services are resolved by.
-type Objects interface {
+// Reader reads what services are resolved by.
+type Reader interface {
 	// Object returns an object of a kind, or a Status as the error for one that does not exist.
 	Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (api.Object, error)
 	// EndpointSlices returns the slices of a service.
@@ -30,7 +30,7 @@ type Objects interface {
 var serviceKind = corev1.SchemeGroupVersion.WithKind("Service")
 
 // Service returns a Service, or a Status as the error.
-func Service(ctx context.Context, objects Objects, namespace, name string) (*corev1.Service, error) {
+func Service(ctx context.Context, objects Reader, namespace, name string) (*corev1.Service, error) {
 	obj, err := objects.Object(ctx, serviceKind, namespace, name)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func Service(ctx context.Context, objects Objects, namespace, name string) (*cor
 // IP is the address of a service that has no EndpointSlices at all: some program on this machine may know where it
 // leads. The name of a service of type ExternalName is its address. Anybody who may write a slice decides where it
 // leads: the caller asks for a certificate of the service's name.
-func Resolve(ctx context.Context, objects Objects, namespace, name string, port int32) (string, error) {
+func Resolve(ctx context.Context, objects Reader, namespace, name string, port int32) (string, error) {
 	service, err := Service(ctx, objects, namespace, name)
 	if err != nil {
 		return "", err

@@ -8,7 +8,7 @@
 // deletion has begun or is no longer wanted.
 //
 // Effect and End return the writes that belong in an object's transaction (lifetime.go). Run deletes the objects at
-// the end of their lifetime (expiry.go), using the small interface Objects. This package must not import package
+// the end of their lifetime (expiry.go), using a loopback.Client. This package must not import package
 // apiserver.
 package ttl
 
@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -45,20 +46,11 @@ type Store interface {
 	Frontier() int64
 }
 
-// Objects accesses the objects of the API.
-type Objects interface {
-	// Collection opens the stored objects of a kind.
-	Collection(res *api.Resource) *storage.Collection
-	// Delete performs a client's DELETE of an object at its revision. It returns storage.ErrNotFound if the object
-	// does not exist any more, and a Conflict if it has been written in the meantime.
-	Delete(ctx context.Context, res *api.Resource, o *storage.Object) error
-}
-
 // Options configures Lifetimes. All fields are required.
 type Options struct {
 	Store    Store
 	Registry *api.Registry
-	Objects  Objects
+	Objects  loopback.Client
 	// Servers is the collection of running servers, named by their addresses.
 	Servers string
 	// EventTTL is the time to live of objects without the annotation, if their kind expires.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/etcd"
@@ -43,6 +44,7 @@ func kind() *api.Resource {
 
 // house is a store with objects of one kind, some of them with lifetimes.
 type house struct {
+	loopback.Client // for the methods that are not called
 	*ttl.Lifetimes
 	t     *testing.T
 	store *storage.Store
@@ -67,12 +69,12 @@ func build(t *testing.T) *house {
 	return h
 }
 
-// Collection implements ttl.Objects.
+// Collection implements loopback.Client.
 func (h *house) Collection(res *api.Resource) *storage.Collection {
 	return h.store.Collection(res.Collection(), storage.CollectionOptions{})
 }
 
-// Delete implements ttl.Objects.
+// Delete implements loopback.Client.
 func (h *house) Delete(ctx context.Context, res *api.Resource, o *storage.Object) error {
 	h.mu.Lock()
 	refusal := h.refuse

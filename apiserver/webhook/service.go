@@ -6,11 +6,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
 
-// Objects reads the objects needed to resolve services.
-type Objects = serviceresolver.Objects
-
 // resolve returns the address of one of the service's endpoints. The server at that address must present a
 // certificate for the service's name.
-func resolve(ctx context.Context, objects Objects, s *Service) (string, error) {
+func resolve(ctx context.Context, objects serviceresolver.Reader, s *Service) (string, error) {
 	return serviceresolver.Resolve(ctx, objects, s.Namespace, s.Name, s.port())
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
 
 // fixed has one service with its slices.
@@ -51,7 +52,7 @@ func slice(ready *bool, addresses ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-func services(t *testing.T, addresses ...string) Objects {
+func services(t *testing.T, addresses ...string) serviceresolver.Reader {
 	t.Helper()
 	return fixed{service(nil), []*discoveryv1.EndpointSlice{slice(nil, addresses...)}}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 )
 
@@ -74,7 +75,7 @@ func (s *Service) port() int32 {
 // Options configures a Client.
 type Options struct {
 	// Objects is used to resolve services.
-	Objects Objects
+	Objects serviceresolver.Reader
 	// Dial opens connections to services; nil uses a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }

@@ -55,12 +55,12 @@ func pathTo(res *api.Resource, namespace string) string {
 	return path + "/" + res.Plural
 }
 
-// Commit makes the server's own writes durable in one transaction, and records those of objects.
-func (o ownObjects) Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error) {
-	result, err := o.s.Store.Commit(ctx, writes...)
-	if err == nil && o.s.Audit != nil {
+// Commit implements loopback.Client. The writes of objects are recorded in the audit log.
+func (c loopbackClient) Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error) {
+	result, err := c.s.Store.Commit(ctx, writes...)
+	if err == nil && c.s.Audit != nil {
 		for i := range writes {
-			o.s.recordOwn(ctx, &writes[i])
+			c.s.recordOwn(ctx, &writes[i])
 		}
 	}
 	return result, err
