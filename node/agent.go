@@ -157,7 +157,7 @@ func (a *agent) run(ctx context.Context) error {
 	if !cache.WaitFor(asked, "", synced...) {
 		return nil
 	}
-	a.resume()
+	a.resume(asked)
 
 	var workers sync.WaitGroup
 	a.events.Start(ctx)
@@ -174,7 +174,7 @@ func (a *agent) run(ctx context.Context) error {
 	a.podQueue.Start(ctx)
 	<-asked.Done()
 	if a.ShutdownGracePeriod > 0 {
-		a.shutDown()
+		a.shutDown(ctx)
 	}
 	cancel()
 	a.nodeQueue.Wait()
@@ -205,7 +205,7 @@ func (a *agent) doNode(ctx context.Context, t nodeTask) error {
 	case renewLease:
 		return a.heartbeat(ctx, n)
 	case watchPressure:
-		a.watchPressure(n)
+		a.watchPressure(ctx, n)
 		return nil
 	case limitStorage:
 		a.limitStorage(n)
@@ -254,7 +254,7 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 
 // resume prepares for work on what is there: every node wants looking at, whether it exists or not, and
 // the addresses that pods have are taken before the first new one is given.
-func (a *agent) resume() {
+func (a *agent) resume(ctx context.Context) {
 	for name, n := range a.nodes {
 		if node, err := n.link.nodes.Get(name); err == nil {
 			n.setCIDR(node.Spec.PodCIDR)
@@ -267,8 +267,8 @@ func (a *agent) resume() {
 		for _, pod := range pods {
 			known[pod.UID] = true
 			if phaseEnded(pod.Status.Phase) && a.nodes[pod.Spec.NodeName] != nil {
-				if err := a.runtime.TearDown(pod); err != nil {
-					a.Log.Warn("cannot tear a pod down that has ended", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+				if err := a.tearDown(ctx, pod); err != nil {
+					a.Log.Warn("cannot tear down a pod that has ended", "err", err)
 				}
 			}
 			n := a.nodes[pod.Spec.NodeName]
@@ -283,7 +283,7 @@ func (a *agent) resume() {
 			}
 		}
 	}
-	a.runtime.Sweep(func(uid types.UID) bool { return known[uid] })
+	a.runtime.Sweep(ctx, func(uid types.UID) bool { return known[uid] })
 }
 
 // record sends the events that a pod's steps gave rise to.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func displayFree(n int64, of corev1.ResourceName) string {
 }
 
 // watchPressure looks at what a node has left, and ends one pod where that is too little.
-func (a *agent) watchPressure(n *hostedNode) {
+func (a *agent) watchPressure(ctx context.Context, n *hostedNode) {
 	if b := n.acts(); b.Stopped || b.Paused {
 		return // as is known when it goes on
 	}
@@ -116,20 +117,22 @@ func (a *agent) watchPressure(n *hostedNode) {
 		next = time.Second
 		return
 	}
-	if key, ok := a.evictOne(n, &due[0], now); ok {
+	if key, ok := a.evictOne(ctx, n, &due[0], now); ok {
 		n.pressure.evicted, n.pressure.until = key, now.Add(evictionWait)
 		next = time.Second
 	}
 }
 
 // evictOne ends the first pod in rank that may be ended.
-func (a *agent) evictOne(n *hostedNode, s *shortfall, now time.Time) (runtime.PodKey, bool) {
+func (a *agent) evictOne(ctx context.Context, n *hostedNode, s *shortfall, now time.Time) (runtime.PodKey, bool) {
+	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+	defer cancel()
 	of := signals[s.signal]
 	a.NodeEvent(n.name, corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", of))
 	var uses []podUse
 	for _, pod := range a.podsOf(n) {
 		if pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
-			uses = append(uses, a.podUse(pod, of, now))
+			uses = append(uses, a.podUse(ctx, pod, of, now))
 		}
 	}
 	rank(uses, of)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +60,7 @@ func observed(r runtime.Resources) map[signal]runtime.Supply {
 }
 
 // podUse is what a pod takes of a resource.
-func (a *agent) podUse(pod *corev1.Pod, of corev1.ResourceName, now time.Time) podUse {
+func (a *agent) podUse(ctx context.Context, pod *corev1.Pod, of corev1.ResourceName, now time.Time) podUse {
 	u := podUse{pod: pod, containers: map[string]int64{}}
 	if m, ok := a.runtime.(runtime.Machine); ok && (of == corev1.ResourceEphemeralStorage || of == resourceInodes) {
 		bytes, inodes := m.DiskUse(pod.UID)
@@ -68,7 +69,7 @@ func (a *agent) podUse(pod *corev1.Pod, of corev1.ResourceName, now time.Time) p
 		}
 		return u
 	}
-	s, _ := a.podStats(pod, now)
+	s, _ := a.podStats(ctx, pod, now)
 	for i := range s.Containers {
 		c := &s.Containers[i]
 		taken := c.usage.Memory

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,7 +36,7 @@ type podState struct {
 
 	startTime time.Time // when the agent took it on
 	startAt   time.Time // when the runtime is ready for its first container
-	ip        string    // "" until it has one
+	addresses []string  // none until it has some
 	hostIP    string
 	init      []*containerRun
 	app       []*containerRun
@@ -117,7 +118,7 @@ func (p *podState) resume() {
 	status := &p.pod.Status
 	p.startTime = status.StartTime.Time
 	p.startAt = p.startTime.Add(p.runtime.Delay(p.pod))
-	p.ip = status.PodIP
+	p.addresses = addressesOf(status)
 	p.sent, p.sentVersion = p.own(status), p.pod.ResourceVersion
 	p.written = true
 	statuses := slices.Concat(status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses)
@@ -143,7 +144,7 @@ func (c *containerRun) resume(p *podState, s *corev1.ContainerStatus) {
 		if s.Image != "" {
 			c.setImage(s.Image) // the spec may have got another while no agent was there
 		}
-		running, err := p.runtime.Adopt(p.pod, c.spec, s)
+		running, err := p.runtime.Adopt(context.Background(), p.pod, c.spec, s)
 		if err != nil { // it did not survive: it counts as a run that failed
 			c.ended = &corev1.ContainerStateTerminated{
 				ExitCode: 137, Reason: "ContainerStatusUnknown", Message: err.Error(),
@@ -354,7 +355,8 @@ func (p *podState) advance(c *containerRun, now time.Time, w *wake) bool {
 
 // start pulls and starts; on failure it sets when to try again.
 func (p *podState) start(c *containerRun, now time.Time) bool {
-	imageID, err := p.runtime.Pull(p.pod, c.spec)
+	image, err := p.runtime.Pull(context.Background(), runtime.PullRequest{Pod: p.pod, Image: c.spec.Image,
+		Policy: c.spec.ImagePullPolicy, Progress: func() {}})
 	if err != nil {
 		c.pullFailed(p, err, now)
 		return false
@@ -363,7 +365,7 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 	if c.ended != nil {
 		run++
 	}
-	running, err := p.runtime.Start(p.pod, c.spec, run, now)
+	running, err := p.runtime.Start(context.Background(), p.pod, c.spec, run, now)
 	if err != nil {
 		p.startFailed(c, run, err, now)
 		return false
@@ -374,7 +376,7 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 	if c.ended != nil {
 		c.last, c.ended = c.ended, nil
 	}
-	c.run, c.running, c.id, c.imageID, c.started = run, running, running.ID(), imageID, now
+	c.run, c.running, c.id, c.imageID, c.started = run, running, running.ID(), image.ID, now
 	c.actual, c.restart = &c.spec.Resources, false
 	return true
 }

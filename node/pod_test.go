@@ -22,7 +22,7 @@ var start = time.Unix(1_800_000_000, 0)
 func stepped(pod *corev1.Pod, delay time.Duration) *podState {
 	runs := simulated.New(simulated.Options{StartDelay: delay, Now: func() time.Time { return start }})
 	p := newPodState(pod, runs, "127.0.0.1", start)
-	p.ip = "10.244.0.2"
+	p.addresses = []string{"10.244.0.2"}
 	return p
 }
 

@@ -19,9 +19,10 @@ type countsSetUps struct {
 	count atomic.Int64
 }
 
-func (r *countsSetUps) SetUp(context.Context, *corev1.Pod, string) (time.Duration, error) {
+func (r *countsSetUps) SetUp(_ context.Context, _ *corev1.Pod, addresses []string) (
+	runtime.Sandbox, error) {
 	r.count.Add(1)
-	return 0, nil
+	return runtime.Sandbox{Addresses: addresses}, nil
 }
 
 func TestNode_MakesVolumesAnewAtOnceAndNoMoreThanOnceASecond(t *testing.T) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -214,7 +215,7 @@ func (p *podState) actuate(now time.Time, w *wake) {
 			c.observe(now, w)
 			return
 		}
-		if err := c.running.Resize(c.spec); err != nil {
+		if err := c.running.Resize(context.Background(), c.spec); err != nil {
 			failed, done = err.Error(), false
 			return
 		}

@@ -185,4 +185,4 @@ type refusing struct {
 	why error
 }
 
-func (r *refusing) Resize(*corev1.Container) error { return r.why }
+func (r *refusing) Resize(context.Context, *corev1.Container) error { return r.why }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -18,7 +19,9 @@ func (e *endpoint) kubeletMetrics(w http.ResponseWriter, r *http.Request, n *hos
 
 // cadvisorMetrics are what containers take, as the cAdvisor in the kubelet reports it.
 func (e *endpoint) cadvisorMetrics(w http.ResponseWriter, r *http.Request, n *hostedNode) {
-	e.serveMetrics(w, r, containerMetrics{e.agent, n})
+	ctx, cancel := context.WithTimeout(r.Context(), usageTimeout)
+	defer cancel()
+	e.serveMetrics(w, r, containerMetrics{ctx, e.agent, n})
 }
 
 func (e *endpoint) serveMetrics(
@@ -94,8 +97,9 @@ func (m nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// containerMetrics asks the runtime when it is asked.
+// containerMetrics collects the usage of containers from the runtime, for one request. ctx is the request's.
 type containerMetrics struct {
+	ctx context.Context
 	*agent
 	node *hostedNode
 }
@@ -142,7 +146,7 @@ func (m containerMetrics) Collect(ch chan<- prometheus.Metric) {
 		if pod.Status.StartTime == nil || phaseEnded(pod.Status.Phase) {
 			continue
 		}
-		stats, _ := m.podStats(pod, m.Clock.Now())
+		stats, _ := m.podStats(m.ctx, pod, m.Clock.Now())
 		cgroup := "/kubepods/pod" + string(pod.UID)
 		m.usage(ch, stats.CPU, stats.Memory, "", cgroup, "", "", pod.Namespace, pod.Name)
 		for i := range stats.Containers {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -66,8 +67,14 @@ func asStats(u runtime.Usage, now time.Time) (cpuStats, memoryStats) {
 		memoryStats{Time: at, UsageBytes: uint64(u.Memory), WorkingSetBytes: uint64(u.Memory)}
 }
 
-// summary is what a node and its pods take.
-func (a *agent) summary(n *hostedNode) *statsSummary {
+// usageTimeout bounds how long the runtime may take to report the usage of all pods of a node. Pods that it has not
+// reported by then count as using none.
+const usageTimeout = 10 * time.Second
+
+// summary returns the usage of a node and of its pods.
+func (a *agent) summary(ctx context.Context, n *hostedNode) *statsSummary {
+	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+	defer cancel()
 	now := a.Clock.Now()
 	s := &statsSummary{Pods: []podStats{}}
 	var all runtime.Usage
@@ -75,7 +82,7 @@ func (a *agent) summary(n *hostedNode) *statsSummary {
 		if pod.Status.StartTime == nil || phaseEnded(pod.Status.Phase) {
 			continue
 		}
-		p, taken := a.podStats(pod, now)
+		p, taken := a.podStats(ctx, pod, now)
 		all.Add(taken)
 		s.Pods = append(s.Pods, p)
 	}
@@ -91,7 +98,7 @@ func (a *agent) summary(n *hostedNode) *statsSummary {
 	return s
 }
 
-func (a *agent) podStats(pod *corev1.Pod, now time.Time) (podStats, runtime.Usage) {
+func (a *agent) podStats(ctx context.Context, pod *corev1.Pod, now time.Time) (podStats, runtime.Usage) {
 	s := podStats{PodRef: podReference{pod.Name, pod.Namespace, pod.UID}, StartTime: *pod.Status.StartTime}
 	var all runtime.Usage
 	for _, c := range runtime.Containers(pod) {
@@ -100,7 +107,7 @@ func (a *agent) podStats(pod *corev1.Pod, now time.Time) (podStats, runtime.Usag
 			continue
 		}
 		started := status.State.Running.StartedAt
-		u, err := a.runtime.Usage(pod, c, started.Time, now)
+		u, err := a.runtime.Usage(ctx, pod, c, started.Time, now)
 		if err != nil {
 			continue // it has ended meanwhile
 		}
@@ -113,14 +120,14 @@ func (a *agent) podStats(pod *corev1.Pod, now time.Time) (podStats, runtime.Usag
 	return s, all
 }
 
-func (e *endpoint) statsSummary(w http.ResponseWriter, _ *http.Request, n *hostedNode) {
-	writeJSON(w, e.summary(n))
+func (e *endpoint) statsSummary(w http.ResponseWriter, r *http.Request, n *hostedNode) {
+	writeJSON(w, e.summary(r.Context(), n))
 }
 
 // resourceMetrics is the same in Prometheus' words, which metrics-server reads.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
-func (e *endpoint) resourceMetrics(w http.ResponseWriter, _ *http.Request, n *hostedNode) {
-	s := e.summary(n)
+func (e *endpoint) resourceMetrics(w http.ResponseWriter, r *http.Request, n *hostedNode) {
+	s := e.summary(r.Context(), n)
 	var b strings.Builder
 	family := func(name, kind, help string, samples func(sample func(labels string, value float64, at metav1.Time))) {
 		fmt.Fprintf(&b, "# HELP %s [STABLE] %s\n# TYPE %s %s\n", name, help, name, kind)

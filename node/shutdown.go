@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ const (
 // others. It returns when all have ended, and their status is written, or time is up.
 //
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#graceful-node-shutdown
-func (a *agent) shutDown() {
+func (a *agent) shutDown(ctx context.Context) {
 	a.Log.Info("shutting down", "within", a.ShutdownGracePeriod)
 	a.shuttingDown.Store(true)
 	for name := range a.nodes {
@@ -28,10 +29,10 @@ func (a *agent) shutDown() {
 		a.nodeQueue.Add(nodeTask{name, syncNode})
 	}
 	critical := min(a.ShutdownGracePeriodCriticalPods, a.ShutdownGracePeriod)
-	a.endPods(a.ShutdownGracePeriod-critical, func(pod *corev1.Pod) bool {
+	a.endPods(ctx, a.ShutdownGracePeriod-critical, func(pod *corev1.Pod) bool {
 		return priorityOf(pod) < systemCriticalPriority
 	})
-	a.endPods(critical, func(pod *corev1.Pod) bool { return priorityOf(pod) >= systemCriticalPriority })
+	a.endPods(ctx, critical, func(pod *corev1.Pod) bool { return priorityOf(pod) >= systemCriticalPriority })
 }
 
 // shutdownPoll is how often is looked whether pods have ended.
@@ -39,7 +40,7 @@ const shutdownPoll = 100 * time.Millisecond
 
 // endPods ends some pods, and waits until that is done and written or the time is over. What a runtime keeps
 // for them goes as well.
-func (a *agent) endPods(within time.Duration, which func(*corev1.Pod) bool) {
+func (a *agent) endPods(ctx context.Context, within time.Duration, which func(*corev1.Pod) bool) {
 	now := a.Clock.Now()
 	var ending []*corev1.Pod
 	for _, n := range a.nodes {
@@ -60,8 +61,8 @@ func (a *agent) endPods(within time.Duration, which func(*corev1.Pod) bool) {
 		for _, pod := range ending {
 			if !a.endWritten(pod.UID) {
 				left = append(left, pod)
-			} else if err := a.runtime.TearDown(pod); err != nil {
-				a.Log.Warn("cannot tear a pod down", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+			} else if err := a.tearDown(ctx, pod); err != nil {
+				a.Log.Warn("cannot tear down a pod at shutdown", "err", err)
 			}
 		}
 		if ending = left; len(ending) == 0 {

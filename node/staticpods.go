@@ -53,7 +53,7 @@ func (a *agent) deleteForged(ctx context.Context, key runtime.PodKey, pod *corev
 	if a.mirrors.pending(pod) {
 		return nil // it is looked at again once that is done
 	}
-	if err := a.dropPod(key, true); err != nil {
+	if err := a.dropPod(ctx, key, true); err != nil {
 		return err
 	}
 	if left := cleanupPeriod - a.Clock.Since(pod.CreationTimestamp.Time); left > 0 {

@@ -13,6 +13,18 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
+// addressesOf returns the IPs in a status, the primary one first.
+func addressesOf(s *corev1.PodStatus) []string {
+	var addresses []string
+	for _, ip := range s.PodIPs {
+		addresses = append(addresses, ip.IP)
+	}
+	if len(addresses) == 0 && s.PodIP != "" {
+		addresses = []string{s.PodIP}
+	}
+	return addresses
+}
+
 // status is the PodStatus that says what the pod has come to. Conditions keep their time where they
 // say the same as before, and those of others (readiness gates, the scheduler's) stay.
 func (p *podState) status(now time.Time) *corev1.PodStatus {
@@ -30,8 +42,11 @@ func (p *podState) status(now time.Time) *corev1.PodStatus {
 	if s.QOSClass == "" {
 		s.QOSClass = qos.GetPodQOS(p.pod)
 	}
-	if p.ip != "" {
-		s.PodIP, s.PodIPs = p.ip, []corev1.PodIP{{IP: p.ip}}
+	for _, ip := range p.addresses {
+		s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
+	}
+	if len(p.addresses) > 0 {
+		s.PodIP = p.addresses[0]
 	}
 	if !p.refused { // it has no containers; clients such as kubectl would show them as being created
 		p.containerStatuses(s)
@@ -155,7 +170,7 @@ func (p *podState) conditions(s *corev1.PodStatus, now metav1.Time) []corev1.Pod
 		p.containersReady(s),
 		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
 	}
-	if p.ip != "" && !p.stopped() {
+	if len(p.addresses) > 0 && !p.stopped() {
 		own[0].Status = corev1.ConditionTrue
 	}
 	own[2] = p.readyCondition(own[3])

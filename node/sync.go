@@ -29,13 +29,13 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 		return err
 	}
 	if err != nil || pod.UID != key.UID || pod.Spec.NodeName != key.Node {
-		return a.dropPod(key, true)
+		return a.dropPod(ctx, key, true)
 	}
 	if a.isForged(pod) {
 		return a.deleteForged(ctx, key, pod)
 	}
 	if pod.DeletionTimestamp == nil && phaseEnded(pod.Status.Phase) {
-		return a.dropPod(key, false) // nothing more will happen, and its address is free
+		return a.dropPod(ctx, key, false) // nothing more will happen, and its address is free
 	}
 	now := a.Clock.Now()
 	p, err := a.podState(pod, now)
@@ -67,8 +67,8 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 	}
 	a.record(p)
 	if pod.DeletionTimestamp != nil && p.stopped() {
-		if err := a.runtime.TearDown(pod); err != nil {
-			return fmt.Errorf("tear down pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		if err := a.tearDown(ctx, pod); err != nil {
+			return err
 		}
 		return a.finishDeletion(ctx, p)
 	}
@@ -90,7 +90,7 @@ func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
 		return nil
 	}
 	p.setUpOf = a.Clock.Now() // which may be later than the beginning of this sync: what comes from now on is not in it
-	again, err := a.runtime.SetUp(ctx, p.pod, p.ip)
+	sandbox, err := a.setUpSandbox(ctx, p.pod, p.addresses)
 	if err != nil {
 		var failed *runtime.SetUpError
 		if errors.As(err, &failed) && ctx.Err() == nil {
@@ -103,9 +103,33 @@ func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
 		return errors.Join(a.writeStatus(ctx, p, now), fmt.Errorf("set up pod %s/%s: %w", p.pod.Namespace,
 			p.pod.Name, err))
 	}
-	p.setUp, p.setUpAt = true, time.Time{}
-	if again > 0 {
-		p.setUpAt = now.Add(again)
+	p.setUp, p.setUpAt, p.addresses = true, time.Time{}, sandbox.Addresses
+	if sandbox.Again > 0 {
+		p.setUpAt = now.Add(sandbox.Again)
+	}
+	return nil
+}
+
+// Calls of the runtime have the kubelet's deadline (--runtime-request-timeout), except that those that set up a sandbox
+// have twice as long, as there.
+const (
+	callTimeout  = 2 * time.Minute
+	setUpTimeout = 2 * callTimeout
+)
+
+// setUpSandbox calls the runtime's SetUp, with a deadline.
+func (a *agent) setUpSandbox(ctx context.Context, pod *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	defer cancel()
+	return a.runtime.SetUp(ctx, pod, addresses)
+}
+
+// tearDown calls the runtime's TearDown, with a deadline.
+func (a *agent) tearDown(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := a.runtime.TearDown(ctx, pod); err != nil {
+		return fmt.Errorf("tear down pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
@@ -130,9 +154,9 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 		p.resume()
 	case pod.DeletionTimestamp != nil: // never came to life: it needs no address
 	case pod.Spec.HostNetwork:
-		p.ip = a.Address
+		p.addresses = []string{a.Address}
 	}
-	if p.ip == "" && pod.DeletionTimestamp == nil {
+	if len(p.addresses) == 0 && pod.DeletionTimestamp == nil {
 		ip, err := n.takeAddress(pod.UID)
 		if err != nil {
 			if !errors.Is(err, errNoCIDR) {
@@ -141,7 +165,7 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 			}
 			return nil, fmt.Errorf("address for pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		p.ip = ip
+		p.addresses = []string{ip}
 	}
 	a.mu.Lock()
 	a.states[pod.UID] = p
@@ -159,7 +183,7 @@ func (a *agent) rejected(pod *corev1.Pod, no *refusal, now time.Time) *podState 
 }
 
 // dropPod forgets a pod that is gone or has ended.
-func (a *agent) dropPod(key runtime.PodKey, gone bool) error {
+func (a *agent) dropPod(ctx context.Context, key runtime.PodKey, gone bool) error {
 	a.mu.Lock()
 	p := a.states[key.UID]
 	delete(a.states, key.UID)
@@ -175,9 +199,11 @@ func (a *agent) dropPod(key runtime.PodKey, gone bool) error {
 	}
 	switch {
 	case gone:
-		return a.runtime.Forget(key.UID)
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return a.runtime.Forget(ctx, key.UID)
 	case p != nil:
-		return a.runtime.TearDown(p.pod)
+		return a.tearDown(ctx, p.pod)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func Cleanup(dir, agents string) error {
 	}
 	var problems []error
 	for uid, p := range pods {
-		if err := p.Stop(); err != nil {
+		if err := p.Stop(context.Background()); err != nil {
 			problems = append(problems, fmt.Errorf("pod %s: %w", uid, err))
 		}
 	}
@@ -53,7 +53,7 @@ func Cleanup(dir, agents string) error {
 		problems = append(problems, fmt.Errorf("cgroup %s: %w", group, err))
 	}
 	for uid, p := range pods {
-		if err := p.Remove(); err != nil {
+		if err := p.Remove(context.Background()); err != nil {
 			problems = append(problems, fmt.Errorf("pod %s: %w", uid, err))
 		}
 	}

@@ -160,11 +160,11 @@ func TestCleanup_LeavesNothingOfAnAgentOnTheMachine(t *testing.T) {
 				Ports:        []corev1.ContainerPort{{HostPort: 8000, ContainerPort: 80}}}}}}
 	var c runtime.Container
 	m.do(func() error {
-		if _, err := r.SetUp(t.Context(), pod, "10.7.0.5"); err != nil {
+		if _, err := r.SetUp(t.Context(), pod, []string{"10.7.0.5"}); err != nil {
 			return err
 		}
 		var err error
-		c, err = r.Start(pod, &pod.Spec.Containers[0], 0, time.Now())
+		c, err = r.Start(t.Context(), pod, &pod.Spec.Containers[0], 0, time.Now())
 		return err
 	})
 	require.Eventually(t, func() bool { return c.State(time.Now()).Ready }, time.Minute, time.Millisecond)

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,9 +22,10 @@ import (
 	"github.com/coxswain-dev/coxswain/node/volumes"
 )
 
-// containerConfig is what a container is to be, in the process runtime's words.
-func (r *Runtime) containerConfig(p *livePod, c *corev1.Container, run int32) (*sandbox.Container, error) {
-	env, argv, err := p.env.Resolve(r.ctx, c)
+// containerConfig returns the sandbox.Container that a container's spec describes.
+func (r *Runtime) containerConfig(ctx context.Context, p *livePod, c *corev1.Container, run int32) (
+	*sandbox.Container, error) {
+	env, argv, err := p.env.Resolve(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -41,8 +41,9 @@ type container struct {
 	exit     *runtime.Exit
 }
 
-// Start makes the container's process.
-func (r *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (runtime.Container, error) {
+// Start starts the container's process.
+func (r *Runtime) Start(ctx context.Context, pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (
+	runtime.Container, error) {
 	p := r.pod(pod.UID)
 	if p == nil {
 		return nil, errors.New("the pod is not set up")
@@ -54,13 +55,13 @@ func (r *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now tim
 		r.host.Event(pod, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...))
 	}
 	normal("Pulled", "Container image %q is not pulled: its command runs on the files of this machine", c.Image)
-	spec, err := r.containerConfig(p, c, run)
+	spec, err := r.containerConfig(ctx, p, c, run)
 	if err != nil {
 		return nil, err
 	}
 	spec.Target = targetOf(pod, c)
 	normal("Created", "Container created")
-	if err := p.Run(spec); err != nil {
+	if err := p.Run(ctx, spec); err != nil {
 		if command := new(sandbox.StartError); errors.As(err, &command) {
 			err = runtime.StartError{Err: err}
 		}
@@ -73,8 +74,8 @@ func (r *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now tim
 	return pc, nil
 }
 
-// Adopt takes up a run that an earlier agent started.
-func (r *Runtime) Adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (
+// Adopt takes over a run that an earlier agent started.
+func (r *Runtime) Adopt(_ context.Context, pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (
 	runtime.Container, error) {
 	full := pod.DeepCopy()
 	p := &livePod{
@@ -186,7 +187,7 @@ func (c *container) State(time.Time) runtime.State {
 
 // Resize writes new limits to the container's cgroup, and what they come to to the pod's, which is never less than that
 // of its containers.
-func (c *container) Resize(spec *corev1.Container) error {
+func (c *container) Resize(_ context.Context, spec *corev1.Container) error {
 	group := podCgroup(c.runtime.cgroup, c.pod.env.Pod)
 	before := c.pod.limits()
 	c.pod.note(spec)

@@ -71,7 +71,7 @@ func (r *Runtime) connect(ctx context.Context, pod *corev1.Pod, p *sandbox.Pod) 
 		r.Log.Warn("a pod that is connected already goes on without its latest network policies", "pod",
 			pod.Namespace+"/"+pod.Name, "err", err)
 	}
-	if err := p.Connect(network.router); err != nil {
+	if err := p.Connect(ctx, network.router); err != nil {
 		r.host.Event(pod, corev1.EventTypeWarning, "NetworkNotReady",
 			fmt.Sprintf("The pod is not connected to the node's network: %v", err))
 		return nil

@@ -132,9 +132,12 @@ func (*Runtime) Delay(*corev1.Pod) time.Duration { return 0 }
 // Unsupported implements runtime.Admission.
 func (*Runtime) Unsupported(pod *corev1.Pod) string { return unsupported(pod) }
 
-// Pull has nothing to do: a container's files are the host's.
-func (*Runtime) Pull(_ *corev1.Pod, c *corev1.Container) (string, error) {
-	return "host://" + c.Image, nil
+// Imageless implements runtime.Imageless: the files of a container are the machine's.
+func (*Runtime) Imageless() {}
+
+// Pull accepts every image, which names no files.
+func (*Runtime) Pull(_ context.Context, r runtime.PullRequest) (runtime.Image, error) {
+	return runtime.Image{ID: "host://" + r.Image}, nil
 }
 
 func (r *Runtime) podDir(uid types.UID) string { return podDir(r.dir, uid) }
@@ -156,8 +159,18 @@ func failedSandbox(err error) error {
 		Err: fmt.Errorf("Failed to create pod sandbox: %w", err)}
 }
 
-// SetUp makes the pod's volumes and starts its shim, or brings volumes up to date.
-func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again time.Duration, err error) {
+// SetUp makes the pod's volumes and starts its shim, or brings volumes up to date. The pod has the first of the
+// addresses.
+func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
+	ip := ""
+	if len(addresses) > 0 {
+		ip = addresses[0]
+	}
+	again, err := r.setUp(ctx, pod, ip)
+	return runtime.Sandbox{Addresses: addresses, Again: again}, err
+}
+
+func (r *Runtime) setUp(ctx context.Context, pod *corev1.Pod, ip string) (again time.Duration, err error) {
 	pod = pod.DeepCopy()
 	pod.Status.PodIP, pod.Status.HostIP = ip, r.Address
 	p := &livePod{env: r.environment(pod)}
@@ -182,7 +195,7 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 		return 0, err
 	}
 	if r.pod(pod.UID) == nil { // later they are the pod's own to change
-		if err := p.SetSysctls(sysctls(pod)); err != nil {
+		if err := p.SetSysctls(ctx, sysctls(pod)); err != nil {
 			return 0, failedSandbox(err)
 		}
 	}
@@ -243,8 +256,8 @@ func (r *Runtime) release(pod types.UID) {
 	r.volumes.Forget(pod)
 }
 
-// TearDown ends what is left of a pod. Its logs stay until forget.
-func (r *Runtime) TearDown(pod *corev1.Pod) error {
+// TearDown ends the containers of a pod. Its logs stay until Forget.
+func (r *Runtime) TearDown(ctx context.Context, pod *corev1.Pod) error {
 	r.mu.Lock()
 	p := r.pods[pod.UID]
 	delete(r.pods, pod.UID)
@@ -258,11 +271,11 @@ func (r *Runtime) TearDown(pod *corev1.Pod) error {
 		return nil
 	}
 	defer r.shareMachine()
-	return sandbox.Adopt(sandbox.Config{Dir: dir}).Stop(podCgroup(r.cgroup, pod))
+	return sandbox.Adopt(sandbox.Config{Dir: dir}).Stop(ctx, podCgroup(r.cgroup, pod))
 }
 
-// Forget removes all that there is of a pod.
-func (r *Runtime) Forget(uid types.UID) error {
+// Forget removes a pod's containers, files and cgroups.
+func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	r.mu.Lock()
 	delete(r.pods, uid)
 	for key := range r.samples {
@@ -276,18 +289,18 @@ func (r *Runtime) Forget(uid types.UID) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
-	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(podCgroups(r.cgroup, uid)...)
+	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(ctx, podCgroups(r.cgroup, uid)...)
 }
 
-// Sweep forgets the pods of an earlier agent that are no more.
-func (r *Runtime) Sweep(known func(types.UID) bool) {
+// Sweep forgets the pods of an earlier agent for which known is false.
+func (r *Runtime) Sweep(ctx context.Context, known func(types.UID) bool) {
 	entries, err := os.ReadDir(filepath.Join(r.dir, "pods"))
 	if err != nil {
 		r.Log.Warn("pods of an earlier agent", "err", err)
 	}
 	for _, e := range entries {
 		if uid := types.UID(e.Name()); !known(uid) {
-			if err := r.Forget(uid); err != nil {
+			if err := r.Forget(ctx, uid); err != nil {
 				r.Log.Warn("cannot remove a pod of an earlier agent", "uid", uid, "err", err)
 			}
 		}
@@ -353,7 +366,8 @@ func (r *Runtime) rate(key string, seconds float64, started, now time.Time) floa
 	return rate
 }
 
-func (r *Runtime) Usage(pod *corev1.Pod, c *corev1.Container, started, now time.Time) (runtime.Usage, error) {
+func (r *Runtime) Usage(_ context.Context, pod *corev1.Pod, c *corev1.Container, started, now time.Time) (
+	runtime.Usage, error) {
 	cgroup := podCgroup(r.cgroup, pod) + "/" + c.Name
 	seconds, memory, err := sandbox.Usage(cgroup)
 	if err != nil {

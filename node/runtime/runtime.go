@@ -1,15 +1,16 @@
-// Package runtime is the seam between the node agent and what runs containers.
+// Package runtime is the seam between the node agent and the programs or simulations that run containers.
 //
-// A Runtime runs containers. It knows nothing of restarts, order or phases: which container runs when is decided by the
-// agent's state machine. Machine is what a runtime adds whose containers are a load on this machine, Admission what one
-// adds that refuses pods. Host is what a
-// runtime may ask of the agent; it is given to the runtime's constructor.
+// A Runtime runs containers. It knows neither restarts nor order nor phases: the agent's state machine decides which
+// container runs when. Machine, Admission and Imageless are optional interfaces: a Machine's containers are a load on
+// this machine, an Admission refuses pods, and an Imageless runtime has no images to pull. A Host is the agent, as far
+// as a runtime needs it; each runtime gets one from its constructor.
 //
 //	runtime.go   the interfaces, and the values that cross them
-//	pod.go       what agent and runtimes agree on about a pod: its key, grace period, containers, IDs
+//	image.go     pulling images: requests, results and the classes of errors
+//	pod.go       facts about a pod that agent and runtimes share: its key, grace period, containers, IDs
 //
-// Of the house, nothing is imported but node/amount, node/stream and network/router. node/simulated and
-// node/process implement it.
+// Of this module, the package imports only node/amount, node/stream and network/router. node/simulated and node/process
+// implement it.
 package runtime
 
 import (
@@ -28,36 +29,51 @@ import (
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
 
-// Runtime runs containers. It knows nothing of restarts, order or the API: when to run what is the
-// pod's state machine's business. It is called by several workers at a time, but never twice at once for
-// the same pod, except for what serves streams and logs: Dial, OpenLog and Usage are safe for concurrent use.
+// Runtime runs containers. Several workers call it at a time, but never two for the same pod, except that Pull, Dial,
+// OpenLog and Usage are safe for concurrent use.
+//
+// A method that may wait has a context. It returns soon after the context ends: when the pod has to end, when the agent
+// stops, or at a deadline that the agent sets. Methods without a context answer from memory and never wait.
 type Runtime interface {
-	// Version is a Node's containerRuntimeVersion: "name://version".
+	// Version returns a Node's containerRuntimeVersion: "name://version".
 	Version() string
-	// Delay is how long after its admission a pod's first container may start.
+	// Delay returns how long after its admission a pod's first container may start.
 	Delay(pod *corev1.Pod) time.Duration
-	// SetUp prepares what the containers of a pod share, before the first of them starts, and keeps it up to date when
-	// it is called again. again is when to call it next; zero is never. A *SetUpError names its Event.
-	SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again time.Duration, err error)
-	// TearDown ends whatever runs of a pod. Its logs stay until Forget, which leaves nothing. Both may be repeated.
-	TearDown(pod *corev1.Pod) error
-	Forget(uid types.UID) error
-	// Sweep forgets pods of an earlier agent that are not known any more.
-	Sweep(known func(types.UID) bool)
-	// Pull fetches a container's image and returns its ID.
-	Pull(pod *corev1.Pod, c *corev1.Container) (imageID string, err error)
-	// Start runs a container whose image was pulled. run counts its runs, from 0.
-	Start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (Container, error)
-	// Adopt takes up a container that an earlier agent started, described by its status.
-	Adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (Container, error)
+	// SetUp prepares the sandbox that the containers of a pod share, before the first of them starts, and brings it up
+	// to date when it is called again. The agent offers addresses; the pod has the addresses of the Sandbox. A
+	// *SetUpError names its Event.
+	SetUp(ctx context.Context, pod *corev1.Pod, addresses []string) (Sandbox, error)
+	// TearDown ends all containers of a pod. Its logs stay until Forget, which leaves nothing. Both may be repeated.
+	TearDown(ctx context.Context, pod *corev1.Pod) error
+	Forget(ctx context.Context, uid types.UID) error
+	// Sweep forgets pods of an earlier agent for which known is false.
+	Sweep(ctx context.Context, known func(types.UID) bool)
+	// Pull makes the image of a container available. It may take minutes: the agent calls it in a goroutine of the
+	// container, unless the runtime is Imageless. A *PullError has the class of a failure; other errors count as
+	// ErrImagePull. A runtime that downloads bounds how many downloads run at a time.
+	Pull(ctx context.Context, r PullRequest) (Image, error)
+	// Start runs a container whose image was pulled. run counts its runs, from 0. After an error, Start may be called
+	// again for the same run.
+	Start(ctx context.Context, pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (Container, error)
+	// Adopt takes over a container that an earlier agent started, described by its status. An error means that the
+	// container is lost, unless ctx has ended.
+	Adopt(ctx context.Context, pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (Container, error)
 	// Dial connects to a port of a pod, as from within.
 	Dial(ctx context.Context, pod *corev1.Pod, port uint16) (net.Conn, error)
-	// OpenLog reads what a run of a container wrote, from the beginning.
+	// OpenLog opens the output of a run of a container, at its beginning.
 	OpenLog(pod *corev1.Pod, run *LogRun) (LogReader, error)
-	// Usage is what a container that has run since started takes at this moment.
-	Usage(pod *corev1.Pod, c *corev1.Container, started, now time.Time) (Usage, error)
-	// Close ends what the runtime does by itself. Containers go on running.
+	// Usage returns the present usage of a container that has run since started.
+	Usage(ctx context.Context, pod *corev1.Pod, c *corev1.Container, started, now time.Time) (Usage, error)
+	// Close ends the runtime's own goroutines. Containers go on running.
 	Close()
+}
+
+// Sandbox is the environment that the containers of a pod share.
+type Sandbox struct {
+	// Addresses are the pod's IPs, the primary one first: one for each IP family.
+	Addresses []string
+	// Again is the delay until SetUp should be called again; zero is never.
+	Again time.Duration
 }
 
 // Machine is what a runtime knows, besides, whose containers are programs of this machine. All methods are safe for
@@ -141,23 +157,24 @@ const (
 	RefreshPause = time.Second
 )
 
-// Container is one run of a container. exec and attach are safe for concurrent use.
+// Container is one run of a container. All methods are safe for concurrent use.
 type Container interface {
-	// ID is unique: "runtime://...".
+	// ID returns a unique ID: "runtime://...".
 	ID() string
-	// State is how it is at this moment.
+	// State returns the present state, from memory.
 	State(now time.Time) State
-	// Stop asks it to end within grace; State has its Exit when it has.
+	// Stop asks the container to end within grace, and returns at once. State has the Exit when it has ended. A later
+	// call with less grace may shorten it.
 	Stop(now time.Time, grace time.Duration)
-	// Resize gives it the resources of its spec as it is now, while it runs.
-	Resize(spec *corev1.Container) error
-	// Exec runs a command beside it until it ends or ctx does; a *stream.ExitError has the exit code.
+	// Resize applies the resources of a spec while the container runs.
+	Resize(ctx context.Context, spec *corev1.Container) error
+	// Exec runs a command in the container until it ends or ctx does; a *stream.ExitError has the exit code.
 	Exec(ctx context.Context, argv []string, c *stream.Command) error
-	// Attach joins its own streams until it ends or ctx does.
+	// Attach joins the container's own streams until it ends or ctx does.
 	Attach(ctx context.Context, c *stream.Command) error
 }
 
-// State is how a container is.
+// State is the state of one run of a container.
 type State struct {
 	Ready bool
 	// Starting is true until a startup probe and a postStart hook have succeeded.

@@ -46,27 +46,36 @@ func (*Runtime) Version() string { return "simulated://1.0.0" }
 
 func (s *Runtime) Delay(pod *corev1.Pod) time.Duration { return s.script(pod).StartDelay }
 
-// A simulated pod needs nothing and leaves nothing.
-func (*Runtime) SetUp(context.Context, *corev1.Pod, string) (time.Duration, error) { return 0, nil }
-func (*Runtime) TearDown(*corev1.Pod) error                                        { return nil }
-func (*Runtime) Forget(types.UID) error                                            { return nil }
-func (*Runtime) Sweep(func(types.UID) bool)                                        {}
-func (*Runtime) Close()                                                            {}
-
-func (s *Runtime) Pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
-	if err := s.script(pod).ImagePullError; err != nil {
-		message := err.Error()
-		return "", errors.New(strings.ToValidUTF8(message[:min(len(message), maxPullError)], ""))
-	}
-	name, _, _ := strings.Cut(c.Image, "@")
-	return name + "@sha256:" + runtime.Digest(c.Image), nil
+// SetUp gives a simulated pod the addresses that it is offered: it needs no other preparation.
+func (*Runtime) SetUp(_ context.Context, _ *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
+	return runtime.Sandbox{Addresses: addresses}, nil
 }
 
-func (s *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (runtime.Container, error) {
+// A simulated pod leaves no traces.
+func (*Runtime) TearDown(context.Context, *corev1.Pod) error { return nil }
+func (*Runtime) Forget(context.Context, types.UID) error     { return nil }
+func (*Runtime) Sweep(context.Context, func(types.UID) bool) {}
+func (*Runtime) Close()                                      {}
+
+// Imageless implements runtime.Imageless.
+func (*Runtime) Imageless() {}
+
+// Pull accepts every image, unless the pod's script has an error for it.
+func (s *Runtime) Pull(_ context.Context, r runtime.PullRequest) (runtime.Image, error) {
+	if err := s.script(r.Pod).ImagePullError; err != nil {
+		message := err.Error()
+		return runtime.Image{}, errors.New(strings.ToValidUTF8(message[:min(len(message), maxPullError)], ""))
+	}
+	name, _, _ := strings.Cut(r.Image, "@")
+	return runtime.Image{ID: name + "@sha256:" + runtime.Digest(r.Image)}, nil
+}
+
+func (s *Runtime) Start(_ context.Context, pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (
+	runtime.Container, error) {
 	return s.newContainer(pod, c, runtime.ContainerID("simulated", pod.UID, c.Name, run), run, now), nil
 }
 
-func (s *Runtime) Adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (
+func (s *Runtime) Adopt(_ context.Context, pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (
 	runtime.Container, error) {
 	return s.newContainer(pod, c, status.ContainerID, status.RestartCount, status.State.Running.StartedAt.Time),
 		nil
@@ -166,4 +175,4 @@ func (s *container) Stop(now time.Time, _ time.Duration) {
 	}
 }
 
-func (*container) Resize(*corev1.Container) error { return nil }
+func (*container) Resize(context.Context, *corev1.Container) error { return nil }

@@ -47,8 +47,8 @@ func TestSimulation_CountsWhatIsOutOfBoundsAsTheBound(t *testing.T) {
 	require.Equal(t, runtime.Usage{}, use(AnnotationCPU, "-1", AnnotationMemory, "-1", AnnotationDisk, "-1",
 		AnnotationPIDs, "-1"))
 
-	_, err := (&Runtime{}).Pull(annotatedPod(AnnotationImagePullError, strings.Repeat("é", 1000)),
-		&corev1.Container{})
+	_, err := (&Runtime{}).Pull(t.Context(), runtime.PullRequest{
+		Pod: annotatedPod(AnnotationImagePullError, strings.Repeat("é", 1000))})
 	require.EqualError(t, err, strings.Repeat("é", 512))
 	node := &corev1.Node{}
 	node.Annotations = map[string]string{AnnotationSlow: "9000h"}
@@ -96,7 +96,7 @@ func TestSimulation_AScriptBeginsWithWhatTheAnnotationsSay(t *testing.T) {
 	c := &scripted.Spec.Containers[0]
 	require.Zero(t, r.Delay(scripted))
 	require.Equal(t, time.Second, r.Delay(other))
-	_, err := r.Pull(scripted, c)
+	_, err := r.Pull(t.Context(), runtime.PullRequest{Pod: scripted, Image: c.Image})
 	require.EqualError(t, err, "no such image")
 	first, second := r.newContainer(scripted, c, "id", 0, someTime), r.newContainer(scripted, c, "id", 1, someTime)
 	require.Equal(t, someTime.Add(2*time.Minute), first.readyAt)

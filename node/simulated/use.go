@@ -43,8 +43,9 @@ func (s *container) Attach(context.Context, *stream.Command) error {
 	return errSimulated("attach")
 }
 
-// Usage is the same for all containers of the pod.
-func (*Runtime) Usage(pod *corev1.Pod, _ *corev1.Container, started, now time.Time) (runtime.Usage, error) {
+// Usage returns the same for all containers of the pod.
+func (*Runtime) Usage(_ context.Context, pod *corev1.Pod, _ *corev1.Container, started, now time.Time) (
+	runtime.Usage, error) {
 	u := UsageOf(pod)
 	u.CPUSeconds = u.CPU * max(0, now.Sub(started).Seconds())
 	return u, nil

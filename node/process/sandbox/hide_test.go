@@ -90,7 +90,7 @@ func TestContainer_IsNotGivenWhatIsHidden(t *testing.T) {
 		c := shell(p, "cat /seen /seen/*")
 		c.Hide, c.Mounts, c.Run = []string{folder, file}, []Mount{m}, int32(i)
 		var start *StartError
-		require.ErrorAs(t, p.Run(c), &start, "%+v", m)
+		require.ErrorAs(t, p.Run(t.Context(), c), &start, "%+v", m)
 		require.ErrorContains(t, start, errHidden.Error(), "%+v", m)
 		require.ErrorIs(t, Visible(filepath.Join(m.Source, m.SubPath), c.Hide), errHidden, "%+v", m)
 	}
@@ -143,7 +143,7 @@ func TestContainer_MountsNothingOutsideOfItself(t *testing.T) {
 		c.HostPID, c.Run = true, int32(i)
 		c.Mounts = []Mount{{Source: volume, Target: "/volume"}, {Source: outside, Target: target}}
 		var start *StartError
-		require.ErrorAs(t, p.Run(c), &start, target)
+		require.ErrorAs(t, p.Run(t.Context(), c), &start, target)
 	}
 	entries, err := os.ReadDir(outside)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestContainer_WorksNowhereOutsideOfItself(t *testing.T) {
 			c.Dir, c.Run, c.HostPID = dir, int32(i), strings.Contains(dir, me) || strings.Contains(dir, "link")
 			c.Mounts = []Mount{{Source: volume, Target: "/volume"}}
 			var start *StartError
-			require.ErrorAs(t, p.Run(c), &start, "%s: %s", name, dir)
+			require.ErrorAs(t, p.Run(t.Context(), c), &start, "%s: %s", name, dir)
 		}
 	}
 	entries, err := os.ReadDir(outside)
@@ -201,7 +201,7 @@ func TestContainer_WorksNowhereOutsideOfItself(t *testing.T) {
 	p := startPod(t)
 	c := shell(p, "pwd; read line")
 	c.Dir, c.Stdin = "/srv/made/for/it", true
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	s, err := p.Exec("c", 0, []string{"sh", "-c", "pwd; tty"}, false, true)
 	require.NoError(t, err)
 	defer s.Close()

@@ -47,14 +47,14 @@ func TestContainer_HasTheSeccompProfileInAllItsCommands(t *testing.T) {
 	}
 	c := shell(p, "exec 2>&1;"+triesCalls+"; exec sleep 1000")
 	c.Seccomp = true
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	require.Eventually(t, func() bool { return strings.Contains(logOf(t, p, c), "end\n") }, patience, step)
 	check(logOf(t, p, c))
 	check(execute(t, p, c, triesCalls))
 
 	pause := shell(p, "")
 	pause.Name, pause.Cgroup, pause.Args, pause.Seccomp, pause.UID = "pause", cgroupOf(p)+"/pause", nil, true, 1234
-	require.NoError(t, p.Run(pause))
+	require.NoError(t, p.Run(t.Context(), pause))
 	require.Contains(t, execute(t, p, pause, "cat /proc/1/task/*/status | grep ^Seccomp: | sort -u"), "Seccomp:\t2\n")
 
 	may := shell(p, "grep ^Seccomp: /proc/self/status; unshare -m true && echo may; exit 0")
@@ -74,7 +74,7 @@ func TestContainer_HasItsOOMScoreAndCgroupInAllItsCommands(t *testing.T) {
 	const look = "cat /proc/self/oom_score_adj; grep -E '(memory|^0:).*:/' /proc/self/cgroup"
 	c := shell(p, look+"; exec sleep 1000")
 	c.OOMScore = 987
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	require.Eventually(t, func() bool {
 		return strings.Contains(logOf(t, p, c), "memory:/\n") ||
 			strings.Contains(logOf(t, p, c), "0::/\n")
@@ -83,7 +83,7 @@ func TestContainer_HasItsOOMScoreAndCgroupInAllItsCommands(t *testing.T) {
 	require.True(t, strings.HasPrefix(logOf(t, p, c), "987\n"))
 	pause := shell(p, "")
 	pause.Name, pause.Cgroup, pause.Args, pause.OOMScore = "pause", cgroupOf(p)+"/pause", nil, 345
-	require.NoError(t, p.Run(pause))
+	require.NoError(t, p.Run(t.Context(), pause))
 	require.Equal(t, "345\n", execute(t, p, pause, "cat /proc/1/oom_score_adj"))
 	proc := t.TempDir() // lower scores take a capability that not every root has
 	setOOMScore(proc, -997)

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -23,7 +24,7 @@ type Router interface {
 // it is there for the next agent. It is nil where there is none.
 func RouterOf(pods []*Pod) *os.File {
 	for _, p := range pods {
-		if own, namespace, err := p.network(nil); err == nil {
+		if own, namespace, err := p.network(context.Background(), nil); err == nil {
 			_ = own.Close()
 			if namespace != nil {
 				return namespace
@@ -33,13 +34,13 @@ func RouterOf(pods []*Pod) *os.File {
 	return nil
 }
 
-// Connect connects a pod to a router, if it is not yet, whose shim then holds on to the router as well.
-func (p *Pod) Connect(r Router) error {
+// Connect connects a pod to a router, if it is not connected yet. The pod's shim then holds the router open as well.
+func (p *Pod) Connect(ctx context.Context, r Router) error {
 	ip, err := netip.ParseAddr(p.IP)
 	if err != nil {
 		return err
 	}
-	own, known, err := p.network(r.Namespace())
+	own, known, err := p.network(ctx, r.Namespace())
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (p *Pod) Connect(r Router) error {
 
 // Connected reports whether the pod was connected to a router before.
 func (p *Pod) Connected() bool {
-	own, known, err := p.network(nil)
+	own, known, err := p.network(context.Background(), nil)
 	if err != nil {
 		return false
 	}
@@ -63,14 +64,14 @@ func (p *Pod) Connected() bool {
 	return known != nil
 }
 
-// network exchanges namespaces with the shim: it gets the router's to hold, if there is one, and tells its own, and the
-// router's that it has.
-func (p *Pod) network(router *os.File) (own, known *os.File, err error) {
+// network exchanges namespaces with the shim: it gets the router's to hold, if there is one, and returns its own, and
+// the router's that it has.
+func (p *Pod) network(ctx context.Context, router *os.File) (own, known *os.File, err error) {
 	var with []*os.File
 	if router != nil {
 		with = append(with, router)
 	}
-	conn, _, files, err := ask(p.Dir, &request{Op: opNetwork}, with...)
+	conn, _, files, err := ask(ctx, p.Dir, &request{Op: opNetwork}, with...)
 	if err != nil {
 		return nil, nil, err
 	}

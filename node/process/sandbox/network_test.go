@@ -98,10 +98,10 @@ func TestNetwork_ConnectsPodsWithEachOtherAndTheNode(t *testing.T) {
 	n := openNetwork(t)
 	pod := func(i int) *Pod { return startPod(t, func(s *Config) { s.IP = n.address(i) }) }
 	web, client := pod(5), pod(6)
-	require.NoError(t, web.Connect(n))
-	require.NoError(t, client.Connect(n))
-	require.NoError(t, client.Connect(n), "it is connected already")
-	require.NoError(t, web.Run(server(web, "hello")))
+	require.NoError(t, web.Connect(t.Context(), n))
+	require.NoError(t, client.Connect(t.Context(), n))
+	require.NoError(t, client.Connect(t.Context(), n), "it is connected already")
+	require.NoError(t, web.Run(t.Context(), server(web, "hello")))
 	require.Eventually(t, func() bool {
 		return askPort(t.Context(), n.address(5)+":80") == "hello from "+n.address(1)+"\n"
 	}, patience, step, "the node reaches the pod")
@@ -136,8 +136,8 @@ func TestNetwork_IsFoundAgainByItsPodsAndGoesWithThem(t *testing.T) {
 	t.Parallel()
 	n := openNetwork(t)
 	p := startPod(t, func(s *Config) { s.IP = n.address(5) })
-	require.NoError(t, p.Connect(n))
-	require.NoError(t, p.Run(server(p, "still")))
+	require.NoError(t, p.Connect(t.Context(), n))
+	require.NoError(t, p.Run(t.Context(), server(p, "still")))
 	n.Close() // as when the agent is killed
 
 	found := RouterOf([]*Pod{Adopt(Config{Dir: t.TempDir()}), Adopt(Config{Dir: p.Dir})})
@@ -150,7 +150,7 @@ func TestNetwork_IsFoundAgainByItsPodsAndGoesWithThem(t *testing.T) {
 		return strings.HasPrefix(askPort(t.Context(), n.address(5)+":80"), "still")
 	}, patience, step)
 	other := startPod(t, func(s *Config) { s.IP = n.address(6) })
-	require.NoError(t, other.Connect(again))
+	require.NoError(t, other.Connect(t.Context(), again))
 	_, log := finish(t, other,
 		shell(other, `exec perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline' `+n.address(5)+":80"))
 	require.Equal(t, "still from "+n.address(6)+"\n", log)

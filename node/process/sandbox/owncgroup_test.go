@@ -42,7 +42,7 @@ func TestPod_ResizedContainersSeeTheirNewLimit(t *testing.T) {
 	p := startPod(t)
 	c := shell(p, `while :; do cat `+limitFile()+`; sleep 0.05; done`)
 	c.Limits.MemoryBytes = 64 << 20
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	shows := func(want string) {
 		t.Helper()
 		require.Eventually(t, func() bool { return strings.Contains(logOf(t, p, c), want) }, patience, step)

@@ -111,15 +111,16 @@ func (p *Pod) Alive() bool {
 	return true
 }
 
-// Run starts a run of a container. A *StartError means that its own command is at fault.
-func (p *Pod) Run(c *Container) error {
-	return tell(p.Dir, &request{Op: opStart, Container: c})
+// Run starts a run of a container. A *StartError means that its own command is at fault. If ctx ends first, the run may
+// have started: a second call for it then succeeds.
+func (p *Pod) Run(ctx context.Context, c *Container) error {
+	return call(ctx, p.Dir, &request{Op: opStart, Container: c})
 }
 
 // Wait returns how a run ended, when it has; a context that ends ends the waiting. If the shim ends before, and has
 // left no record, the error is ErrGone.
 func (p *Pod) Wait(ctx context.Context, name string, run int32) (*Exit, error) {
-	conn, _, files, err := ask(p.Dir, &request{Op: opWait, Name: name, Run: run})
+	conn, _, files, err := ask(ctx, p.Dir, &request{Op: opWait, Name: name, Run: run})
 	if err != nil {
 		return p.ended(name, run, err)
 	}
@@ -152,7 +153,7 @@ func (p *Pod) ended(name string, run int32, err error) (*Exit, error) {
 
 // Signal sends a signal to a run's command.
 func (p *Pod) Signal(name string, run int32, s syscall.Signal) error {
-	return tell(p.Dir, &request{Op: opSignal, Name: name, Run: run, Signal: int(s)})
+	return call(context.Background(), p.Dir, &request{Op: opSignal, Name: name, Run: run, Signal: int(s)})
 }
 
 // Dial connects to a port, from within the pod's network.
@@ -160,7 +161,7 @@ func (p *Pod) Dial(ctx context.Context, address string, port uint16) (net.Conn, 
 	if p.IP == "" {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, fmt.Sprint(port)))
 	}
-	conn, _, files, err := ask(p.Dir, &request{Op: opDial, Address: address, Port: port})
+	conn, _, files, err := ask(ctx, p.Dir, &request{Op: opDial, Address: address, Port: port})
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +233,7 @@ func (s *Streams) Resize(width, height uint16) {
 
 // Exec begins a command beside a container's own. Closing the streams ends it.
 func (p *Pod) Exec(name string, run int32, args []string, stdin, tty bool) (*Streams, error) {
-	conn, answer, files, err := ask(p.Dir, &request{Op: opExec, Name: name, Run: run, Args: args,
+	conn, answer, files, err := ask(context.Background(), p.Dir, &request{Op: opExec, Name: name, Run: run, Args: args,
 		Stdin: stdin, TTY: tty})
 	if err != nil {
 		return nil, err
@@ -242,7 +243,7 @@ func (p *Pod) Exec(name string, run int32, args []string, stdin, tty bool) (*Str
 
 // Attach joins the streams of a container's own command.
 func (p *Pod) Attach(name string, run int32) (*Streams, error) {
-	conn, answer, files, err := ask(p.Dir, &request{Op: opAttach, Name: name, Run: run})
+	conn, answer, files, err := ask(context.Background(), p.Dir, &request{Op: opAttach, Name: name, Run: run})
 	if err != nil {
 		return nil, err
 	}
@@ -251,14 +252,14 @@ func (p *Pod) Attach(name string, run int32) (*Streams, error) {
 
 // CloseStdin ends a container's input for good.
 func (p *Pod) CloseStdin(name string, run int32) error {
-	return tell(p.Dir, &request{Op: opCloseStdin, Name: name, Run: run})
+	return call(context.Background(), p.Dir, &request{Op: opCloseStdin, Name: name, Run: run})
 }
 
-// Stop kills whatever of the pod runs, and its shim, and takes its cgroup away, which is one of these. Logs and exit
+// Stop kills the pod's containers and its shim, and removes its cgroup, which is one of the arguments. Logs and exit
 // records stay.
-func (p *Pod) Stop(cgroup ...string) error {
+func (p *Pod) Stop(ctx context.Context, cgroup ...string) error {
 	c := findCgroups(cgroupRoot)
-	if err := tell(p.Dir, &request{Op: opQuit}); err != nil && !errors.Is(err, ErrGone) {
+	if err := call(ctx, p.Dir, &request{Op: opQuit}); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	_ = os.Remove(filepath.Join(p.Dir, socketName))
@@ -270,9 +271,9 @@ func (p *Pod) Stop(cgroup ...string) error {
 	return failed
 }
 
-// Remove is Stop, and takes the pod's folder away.
-func (p *Pod) Remove(cgroup ...string) error {
-	if err := p.Stop(cgroup...); err != nil {
+// Remove stops the pod and removes its folder.
+func (p *Pod) Remove(ctx context.Context, cgroup ...string) error {
+	if err := p.Stop(ctx, cgroup...); err != nil {
 		return err
 	}
 	if err := unmountBelow(p.Dir); err != nil {

@@ -53,7 +53,7 @@ func TestContainer_CannotChangeTheProgramOfTheAgent(t *testing.T) {
 		p := startPod(t)
 		c := shell(p, "")
 		c.Args, c.Capabilities = nil, defaultCapabilities()
-		require.NoError(t, p.Run(c))
+		require.NoError(t, p.Run(t.Context(), c))
 		attacks(p)
 	})
 	t.Run("that interprets its command", func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestContainer_CannotChangeTheProgramOfTheAgent(t *testing.T) {
 		c.Args, c.Capabilities = []string{"/volume/run"}, defaultCapabilities()
 		c.Env = append(c.Env, idleVariable+"=yes")
 		c.Mounts = []Mount{{Source: dir, Target: "/volume"}}
-		require.NoError(t, p.Run(c))
+		require.NoError(t, p.Run(t.Context(), c))
 		attacks(p)
 	})
 }
@@ -77,7 +77,7 @@ func TestContainer_PausesWithTheRightsOfTheContainer(t *testing.T) {
 		c := shell(p, "")
 		c.Args, c.Run, c.UID, c.GID, c.NoNewPrivileges = nil, int32(run), uid, uid, true
 		c.Capabilities = []int{CapabilityNumbers["CHOWN"]}
-		require.NoError(t, p.Run(c))
+		require.NoError(t, p.Run(t.Context(), c))
 		s, err := p.Exec("c", c.Run, []string{"sh", "-c",
 			"cat /proc/1/task/*/status | grep -E '^(Cap|Uid|Gid|NoNewPrivs)' | sort -u"}, false, false)
 		require.NoError(t, err)
@@ -114,12 +114,12 @@ func TestContainer_RunsNoProgramBehindALinkOfProc(t *testing.T) {
 		c.Args, c.Run, c.Env = []string{command}, int32(i), []string{"PATH=/proc/self"}
 		c.Mounts = []Mount{{Source: dir, Target: "/volume"}}
 		var start *StartError
-		require.ErrorAs(t, p.Run(c), &start, command)
+		require.ErrorAs(t, p.Run(t.Context(), c), &start, command)
 		require.ErrorContains(t, start, "links of /proc", command)
 	}
 	c := shell(p, "sleep 1000")
 	c.Run = 9
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	_, err := p.Exec("c", 9, []string{"/proc/self/exe"}, false, false) // as hooks and probes do
 	require.ErrorContains(t, err, "no such file or directory")
 	_, err = p.Exec("c", 9, []string{"/proc/1/exe"}, false, false)

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -174,18 +176,22 @@ func dialShim(dir string) (*net.UnixConn, error) {
 	})
 }
 
-// ask sends a request and reads the first answer. The connection stays open for a second.
-func ask(dir string, r *request, with ...*os.File) (*net.UnixConn, *response, []*os.File, error) {
+// ask sends a request and reads the first answer, until ctx ends. The connection stays open for a second answer.
+func ask(ctx context.Context, dir string, r *request, with ...*os.File) (*net.UnixConn, *response, []*os.File, error) {
 	conn, err := dialShim(dir)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(0, 1)) }) // which has passed
+	defer stop()
 	answer := &response{}
 	var files []*os.File
 	if err = send(conn, r, with...); err == nil {
 		files, err = receive(conn, answer)
 	}
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("the pod's shim has not answered: %w", ctx.Err())
+	} else if err != nil {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
 	} else if answer.Error != "" {
 		err = errors.New(answer.Error)
@@ -201,9 +207,9 @@ func ask(dir string, r *request, with ...*os.File) (*net.UnixConn, *response, []
 	return conn, answer, files, nil
 }
 
-// tell is ask where one answer is all.
-func tell(dir string, r *request) error {
-	conn, _, files, err := ask(dir, r)
+// call sends a request that has one answer.
+func call(ctx context.Context, dir string, r *request) error {
+	conn, _, files, err := ask(ctx, dir, r)
 	if err != nil {
 		return err
 	}

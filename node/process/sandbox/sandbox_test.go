@@ -56,10 +56,10 @@ func startPod(t *testing.T, change ...func(*Config)) *Pod {
 	p, err := Start(sandbox)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if p.Remove(cgroupOf(p)) == nil {
+		if p.Remove(context.Background(), cgroupOf(p)) == nil {
 			require.NoDirExists(t, dir)
 		} else {
-			t.Errorf("the pod cannot be removed: %v", p.Remove(cgroupOf(p)))
+			t.Errorf("the pod cannot be removed: %v", p.Remove(context.Background(), cgroupOf(p)))
 		}
 		for _, folder := range findCgroups(cgroupRoot).folders(cgroupOf(p)) {
 			require.NoDirExists(t, folder)
@@ -84,7 +84,7 @@ func finish(t *testing.T, p *Pod, c *Container) (*Exit, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	exit, err := p.Wait(ctx, c.Name, c.Run)
 	require.NoError(t, err)
 	return exit, logOf(t, p, c)
@@ -157,7 +157,7 @@ func TestContainer_RunsAsItsUserAndSaysWhyItCannot(t *testing.T) {
 
 	c = shell(p, "")
 	c.Args, c.Run = []string{"no-such-program"}, 1
-	err := p.Run(c)
+	err := p.Run(t.Context(), c)
 	var start *StartError
 	require.ErrorAs(t, err, &start)
 	require.EqualError(t, err, `exec: "no-such-program": executable file not found in $PATH`)
@@ -178,7 +178,7 @@ func TestPod_IsAdoptedAndAnswers(t *testing.T) {
 	p := startPod(t)
 	c := shell(p, `trap "echo bye; exit 3" TERM; echo up; read line; echo got $line; while :; do sleep 0.05; done`)
 	c.Stdin = true
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 
 	p = Adopt(p.Config) // as another agent would
 	require.True(t, p.Alive())
@@ -230,7 +230,7 @@ func TestPod_ForwardsToItsOwnLoopback(t *testing.T) {
 	p := startPod(t)
 	c := shell(p, `exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalAddr => "0.0.0.0", LocalPort => 80, ReuseAddr => 1) or die $!; print "up\n"; $| = 1; while ($c = $s->accept) { print $c "hi\n"; close $c }'`)
 	c.Capabilities = append(c.Capabilities, CapabilityNumbers["NET_BIND_SERVICE"])
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	require.Eventually(t, func() bool {
 		conn, err := p.Dial(t.Context(), "10.211.0.7", 80)
 		if err != nil {
@@ -247,7 +247,7 @@ func TestPod_PausesWithoutACommandAndDiesWithItsShim(t *testing.T) {
 	p := startPod(t)
 	c := shell(p, "")
 	c.Args = nil
-	require.NoError(t, p.Run(c))
+	require.NoError(t, p.Run(t.Context(), c))
 	require.NoError(t, p.Signal("c", 0, syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -257,8 +257,8 @@ func TestPod_PausesWithoutACommandAndDiesWithItsShim(t *testing.T) {
 
 	c = shell(p, "sleep 1000")
 	c.Run = 1
-	require.NoError(t, p.Run(c))
-	require.NoError(t, p.Stop(cgroupOf(p)))
+	require.NoError(t, p.Run(t.Context(), c))
+	require.NoError(t, p.Stop(t.Context(), cgroupOf(p)))
 	exit, err = p.Wait(ctx, "c", 1)
 	require.NoError(t, err, "its record stays")
 	require.EqualValues(t, 137, exit.Code)
@@ -271,7 +271,7 @@ func TestPod_SharesItsPIDNamespace(t *testing.T) {
 	// It leaves a process behind, which its end has to take along, and one without a parent, which somebody
 	// has to reap.
 	work := shell(p, "sleep 1234 & (sleep 0.01 &) ; sleep 1000")
-	require.NoError(t, p.Run(work))
+	require.NoError(t, p.Run(t.Context(), work))
 	other := shell(p,
 		`until ps -e -o args= | grep -q "^sleep 1234"; do sleep 0.02; done; echo seen; ls /proc/1/root; kill -9 1; exit 0`)
 	other.Name, other.Cgroup = "other", cgroupOf(p)+"/other"
@@ -294,7 +294,7 @@ func TestPod_SharesItsPIDNamespace(t *testing.T) {
 func TestPod_LetsADebuggerSeeItsTarget(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
-	require.NoError(t, p.Run(shell(p, "exec sleep 4321")))
+	require.NoError(t, p.Run(t.Context(), shell(p, "exec sleep 4321")))
 	apart := shell(p, `ps -e -o args= | grep -c "^sleep 4321"; exit 0`)
 	apart.Name, apart.Cgroup = "apart", cgroupOf(p)+"/apart"
 	_, log := finish(t, p, apart)
@@ -305,6 +305,6 @@ func TestPod_LetsADebuggerSeeItsTarget(t *testing.T) {
 	require.Equal(t, "seen\n", log)
 	debug.Name, debug.Target = "lost", "nobody"
 	var start *StartError
-	require.ErrorAs(t, p.Run(debug), &start)
+	require.ErrorAs(t, p.Run(t.Context(), debug), &start)
 	require.EqualError(t, start, `target container "nobody" is not running`)
 }

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,13 +18,12 @@ type Sysctl struct {
 	Value string `json:"value"`
 }
 
-// SetSysctls sets parameters of the pod's namespaces. It trusts that they are those of namespaces which the
-// pod has of its own.
-func (p *Pod) SetSysctls(list []Sysctl) error {
+// SetSysctls sets parameters of the pod's namespaces. It trusts that they belong to namespaces that are the pod's own.
+func (p *Pod) SetSysctls(ctx context.Context, list []Sysctl) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return tell(p.Dir, &request{Op: opSysctls, Sysctls: list})
+	return call(ctx, p.Dir, &request{Op: opSysctls, Sysctls: list})
 }
 
 // setSysctls is the shim's side: it is in the pod's namespaces.

@@ -20,17 +20,17 @@ func TestPod_SysctlsAreSetInItsOwnNamespaces(t *testing.T) {
 	}
 	before := machine(ports) + machine(shared)
 	require.NoError(t,
-		p.SetSysctls([]Sysctl{{"net.ipv4.ip_unprivileged_port_start", "79"}, {"kernel/shm_rmid_forced", "1"}}))
+		p.SetSysctls(t.Context(), []Sysctl{{"net.ipv4.ip_unprivileged_port_start", "79"}, {"kernel/shm_rmid_forced", "1"}}))
 	exit, log := finish(t, p, shell(p, "cat "+ports+" "+shared))
 	require.Zero(t, exit.Code)
 	require.Equal(t, "79\n1\n", log)
 	require.Equal(t, before, machine(ports)+machine(shared), "the machine has its own")
 
-	require.ErrorContains(t, p.SetSysctls([]Sysctl{{"net.ipv4.no_such_thing", "1"}}),
+	require.ErrorContains(t, p.SetSysctls(t.Context(), []Sysctl{{"net.ipv4.no_such_thing", "1"}}),
 		`sysctl "net.ipv4.no_such_thing": `)
-	require.ErrorContains(t, p.SetSysctls([]Sysctl{{"net/ipv4/ip_unprivileged_port_start", "none"}}),
+	require.ErrorContains(t, p.SetSysctls(t.Context(), []Sysctl{{"net/ipv4/ip_unprivileged_port_start", "none"}}),
 		"invalid argument")
 	for _, path := range []string{"net/../kernel/core_pattern", "../sys/kernel/core_pattern", "net//core"} {
-		require.ErrorContains(t, p.SetSysctls([]Sysctl{{path, "x"}}), "invalid argument", path)
+		require.ErrorContains(t, p.SetSysctls(t.Context(), []Sysctl{{path, "x"}}), "invalid argument", path)
 	}
 }

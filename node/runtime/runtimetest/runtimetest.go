@@ -3,6 +3,7 @@
 package runtimetest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/netip"
@@ -53,8 +54,8 @@ func Run(t *testing.T, s Subject) {
 			w.restart()
 			t.Cleanup(func() {
 				for _, pod := range w.pods {
-					require.NoError(t, w.TearDown(pod))
-					require.NoError(t, w.Forget(pod.UID))
+					require.NoError(t, w.TearDown(context.Background(), pod))
+					require.NoError(t, w.Forget(context.Background(), pod.UID))
 				}
 				w.Close()
 			})
@@ -105,17 +106,18 @@ func (w *world) pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	}
 	change(pod)
 	w.pods = append(w.pods, pod)
-	_, err := w.SetUp(w.t.Context(), pod, "")
+	_, err := w.SetUp(w.t.Context(), pod, nil)
 	require.NoError(w.t, err)
 	return pod
 }
 
 func (w *world) start(pod *corev1.Pod, run int32) runtime.Container {
 	w.t.Helper()
-	image, err := w.Pull(pod, w.container(pod))
+	image, err := w.Pull(w.t.Context(), runtime.PullRequest{Pod: pod, Image: w.container(pod).Image,
+		Progress: func() {}})
 	require.NoError(w.t, err)
-	require.NotEmpty(w.t, image)
-	c, err := w.Start(pod, w.container(pod), run, now())
+	require.NotEmpty(w.t, image.ID)
+	c, err := w.Start(w.t.Context(), pod, w.container(pod), run, now())
 	require.NoError(w.t, err)
 	return c
 }
@@ -180,7 +182,7 @@ func adopts(t *testing.T, w *world) {
 	status := &corev1.ContainerStatus{Name: "c", ContainerID: c.ID(), Ready: true, Started: &started}
 	status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(began)}
 	w.restart()
-	taken, err := w.Adopt(pod, w.container(pod), status)
+	taken, err := w.Adopt(t.Context(), pod, w.container(pod), status)
 	require.NoError(t, err)
 	require.Equal(t, c.ID(), taken.ID())
 	w.ready(taken)
@@ -191,8 +193,8 @@ func adopts(t *testing.T, w *world) {
 func tearsDown(t *testing.T, w *world) {
 	pod := w.pod("p", w.Server)
 	w.ready(w.start(pod, 0))
-	require.NoError(t, w.TearDown(pod))
-	require.NoError(t, w.TearDown(pod), "it may be repeated")
+	require.NoError(t, w.TearDown(t.Context(), pod))
+	require.NoError(t, w.TearDown(t.Context(), pod), "it may be repeated")
 	log, err := w.OpenLog(pod, &runtime.LogRun{Container: "c", Started: now(),
 		Ended: func() (time.Time, bool) { return now(), true }})
 	require.NoError(t, err)
@@ -201,8 +203,8 @@ func tearsDown(t *testing.T, w *world) {
 		_, err = log.Next()
 	}
 	require.True(t, errors.Is(err, io.EOF), "%v", err)
-	require.NoError(t, w.Forget(pod.UID))
-	require.NoError(t, w.Forget(pod.UID), "it may be repeated")
+	require.NoError(t, w.Forget(t.Context(), pod.UID))
+	require.NoError(t, w.Forget(t.Context(), pod.UID), "it may be repeated")
 }
 
 func sweeps(t *testing.T, w *world) {
@@ -210,16 +212,16 @@ func sweeps(t *testing.T, w *world) {
 	c := w.start(known, 0)
 	w.ready(c)
 	w.start(unknown, 0)
-	w.Sweep(func(uid types.UID) bool { return uid == known.UID })
+	w.Sweep(t.Context(), func(uid types.UID) bool { return uid == known.UID })
 	require.Nil(t, c.State(now()).Exit)
-	require.NoError(t, w.TearDown(unknown), "what was forgotten needs nothing")
+	require.NoError(t, w.TearDown(t.Context(), unknown), "what was forgotten needs nothing")
 }
 
 func setsUpAgain(t *testing.T, w *world) {
 	pod := w.pod("p", w.Server)
 	c := w.start(pod, 0)
 	w.ready(c)
-	_, err := w.SetUp(t.Context(), pod, "")
+	_, err := w.SetUp(t.Context(), pod, nil)
 	require.NoError(t, err)
 	require.Nil(t, c.State(now()).Exit)
 }
@@ -228,7 +230,7 @@ func reportsUsage(t *testing.T, w *world) {
 	pod := w.pod("p", w.Server)
 	began := now()
 	w.ready(w.start(pod, 0))
-	u, err := w.Usage(pod, w.container(pod), began, now())
+	u, err := w.Usage(t.Context(), pod, w.container(pod), began, now())
 	require.NoError(t, err)
 	require.True(t, u.CPU >= 0 && u.CPUSeconds >= 0 && u.Memory >= 0 && u.Disk >= 0 && u.PIDs >= 0, "%+v", u)
 }
