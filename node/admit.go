@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 
 	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/podstate"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
@@ -114,7 +115,7 @@ func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, wanted *wanted) *refusa
 		if other.UID == pod.UID || phaseEnded(other.Status.Phase) || other.Status.StartTime == nil {
 			continue
 		}
-		for name, n := range requests(allocatedPod(other)) {
+		for name, n := range requests(podstate.Allocated(other)) {
 			used[name] += n
 		}
 		portTaken = portTaken || wanted.ports.conflict(hostPortsOf(other))

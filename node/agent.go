@@ -20,6 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/events"
 	"github.com/coxswain-dev/coxswain/internal/client/workqueue"
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
+	"github.com/coxswain-dev/coxswain/node/podstate"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
@@ -28,6 +29,7 @@ type agent struct {
 	Options
 	links        []*link
 	runtime      runtime.Runtime
+	imageless    bool // the runtime has no images to pull
 	cidrs        *cidrs
 	nodes        map[string]*hostedNode // fixed
 	allocatable  corev1.ResourceList    // of each of them
@@ -42,9 +44,11 @@ type agent struct {
 	podQueue  *workqueue.Queue[runtime.PodKey]
 	nodeQueue *workqueue.Queue[nodeTask]
 	events    *events.Recorder
+	pulls     sync.WaitGroup // the goroutines of pulls, which workers of podQueue start
+	pulling   atomic.Int64   // how many there are
 
-	mu     sync.Mutex
-	states map[types.UID]*podState
+	mu   sync.Mutex
+	pods map[types.UID]*hostedPod
 }
 
 // nodeTask is a piece of work for a node. Heartbeats have workers of their own, so that they
@@ -77,7 +81,7 @@ func nodeWorkers(n int) int { return min(2*n, min(max(4, n/8), 128)) }
 func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.Runtime, error)) (*agent, error) {
 	a := &agent{
 		Options: o, links: links, started: o.Clock.Now(), allocatable: o.allocatable(),
-		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*hostedNode{}, states: map[types.UID]*podState{},
+		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*hostedNode{}, pods: map[types.UID]*hostedPod{},
 	}
 	for i, name := range o.Names {
 		a.nodes[name] = &hostedNode{name: name, machineID: runtime.Digest("machine", name)[:32],
@@ -97,6 +101,7 @@ func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.R
 	a.nodeQueue = newQueue(a, virtualtime.Heartbeat(a.Clock), nodeWorkers(len(a.nodes)), a.doNode)
 	var err error
 	a.runtime, err = newRuntime(a)
+	_, a.imageless = a.runtime.(runtime.Imageless)
 	return a, err
 }
 
@@ -179,6 +184,7 @@ func (a *agent) run(ctx context.Context) error {
 	cancel()
 	a.nodeQueue.Wait()
 	a.podQueue.Wait()
+	a.pulls.Wait()
 	a.events.Wait()
 	workers.Wait()
 	return nil
@@ -193,7 +199,8 @@ func (a *agent) busy(revision int64) string {
 			break
 		}
 	}
-	if work = cmp.Or(work, a.podQueue.Busy(), a.nodeQueue.Busy(), a.events.Busy()); work != "" {
+	work = cmp.Or(work, a.podQueue.Busy(), a.pullsBusy(), a.podQueue.Busy()) // a pull begins and ends with the queue
+	if work = cmp.Or(work, a.nodeQueue.Busy(), a.events.Busy()); work != "" {
 		work = "nodes: " + work
 	}
 	return work
@@ -214,14 +221,26 @@ func (a *agent) doNode(ctx context.Context, t nodeTask) error {
 	return a.syncNode(ctx, n)
 }
 
-func (a *agent) podSeen(o any) {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = gone.Obj
+// podSeen queues a pod that has changed.
+func (a *agent) podSeen(pod *corev1.Pod) {
+	n := a.nodes[pod.Spec.NodeName]
+	if n == nil {
+		return
+	}
+	if pod.DeletionTimestamp != nil || phaseEnded(pod.Status.Phase) {
+		a.halt(pod.UID)
+	}
+	a.podQueue.AddAfter(runtime.KeyOf(pod), n.acts().Slow)
+}
+
+// podGone queues a pod that has been removed.
+func (a *agent) podGone(o any) {
+	if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = unknown.Obj
 	}
 	if pod, ok := o.(*corev1.Pod); ok {
-		if n := a.nodes[pod.Spec.NodeName]; n != nil {
-			a.podQueue.AddAfter(runtime.KeyOf(pod), n.acts().Slow)
-		}
+		a.halt(pod.UID)
+		a.podSeen(pod)
 	}
 }
 
@@ -261,6 +280,8 @@ func (a *agent) resume(ctx context.Context) {
 		}
 		a.nodeQueue.Add(nodeTask{name, syncNode})
 	}
+	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	defer cancel()
 	known := map[types.UID]bool{}
 	for _, l := range a.links {
 		pods, _ := l.pods.List(labels.Everything()) // a list from memory does not fail
@@ -276,7 +297,7 @@ func (a *agent) resume(ctx context.Context) {
 				continue // it takes nothing: it will be deleted
 			}
 			if n != nil && pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
-				n.account.note(pod.UID, wantedBy(allocatedPod(pod)))
+				n.account.note(pod.UID, wantedBy(podstate.Allocated(pod)))
 			}
 			if n != nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !phaseEnded(pod.Status.Phase) {
 				n.reserveAddress(pod.UID, pod.Status.PodIP)
@@ -284,12 +305,4 @@ func (a *agent) resume(ctx context.Context) {
 		}
 	}
 	a.runtime.Sweep(ctx, func(uid types.UID) bool { return known[uid] })
-}
-
-// record sends the events that a pod's steps gave rise to.
-func (a *agent) record(p *podState) {
-	for _, e := range p.events {
-		a.Event(p.pod, e.kind, e.reason, e.message)
-	}
-	p.events = nil
 }

@@ -17,34 +17,6 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-func TestSimulated_FailsSoManyTimes(t *testing.T) {
-	t.Parallel()
-	pod := boundPod("p", "n", simulated.AnnotationFailures, "2")
-	p := stepped(pod, 0)
-	now := p.step(start)
-	require.Equal(t, start.Add(10*time.Second), now, "it failed twice, and waits")
-	require.EqualValues(t, 1, p.app[0].ended.ExitCode)
-	require.Zero(t, p.step(now))
-	require.Equal(t, corev1.PodRunning, p.phase())
-	require.EqualValues(t, 2, p.status(now).ContainerStatuses[0].RestartCount)
-	require.True(t, p.status(now).ContainerStatuses[0].Ready)
-}
-
-func TestSimulated_IsReadyInTurns(t *testing.T) {
-	t.Parallel()
-	p := stepped(boundPod("p", "n", simulated.AnnotationReadyFor, "10s", simulated.AnnotationUnreadyFor, "5s"), 0)
-	now := start
-	for _, want := range []struct {
-		ready bool
-		lasts time.Duration
-	}{{true, 10 * time.Second}, {false, 5 * time.Second}, {true, 10 * time.Second}, {false, 5 * time.Second}} {
-		next := p.step(now)
-		require.Equal(t, want.ready, p.status(now).ContainerStatuses[0].Ready)
-		require.Equal(t, now.Add(want.lasts), next)
-		now = next
-	}
-}
-
 func TestNode_DoesNothingWhileItIsStopped(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()

@@ -3,55 +3,14 @@ package node
 import (
 	"math"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coxswain-dev/coxswain/node/amount"
 	"github.com/coxswain-dev/coxswain/node/runtime"
-	"github.com/coxswain-dev/coxswain/node/simulated"
 )
-
-// Whatever a pod says of its simulation, ten seconds of it are few steps and few writes of its status.
-func TestSimulation_DoesNotSpinWhateverItsAnnotationsSay(t *testing.T) {
-	t.Parallel()
-	const most = 12 // a turn each second, and its start
-	for name, annotations := range map[string][]string{
-		"ready in turns":           {simulated.AnnotationReadyFor, "1ns"},
-		"ready for no time":        {simulated.AnnotationReadyFor, "0s"},
-		"ready for less than none": {simulated.AnnotationReadyFor, "-1h"},
-		"not ready for a moment":   {simulated.AnnotationReadyFor, "1s", simulated.AnnotationUnreadyFor, "1ns"},
-		"ends at once":             {simulated.AnnotationRunFor, "0s"},
-		"ends after a moment":      {simulated.AnnotationRunFor, "1ns"},
-		"fails at once":            {simulated.AnnotationExitCode, "1"},
-		"fails for ever": {simulated.AnnotationRunFor, "1ns", simulated.AnnotationFailures,
-			"99999999999999999999"},
-		"image that is not there": {simulated.AnnotationImagePullError, "gone"},
-		"all together": {simulated.AnnotationReadyFor, "1ns", simulated.AnnotationUnreadyFor, "1ns",
-			simulated.AnnotationReadyAfter, "1ns",
-			simulated.AnnotationRunFor, "2ns",
-			simulated.AnnotationFailures, "3", simulated.AnnotationLog, "x", simulated.AnnotationLogEvery, "1ns"},
-	} {
-		p := stepped(boundPod("p", "n", annotations...), 0)
-		writes, steps := 0, 0
-		for now := start; !now.After(start.Add(10 * time.Second)); {
-			next := p.step(now)
-			if own := p.own(p.status(now)); p.sent == nil || !equality.Semantic.DeepEqual(p.sent, own) {
-				writes++
-				p.sent = own
-			}
-			if steps++; steps > 2*most || next.IsZero() {
-				break
-			}
-			now = next
-		}
-		require.LessOrEqual(t, writes, most, name)
-		require.LessOrEqual(t, steps, 2*most, name)
-	}
-}
 
 func TestAccount_HoldsWhateverPodsAskFor(t *testing.T) {
 	t.Parallel()

@@ -153,24 +153,20 @@ func (a *agent) evictOne(ctx context.Context, n *hostedNode, s *shortfall, now t
 	return runtime.PodKey{}, false
 }
 
-// terminate ends a pod for a reason that is the node's, not its own, and reports whether it was not ending anyway.
+// terminate ends a pod for a reason of the node's, and reports whether it was not ending anyway. The pod's worker then
+// stops its containers.
 func (a *agent) terminate(pod *corev1.Pod, reason, message string, grace time.Duration, now time.Time) bool {
-	a.mu.Lock()
-	p := a.states[pod.UID]
-	a.mu.Unlock()
+	p := a.hostedPod(pod.UID)
 	if p == nil {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopping || p.ended() {
+	if p.state.Stopping() || p.state.Ended() {
 		return false
 	}
-	p.disruption = &corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet,
-		Message: message,
-	}
-	p.end(reason, message, now, grace)
+	p.state.Disrupt(reason, message, now, grace)
+	p.halt()
 	a.podQueue.Add(runtime.KeyOf(pod))
 	return true
 }
@@ -182,13 +178,11 @@ func (a *agent) ending(n *hostedNode, now time.Time) bool {
 	if err != nil || pod.UID != key.UID || phaseEnded(pod.Status.Phase) {
 		return false
 	}
-	a.mu.Lock()
-	p := a.states[key.UID]
-	a.mu.Unlock()
+	p := a.hostedPod(key.UID)
 	if p == nil {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stopped() || now.Before(n.pressure.until)
+	return p.state.Stopped() || now.Before(n.pressure.until)
 }

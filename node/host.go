@@ -34,10 +34,7 @@ func (a *agent) Wake(key runtime.PodKey) { a.podQueue.Add(key) }
 
 // Refresh has a pod's volumes made anew.
 func (a *agent) Refresh(key runtime.PodKey) {
-	a.mu.Lock()
-	p := a.states[key.UID]
-	a.mu.Unlock()
-	if p != nil {
+	if p := a.hostedPod(key.UID); p != nil {
 		p.stale.Store(true)
 		a.podQueue.Add(key)
 	}

@@ -98,14 +98,14 @@ func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.DoneC
 		return nil, err
 	}
 	podHandler, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { a.podSeen(o) },
+		AddFunc: func(o any) { a.podSeen(o.(*corev1.Pod)) },
 		UpdateFunc: func(old, o any) {
 			if old.(*corev1.Pod).UID != o.(*corev1.Pod).UID {
-				a.podSeen(old)
+				a.podGone(old)
 			}
-			a.podSeen(o)
+			a.podSeen(o.(*corev1.Pod))
 		},
-		DeleteFunc: a.podSeen,
+		DeleteFunc: a.podGone,
 	})
 	if err != nil {
 		return nil, err

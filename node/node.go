@@ -9,8 +9,9 @@
 //	lease.go      the heartbeat
 //	address.go    pod CIDRs for nodes and addresses for pods
 //	sync.go       one pod: look, step, write the status, finish a deletion
-//	pod.go        the state machine of a pod; it does no I/O and reads no clock
-//	status.go     the PodStatus that says what the state machine has come to
+//	hostedpod.go  a pod that the agent has taken on: its state machine, its running containers, its last status
+//	actions.go    carries out the actions of the state machine, with contexts and deadlines
+//	pull.go       … of which pulls run in goroutines of their own
 //	host.go       what runtimes may ask of the agent
 //	hostednode.go one of the Nodes that the agent stands for
 //	server.go     the endpoint for logs, streams, statistics (serverauth.go, serverlogs.go, serverstats.go)
@@ -27,6 +28,7 @@
 //
 // and the rooms behind it:
 //
+//	podstate/     the state machine of a pod, and its status; it does no I/O and reads no clock
 //	runtime/      the seam to what runs containers: Runtime, Machine, Host
 //	simulated/    the runtime in which no program runs
 //	process/      the runtime of programs of this machine, on process/sandbox
@@ -34,9 +36,10 @@
 //	amount/       bounded numbers of those in objects
 //	stream/       exec, attach and port-forward over WebSocket and SPDY
 //
-// Everything is level-based: a worker compares a pod with what the agent knows of it and takes the
+// Everything is level-based: a worker compares a pod with the state that the agent keeps of it and takes the
 // steps that are due. Steps that are due later are entries in the delaying work queue, which is one
-// heap on the clock, so that a pod that waits costs no goroutine.
+// heap on the clock, so that a pod that waits costs no goroutine. Only a pull has one. A worker waits for the runtime
+// and the API server, but holds no lock meanwhile; when a pod has to end, its calls of the runtime are cancelled.
 //
 // An agent that is started again takes up the pods it finds: what runs goes on running, with the same
 // address and restart counts.

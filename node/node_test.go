@@ -17,12 +17,15 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
+	"github.com/coxswain-dev/coxswain/node/podstate"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 	"github.com/coxswain-dev/coxswain/node/simulated"
 	"github.com/coxswain-dev/coxswain/testenv/fakeclient"
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
+
+var start = time.Unix(1_800_000_000, 0)
 
 func TestMain(m *testing.M) {
 	sandbox.Main()
@@ -133,6 +136,8 @@ func boundPod(name, node string, annotations ...string) *corev1.Pod {
 	}
 	return pod
 }
+
+var findCondition = podstate.Condition
 
 func ready(pod *corev1.Pod) bool {
 	c := findCondition(pod.Status.Conditions, corev1.PodReady)

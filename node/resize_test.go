@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 func amounts(cpu, memory string) corev1.ResourceRequirements {
@@ -153,36 +151,3 @@ func TestResize_RestartsWhereThePolicySaysSo(t *testing.T) {
 	})
 	require.EqualValues(t, 1, c.pod("p").Status.ContainerStatuses[0].RestartCount)
 }
-
-// What a runtime refuses is said, and tried again.
-func TestResize_TellsWhatARuntimeRefuses(t *testing.T) {
-	t.Parallel()
-	p := stepped(sizedPod("p", "1", "1Gi"), 0)
-	p.step(start)
-	full := &refusing{Container: p.app[0].running, why: context.DeadlineExceeded}
-	p.app[0].running = full
-	p.pod = sizedPod("p", "2", "1Gi")
-	p.pod.Generation = 7
-	require.True(t, p.wantsResize())
-	p.allocate()
-	require.Equal(t, start.Add(resizeRetry), p.step(start))
-	s := p.status(start)
-	inProgress := findCondition(s.Conditions, corev1.PodResizeInProgress)
-	require.Equal(t, corev1.PodReasonError, inProgress.Reason)
-	require.Equal(t, full.why.Error(), inProgress.Message)
-	require.EqualValues(t, 7, inProgress.ObservedGeneration)
-	require.Equal(t, "2", s.ContainerStatuses[0].AllocatedResources.Cpu().String())
-	require.Equal(t, "1", s.ContainerStatuses[0].Resources.Limits.Cpu().String())
-	full.why = nil
-	p.step(start.Add(resizeRetry))
-	s = p.status(start.Add(resizeRetry))
-	require.Nil(t, findCondition(s.Conditions, corev1.PodResizeInProgress))
-	require.Equal(t, "2", s.ContainerStatuses[0].Resources.Limits.Cpu().String())
-}
-
-type refusing struct {
-	runtime.Container
-	why error
-}
-
-func (r *refusing) Resize(context.Context, *corev1.Container) error { return r.why }

@@ -262,16 +262,9 @@ func writeJSON(w http.ResponseWriter, o any) {
 
 // running finds a container that runs.
 func (a *agent) running(pod *corev1.Pod, name string) (runtime.Container, error) {
-	a.mu.Lock()
-	p := a.states[pod.UID]
-	a.mu.Unlock()
-	if p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, c := range p.all() {
-			if c.spec.Name == name && c.running != nil {
-				return c.running, nil
-			}
+	if p := a.hostedPod(pod.UID); p != nil {
+		if c := p.container(name); c != nil {
+			return c, nil
 		}
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("containers"), name)

@@ -72,19 +72,10 @@ func parseLogOptions(r *http.Request) (*corev1.PodLogOptions, error) {
 // is forgotten only when the cache shows how the pod ended. This is why the cache is read after the state, and
 // why pod, which the caller found earlier, does not count. The kubelet's status manager keeps such a state.
 func (a *agent) containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	a.mu.Lock()
-	p := a.states[pod.UID]
-	a.mu.Unlock()
-	if p != nil {
+	if p := a.hostedPod(pod.UID); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		for _, c := range p.all() {
-			if c.spec.Name == name {
-				status := p.containerStatus(c)
-				return &status
-			}
-		}
-		return nil
+		return p.state.ContainerStatus(name)
 	}
 	seen, err := a.nodes[pod.Spec.NodeName].pods.Pods(pod.Namespace).Get(pod.Name)
 	if err != nil || seen.UID != pod.UID {

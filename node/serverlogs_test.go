@@ -23,7 +23,7 @@ func TestContainerLogs_FollowTheEndOfAPod(t *testing.T) {
 	forgotten := func() bool {
 		c.agent.mu.Lock()
 		defer c.agent.mu.Unlock()
-		return phaseEnded(c.pod("p").Status.Phase) && c.agent.states["uid-p"] == nil
+		return phaseEnded(c.pod("p").Status.Phase) && c.agent.pods["uid-p"] == nil
 	}
 	writing, write := make(chan struct{}, 10), make(chan struct{})
 	c.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, apiruntime.Object, error) {

@@ -79,13 +79,11 @@ func (a *agent) endPods(ctx context.Context, within time.Duration, which func(*c
 
 // endWritten reports that nothing runs of a pod any more and that the API server knows.
 func (a *agent) endWritten(pod types.UID) bool {
-	a.mu.Lock()
-	p := a.states[pod]
-	a.mu.Unlock()
+	p := a.hostedPod(pod)
 	if p == nil {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stopped() && p.sent != nil && phaseEnded(p.sent.Phase)
+	return p.state.Stopped() && p.sent != nil && phaseEnded(p.sent.Phase)
 }

@@ -16,10 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/podstate"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// syncPod brings a pod as far as it can come now. The work queue sees to it that no pod is worked on twice at once.
+// syncPod brings a pod as far as it can come now. The queue has no pod worked on by two workers at once.
 func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 	if n := a.nodes[key.Node].acts(); n.Stopped || n.Paused {
 		return nil // its pods are looked at when it goes on
@@ -38,108 +39,114 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 		return a.dropPod(ctx, key, false) // nothing more will happen, and its address is free
 	}
 	now := a.Clock.Now()
-	p, err := a.podState(pod, now)
+	p, err := a.host(pod, now)
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !maps.Equal(p.pod.Labels, pod.Labels) || !maps.Equal(p.pod.Annotations, pod.Annotations) {
-		p.stale.Store(true) // the downward API shows them
+	if err := a.adopt(ctx, p); err != nil {
+		return err
 	}
-	p.pod = pod
-	if pod.DeletionTimestamp != nil && !p.stopping {
-		p.stop(now, gracePeriod(pod))
-	}
-	a.resizePod(a.nodes[key.Node], p)
+	a.updatePod(p, pod, now)
 	if err := a.setUp(ctx, p, now); err != nil {
 		return err
 	}
-	next := p.step(now)
-	if !p.setUpAt.IsZero() && !p.stopping && (next.IsZero() || p.setUpAt.Before(next)) {
+	next := a.advance(ctx, p)
+	p.mu.Lock()
+	stopping, stopped := p.state.Stopping(), p.state.Stopped()
+	ended := stopped && (stopping || p.state.Ended())
+	p.mu.Unlock()
+	if !p.setUpAt.IsZero() && !stopping && (next.IsZero() || p.setUpAt.Before(next)) {
 		next = p.setUpAt
 	}
-	if p.stopped() && (p.stopping || p.ended()) {
+	if ended {
 		a.releaseRoom(a.nodes[key.Node], pod.UID) // before others can know that there is room
 	}
-	if err := a.writeStatus(ctx, p, now); err != nil {
+	if err := a.writeStatus(ctx, p); err != nil {
 		return err
 	}
-	a.record(p)
-	if pod.DeletionTimestamp != nil && p.stopped() {
+	if pod.DeletionTimestamp != nil && stopped {
 		if err := a.tearDown(ctx, pod); err != nil {
 			return err
 		}
-		return a.finishDeletion(ctx, p)
+		return a.finishDeletion(ctx, p, pod)
 	}
 	if !next.IsZero() {
-		a.podQueue.AddAfter(key, max(0, next.Sub(now)))
+		a.podQueue.AddAfter(key, max(0, next.Sub(a.Clock.Now())))
 	}
 	return nil
 }
 
-// setUp prepares the runtime for a pod that is to run, and keeps it up to date.
-func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
+// updatePod passes a pod on to its state machine, as the cache has it now.
+func (a *agent) updatePod(p *hostedPod, pod *corev1.Pod, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.state.Pod()
+	if !maps.Equal(before.Labels, pod.Labels) || !maps.Equal(before.Annotations, pod.Annotations) {
+		p.stale.Store(true) // the downward API shows them
+	}
+	p.state.Update(pod)
+	p.goOn(func() (*corev1.Pod, error) {
+		return a.nodes[pod.Spec.NodeName].pods.Pods(pod.Namespace).Get(pod.Name)
+	})
+	if pod.DeletionTimestamp != nil && !p.state.Stopping() {
+		p.state.Stop(now, gracePeriod(pod))
+	}
+	a.resizePod(a.nodes[pod.Spec.NodeName], p)
+}
+
+// setUp has the runtime prepare a pod that may start containers, and keeps it up to date.
+func (a *agent) setUp(ctx context.Context, p *hostedPod, now time.Time) error {
 	if p.stale.Swap(false) {
-		if soon := p.setUpOf.Add(runtime.RefreshPause); p.setUpAt.IsZero() || soon.Before(p.setUpAt) {
+		if soon := p.lastSetUp.Add(runtime.RefreshPause); p.setUpAt.IsZero() || soon.Before(p.setUpAt) {
 			p.setUpAt = soon
 		}
 	}
+	p.mu.Lock()
+	pod, addresses := p.state.Pod(), p.state.Addresses()
+	over := p.halted || p.state.Stopping() || p.state.Ended()
+	p.mu.Unlock()
 	due := !p.setUp || !p.setUpAt.IsZero() && !now.Before(p.setUpAt)
-	if !due || p.stopping || p.ended() {
+	if !due || over {
 		return nil
 	}
-	p.setUpOf = a.Clock.Now() // which may be later than the beginning of this sync: what comes from now on is not in it
-	sandbox, err := a.setUpSandbox(ctx, p.pod, p.addresses)
+	p.lastSetUp = a.Clock.Now() // later than the beginning of this sync, perhaps: changes from now on may be missed
+	sandbox, err := a.setUpSandbox(ctx, p, pod, addresses)
 	if err != nil {
-		var failed *runtime.SetUpError
-		if errors.As(err, &failed) && ctx.Err() == nil {
-			a.Event(p.pod, corev1.EventTypeWarning, failed.Reason, err.Error())
-		}
-		if p.setUp { // what is there stays as it is
-			p.setUpAt = now.Add(runtime.RefreshEvery)
-			return nil
-		}
-		return errors.Join(a.writeStatus(ctx, p, now), fmt.Errorf("set up pod %s/%s: %w", p.pod.Namespace,
-			p.pod.Name, err))
+		return a.setUpFailed(ctx, p, pod, err)
 	}
-	p.setUp, p.setUpAt, p.addresses = true, time.Time{}, sandbox.Addresses
+	p.setUp, p.setUpAt = true, time.Time{}
 	if sandbox.Again > 0 {
 		p.setUpAt = now.Add(sandbox.Again)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.SetAddresses(sandbox.Addresses)
 	return nil
 }
 
-// Calls of the runtime have the kubelet's deadline (--runtime-request-timeout), except that those that set up a sandbox
-// have twice as long, as there.
-const (
-	callTimeout  = 2 * time.Minute
-	setUpTimeout = 2 * callTimeout
-)
-
-// setUpSandbox calls the runtime's SetUp, with a deadline.
-func (a *agent) setUpSandbox(ctx context.Context, pod *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
-	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
-	defer cancel()
-	return a.runtime.SetUp(ctx, pod, addresses)
-}
-
-// tearDown calls the runtime's TearDown, with a deadline.
-func (a *agent) tearDown(ctx context.Context, pod *corev1.Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := a.runtime.TearDown(ctx, pod); err != nil {
-		return fmt.Errorf("tear down pod %s/%s: %w", pod.Namespace, pod.Name, err)
+// setUpFailed reports why a pod cannot be prepared. A pod that was prepared before goes on as it is.
+func (a *agent) setUpFailed(ctx context.Context, p *hostedPod, pod *corev1.Pod, err error) error {
+	p.mu.Lock()
+	halted := p.halted
+	p.mu.Unlock()
+	if halted {
+		return nil // it has been cancelled, and the pod is queued
 	}
-	return nil
+	var failed *runtime.SetUpError
+	if errors.As(err, &failed) && ctx.Err() == nil {
+		a.Event(pod, corev1.EventTypeWarning, failed.Reason, err.Error())
+	}
+	if p.setUp {
+		p.setUpAt = a.Clock.Now().Add(runtime.RefreshEvery)
+		return nil
+	}
+	return errors.Join(a.writeStatus(ctx, p), fmt.Errorf("set up pod %s/%s: %w", pod.Namespace, pod.Name, err))
 }
 
-// podState is what is known of a pod, made where nothing is: from its status if an earlier agent ran it.
-func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
-	a.mu.Lock()
-	p := a.states[pod.UID]
-	a.mu.Unlock()
-	if p != nil {
+// host returns a pod that the agent has taken on. It takes on a pod that is new, from its status if an earlier agent
+// ran it.
+func (a *agent) host(pod *corev1.Pod, now time.Time) (*hostedPod, error) {
+	if p := a.hostedPod(pod.UID); p != nil {
 		return p, nil
 	}
 	n := a.nodes[pod.Spec.NodeName]
@@ -148,15 +155,15 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 			return a.rejected(pod, no, now), nil
 		}
 	}
-	p = newPodState(pod, a.runtime, a.Address, now)
+	p := a.newHostedPod(pod, now)
 	switch {
 	case pod.Status.StartTime != nil:
 		p.resume()
-	case pod.DeletionTimestamp != nil: // never came to life: it needs no address
+	case pod.DeletionTimestamp != nil: // it was never started, and needs no address
 	case pod.Spec.HostNetwork:
-		p.addresses = []string{a.Address}
+		p.state.SetAddresses([]string{a.Address})
 	}
-	if len(p.addresses) == 0 && pod.DeletionTimestamp == nil {
+	if len(p.state.Addresses()) == 0 && pod.DeletionTimestamp == nil {
 		ip, err := n.takeAddress(pod.UID)
 		if err != nil {
 			if !errors.Is(err, errNoCIDR) {
@@ -165,37 +172,46 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 			}
 			return nil, fmt.Errorf("address for pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		p.addresses = []string{ip}
+		p.state.SetAddresses([]string{ip})
 	}
 	a.mu.Lock()
-	a.states[pod.UID] = p
+	a.pods[pod.UID] = p
 	a.mu.Unlock()
 	return p, nil
 }
 
-// rejected is a pod that may not run.
-func (a *agent) rejected(pod *corev1.Pod, no *refusal, now time.Time) *podState {
-	p := newPodState(pod, a.runtime, a.Address, now)
-	p.refused = true
-	p.event(corev1.EventTypeWarning, no.reason, "%s", no.message)
-	p.end(no.reason, "Pod was rejected: "+no.message, now, 0)
+func (a *agent) newHostedPod(pod *corev1.Pod, now time.Time) *hostedPod {
+	return &hostedPod{state: podstate.New(pod, a.Address, now, a.runtime.Delay(pod))}
+}
+
+// resume continues with a pod that an earlier agent has started.
+func (p *hostedPod) resume() {
+	p.state.Resume()
+	pod := p.state.Pod()
+	p.sent, p.sentVersion, p.written = p.state.Own(&pod.Status), pod.ResourceVersion, true
+}
+
+// rejected returns a pod that may not run.
+func (a *agent) rejected(pod *corev1.Pod, no *refusal, now time.Time) *hostedPod {
+	p := a.newHostedPod(pod, now)
+	p.state.Refuse(no.reason, no.message, now)
 	return p
 }
 
 // dropPod forgets a pod that is gone or has ended.
 func (a *agent) dropPod(ctx context.Context, key runtime.PodKey, gone bool) error {
 	a.mu.Lock()
-	p := a.states[key.UID]
-	delete(a.states, key.UID)
+	p := a.pods[key.UID]
+	delete(a.pods, key.UID)
 	a.mu.Unlock()
 	a.releaseRoom(a.nodes[key.Node], key.UID)
 	if p != nil {
 		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.stop(a.Clock.Now(), 0) // deleted by force, it had no chance to end
-		if n := a.nodes[p.pod.Spec.NodeName]; n != nil {
-			defer n.releaseAddress(key.UID)
-		}
+		p.state.Stop(a.Clock.Now(), 0) // deleted by force, it had no time to end
+		p.halt()
+		p.mu.Unlock()
+		a.advance(ctx, p)
+		defer a.nodes[key.Node].releaseAddress(key.UID)
 	}
 	switch {
 	case gone:
@@ -203,41 +219,48 @@ func (a *agent) dropPod(ctx context.Context, key runtime.PodKey, gone bool) erro
 		defer cancel()
 		return a.runtime.Forget(ctx, key.UID)
 	case p != nil:
-		return a.tearDown(ctx, p.pod)
+		return a.tearDown(ctx, p.state.Pod())
 	}
 	return nil
 }
 
-// writeStatus writes the status if it has changed, or has been overwritten.
-func (a *agent) writeStatus(ctx context.Context, p *podState, now time.Time) error {
-	status := p.status(now)
-	own := p.own(status)
-	if p.overwritten() {
+// writeStatus writes the status if it has changed, or another client has overwritten it.
+func (a *agent) writeStatus(ctx context.Context, p *hostedPod) error {
+	p.mu.Lock()
+	pod := p.state.Pod()
+	status := p.state.Status(a.Clock.Now(), p.previous())
+	own := p.state.Own(status)
+	overwritten := p.overwritten()
+	if overwritten {
 		p.written = false // so that the patch is complete
-	} else if p.sent != nil && equality.Semantic.DeepEqual(p.sent, own) {
+	}
+	p.mu.Unlock()
+	if !overwritten && p.sent != nil && equality.Semantic.DeepEqual(p.sent, own) {
 		return nil
 	}
-	patch, err := statusPatch(p, own, status.Conditions)
+	patch, err := statusPatch(p, pod, own, status.Conditions)
 	if err != nil {
 		return fmt.Errorf("status patch: %w", err)
 	}
-	pod, err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Patch(ctx, p.pod.Name,
+	written, err := a.nodes[pod.Spec.NodeName].client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name,
 		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
-		return nil // the informer will say so
+		return nil // the informer will show that
 	}
 	if err != nil {
-		return fmt.Errorf("status of pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
+		return fmt.Errorf("status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if !p.written { // the patch has removed nothing: the next one does
+	if !p.written { // the patch has removed no condition: the next one does
 		own = own.DeepCopy()
-		for _, c := range pod.Status.Conditions {
-			if isResizeCondition(c.Type) && findCondition(own.Conditions, c.Type) == nil {
+		for _, c := range written.Status.Conditions {
+			if podstate.IsResizeCondition(c.Type) && podstate.Condition(own.Conditions, c.Type) == nil {
 				own.Conditions = append(own.Conditions, c)
 			}
 		}
 	}
-	p.sent, p.sentVersion, p.written = own, pod.ResourceVersion, true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent, p.sentVersion, p.written = own, written.ResourceVersion, true
 	return nil
 }
 
@@ -246,9 +269,11 @@ type conditionOrder struct {
 	Type corev1.PodConditionType `json:"type"`
 }
 
-// statusPatch is a strategic merge patch. The first one of a pod says everything; later ones what is
-// different, so that what has ended to be so goes away. The UID makes it miss a later pod of the same name.
-func statusPatch(p *podState, status *corev1.PodStatus, conditions []corev1.PodCondition) ([]byte, error) {
+// statusPatch returns a strategic merge patch. The first patch of a pod is complete; later ones have the differences,
+// so that they also remove fields. The UID keeps it from a later pod of the same name. Only the pod's worker calls
+// it.
+func statusPatch(p *hostedPod, pod *corev1.Pod, status *corev1.PodStatus, conditions []corev1.PodCondition) (
+	[]byte, error) {
 	var change any
 	if !p.written {
 		order := make([]conditionOrder, len(conditions))
@@ -274,22 +299,22 @@ func statusPatch(p *podState, status *corev1.PodStatus, conditions []corev1.PodC
 		}
 		change = json.RawMessage(delta)
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.pod.UID}, "status": change})
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": change})
 }
 
-// finishDeletion lets the API server remove a pod of which nothing runs any more. Where finalizers hold it, the
-// rest is theirs.
-func (a *agent) finishDeletion(ctx context.Context, p *podState) error {
+// finishDeletion lets the API server remove a pod that has stopped. Where finalizers hold it, their owners do the
+// rest.
+func (a *agent) finishDeletion(ctx context.Context, p *hostedPod, pod *corev1.Pod) error {
 	if p.deleted {
 		return nil
 	}
-	uid := p.pod.UID
-	err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Delete(ctx, p.pod.Name,
+	uid := pod.UID
+	err := a.nodes[pod.Spec.NodeName].client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
 		metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &uid},
 		})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
+		return fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	p.deleted = true
 	return nil

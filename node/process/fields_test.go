@@ -20,7 +20,7 @@ import (
 // shownBy names the test that shows that a field is honoured, or all fields of a type that are not named by themselves.
 var shownBy = map[string]string{
 	"PodSpec.volumes":                       "TestVolumes_FollowWhatTheyAreMadeFrom",
-	"PodSpec.initContainers":                "TestPod_RunsInitContainersThenSidecarsBesideTheWork",
+	"PodSpec.initContainers":                "TestPod_RunsInitContainersThenSidecarsBesideContainers",
 	"PodSpec.containers":                    "TestPrograms_AreWhatTheirSpecSays",
 	"PodSpec.ephemeralContainers":           "TestPod_RunsEphemeralContainersOnce",
 	"PodSpec.restartPolicy":                 "TestPod_RestartPolicyDecidesHowItEnds",
@@ -61,7 +61,7 @@ var shownBy = map[string]string{
 	"Container.env":                      "TestEnvironment_IsMadeOfAllItsSources",
 	"Container.resources":                "TestPrograms_AreResizedInPlace",
 	"Container.resizePolicy":             "TestResize_RestartsWhereThePolicySaysSo",
-	"Container.restartPolicy":            "TestPod_RunsInitContainersThenSidecarsBesideTheWork",
+	"Container.restartPolicy":            "TestPod_RunsInitContainersThenSidecarsBesideContainers",
 	"Container.restartPolicyRules":       "TestPod_RestartsByTheRulesOfAContainer",
 	"Container.livenessProbe":            "TestProber_FollowsThresholdsAndPeriods",
 	"Container.readinessProbe":           "TestProber_FollowsThresholdsAndPeriods",
