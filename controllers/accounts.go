@@ -89,7 +89,7 @@ func (c *clients) as(e entry, identity func(account string) (*rest.Config, error
 		client, err := c.identified(e.account(), identity)
 		if err != nil {
 			failed(fmt.Errorf("identity of %s: %w", e.name, err))
-			client, _ = clientsOf(c.config, &http.Client{Transport: refusing{err}}) // the configuration was valid before
+			client, _ = clientsOf(c.config, &http.Client{Transport: refusing{err}}) // it was valid before
 		}
 		created.Store(client)
 		return client

@@ -64,7 +64,8 @@ func TestRights_CoverEveryRequestOfEachController(t *testing.T) {
 			reviewed[attributes][user] = true
 			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
 				&authorizationv1.SubjectAccessReview{
-					Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &attributes},
+					Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
+						ResourceAttributes: &attributes},
 				}, metav1.CreateOptions{})
 			require.NoError(t, err)
 			if !review.Status.Allowed {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -222,16 +225,31 @@ func keepForwarding(ctx context.Context, r *router.Router) error {
 	}
 }
 
-// runProxy serves Services. Packets to node ports of the machine arrive at the router's own address.
+// runProxy serves Services, once there is a Node: the machine and the router reach each other by its cable. Packets to
+// node ports of the machine arrive at the router's own address, those to external addresses at stand-ins.
 func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
-	o := proxy.Options{Namespace: r.Namespace(), Nodes: n.nodes}
+	if !hasNode(ctx, r) {
+		return nil
+	}
+	o := proxy.Options{Namespace: r.Namespace(), Nodes: n.nodes, Machine: r, Reserved: serverOf(n.config)}
 	if n.nodePorts.Size > 0 {
-		if !hasNode(ctx, r) {
-			return nil
-		}
 		o.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
 	return proxy.Run(ctx, n.config, o)
+}
+
+// serverOf returns the address and port of the API server in a client configuration, if it names an address. It need
+// not be an endpoint of the Service kubernetes: a load balancer's address is not.
+func serverOf(config *rest.Config) []netip.AddrPort {
+	u, err := url.Parse(config.Host)
+	if err != nil {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
+	if err != nil {
+		return nil
+	}
+	return []netip.AddrPort{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}
 }
 
 // hasNode waits until the router has a Node. It is false where ctx has ended before.

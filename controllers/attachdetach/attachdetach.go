@@ -129,8 +129,8 @@ func (a *attacher) detached(v *storagev1.VolumeAttachment) {
 	if err != nil || volume.Spec.ClaimRef == nil {
 		return
 	}
-	a.enqueueUsers(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: volume.Spec.ClaimRef.Namespace,
-		Name: volume.Spec.ClaimRef.Name}})
+	a.enqueueUsers(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: volume.Spec.ClaimRef.Namespace, Name: volume.Spec.ClaimRef.Name}})
 }
 
 // use is a volume and the pods of one Node that use it.

@@ -184,7 +184,8 @@ func (s *sync) runDue(ctx context.Context) error {
 	if !ok || suspended(s.cj) {
 		return nil // a change of the CronJob will enqueue it
 	}
-	if next := times.Next(s.now); !next.IsZero() { // zero for a schedule without a next time, such as the 31st of February
+	// The next time is zero for a schedule without one, such as the 31st of February.
+	if next := times.Next(s.now); !next.IsZero() {
 		s.EnqueueAt(s.key, next)
 	}
 	due := s.due(times)

@@ -161,9 +161,10 @@ func (s claims) conflictingService(hosts []host) (string, error) {
 	return "", nil
 }
 
+// serviceAddresses returns the addresses that a Service was given. External IPs and the loadBalancerIP are not among
+// them: an author of a Service could list those of all Nodes there, and keep them from their certificates.
 func serviceAddresses(service *corev1.Service) []string {
-	all := slices.Concat(service.Spec.ClusterIPs, service.Spec.ExternalIPs,
-		[]string{service.Spec.ClusterIP, service.Spec.LoadBalancerIP})
+	all := append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...)
 	for _, in := range service.Status.LoadBalancer.Ingress {
 		all = append(all, in.IP, in.Hostname)
 	}

@@ -328,8 +328,6 @@ func TestApproving_LeavesConflictingHostsToAnAdministrator(t *testing.T) {
 		"b":               "also of Node b",
 		"B.":              "also of Node b",
 		"172.30.0.9":      "also of Service default/outside",
-		"203.0.113.1":     "also of Service default/external",
-		"203.0.113.2":     "also of Service default/external",
 		"203.0.113.3":     "also of Service default/external",
 		"lb.example.org":  "also of Service default/external",
 		"10.0.0.6":        "address of an API server",
@@ -352,6 +350,15 @@ func TestApproving_LeavesConflictingHostsToAnAdministrator(t *testing.T) {
 			require.Contains(t, o.events[0], "Warning NotApproved Not approved automatically: ")
 			require.Contains(t, o.events[0], words)
 		})
+	}
+}
+
+// Otherwise a Service that lists a Node's address as its own would keep the Node from its certificate.
+func TestApproving_IgnoresAddressesThatAServiceAsksFor(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []string{"203.0.113.1", "203.0.113.2"} {
+		c := newCluster(claiming("a", claim), withExternalService)
+		require.Equal(t, certificatesv1.CertificateApproved, c.outcome(t, serving(asking(claim))).decision, claim)
 	}
 }
 

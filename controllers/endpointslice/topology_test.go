@@ -92,7 +92,8 @@ func TestZones_KeepHintsOfUnchangedSlices(t *testing.T) {
 	unchanged, overfull, bare, changed := hinted(slice("aaab"), "baab"), hinted(slice("aaaaaaaa"), "aaaaaaaa"),
 		slice("bb"), slice("bb")
 	z := &zones{addressType: discoveryv1.AddressTypeIPv4, changes: &endpointslices.Changes{
-		Update: []*discoveryv1.EndpointSlice{changed}, Unchanged: []*discoveryv1.EndpointSlice{unchanged, overfull, bare},
+		Update:    []*discoveryv1.EndpointSlice{changed},
+		Unchanged: []*discoveryv1.EndpointSlice{unchanged, overfull, bare},
 	}}
 	require.Empty(t, z.assign(halves))
 	require.Equal(t, "baab", hintsOfSlice(unchanged), "it fits")

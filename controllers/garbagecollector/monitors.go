@@ -162,7 +162,7 @@ func (m *monitors) follow(ctx context.Context) bool {
 	defer m.followed.Store(m.asked.Load())
 	found, failed, err := m.discover(ctx)
 	if err != nil {
-		m.log.Warn("discovery failed", "err", err)
+		m.log.Warn("failed to discover resources", "err", err)
 		return false
 	}
 	for gvr, monitor := range m.running {

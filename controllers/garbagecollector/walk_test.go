@@ -154,8 +154,8 @@ func (w *ownerWalk) create(random *rand.Rand) {
 			metav1.CreateOptions{})
 	} else {
 		o.namespace = []string{"one", "one", "one", "two"}[random.IntN(4)]
-		created, err = w.Client.CoreV1().ConfigMaps(o.namespace).Create(w.Context(), &corev1.ConfigMap{ObjectMeta: meta},
-			metav1.CreateOptions{})
+		created, err = w.Client.CoreV1().ConfigMaps(o.namespace).Create(w.Context(),
+			&corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
 	}
 	if err != nil {
 		w.Errorf("create: %v", err)

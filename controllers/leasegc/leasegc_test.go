@@ -22,7 +22,8 @@ func TestLeaseHousekeeping_DeletesAbandonedLeases(t *testing.T) {
 		renewal, seconds := metav1.NewMicroTime(renewed), int32(40)
 		_, err := c.Client.CoordinationV1().Leases(namespace).Create(c.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, RenewTime: &renewal, LeaseDurationSeconds: &seconds},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, RenewTime: &renewal,
+				LeaseDurationSeconds: &seconds},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}

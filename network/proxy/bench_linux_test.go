@@ -51,7 +51,7 @@ func resident(b *testing.B) float64 {
 // BenchmarkFullSync writes 10,000 Services with five endpoints each to a namespace that has none.
 func BenchmarkFullSync(b *testing.B) {
 	for b.Loop() {
-		rules, err := openRulebook(namespace(b))
+		rules, err := openRulebook(namespace(b), nil)
 		require.NoError(b, err)
 		many(b, rules)
 		b.ReportMetric(resident(b)/1e6, "MB")
@@ -61,7 +61,7 @@ func BenchmarkFullSync(b *testing.B) {
 
 // BenchmarkResync compares the same Services with the kernel, which has them.
 func BenchmarkResync(b *testing.B) {
-	rules, err := openRulebook(namespace(b))
+	rules, err := openRulebook(namespace(b), nil)
 	require.NoError(b, err)
 	defer rules.close()
 	many(b, rules)
@@ -73,7 +73,7 @@ func BenchmarkResync(b *testing.B) {
 
 // BenchmarkOneChange takes an endpoint from one of 10,000 Services, and gives it back.
 func BenchmarkOneChange(b *testing.B) {
-	rules, err := openRulebook(namespace(b))
+	rules, err := openRulebook(namespace(b), nil)
 	require.NoError(b, err)
 	defer rules.close()
 	many(b, rules)

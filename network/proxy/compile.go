@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // compiler makes the rules of Services in one family.
@@ -15,6 +17,13 @@ type compiler struct {
 	family family
 	// nodeSources are the addresses of our Nodes, which may reach a load balancer's address if its ranges have one.
 	nodeSources []netip.Addr
+	// pods are the ranges of our Nodes' pods, which reach all endpoints even where the policy is Local. None where
+	// policy.clusterCIDR has them.
+	pods []netip.Prefix
+	// reserved are the addresses and ports of API servers, which no external address takes over.
+	reserved map[netip.AddrPort]bool
+	// machine is how the machine around the namespace passes packets on; zero where it does not.
+	machine passage
 }
 
 // ports are the rules of all ports of a Service, with the endpoints that each uses.
@@ -63,7 +72,8 @@ func (p *portRules) pool(own string, local bool) {
 	}
 }
 
-// addExternal adds what leads from external addresses and node ports to the endpoints.
+// addExternal adds what leads from external addresses and node ports to the endpoints. The machine sends packets for
+// the addresses to stand-ins for them.
 func (p *portRules) addExternal() {
 	open := p.ends.exists && p.count(p.port.externalLocal) > 0
 	target := ""
@@ -78,12 +88,16 @@ func (p *portRules) addExternal() {
 			p.put(none, key, p.refusal(), r)
 		}
 	}
-	for _, a := range p.port.balancers {
+	balancers, externals := p.unreserved(p.port.balancers), p.unreserved(p.port.externals)
+	allowed := p.restrict(balancers)
+	for _, a := range p.served(balancers, rankBalancer) {
 		key := p.address(a, p.port.port)
 		put(serviceIPs, noEndpointServices, key, rankBalancer)
-		p.restrict(a, key)
+		if allowed != "" {
+			p.put(firewallIPs, key, allowed, rankBalancer)
+		}
 	}
-	for _, a := range p.port.externals {
+	for _, a := range p.served(externals, rankExternalIP) {
 		put(serviceIPs, noEndpointServices, p.address(a, p.port.port), rankExternalIP)
 	}
 	if p.port.nodePort != 0 {
@@ -92,27 +106,41 @@ func (p *portRules) addExternal() {
 	}
 }
 
-// restrict lets only loadBalancerSourceRanges reach a load balancer's address. Where these have an address of a Node,
-// the Node may use the balancer's address as its own source, as it does if the address is on one of its devices.
-func (p *portRules) restrict(balancer netip.Addr, key string) {
-	if !p.port.restricted {
-		return
+// unreserved returns the external addresses without those that are an API server's at this port.
+func (p *portRules) unreserved(addresses []netip.Addr) []netip.Addr {
+	if p.port.protocol != corev1.ProtocolTCP || len(p.reserved) == 0 {
+		return addresses
+	}
+	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
+		return p.reserved[netip.AddrPortFrom(a, p.port.port)]
+	})
+}
+
+// restrict returns the chain that lets only loadBalancerSourceRanges reach the load balancer's addresses; "" where all
+// sources may. Where the ranges have an address of a Node, the Node may use a balancer's address as its own source, as
+// it does if the address is on one of its devices, and the one from which the machine comes.
+func (p *portRules) restrict(balancers []netip.Addr) (name string) {
+	if !p.port.restricted || len(balancers) == 0 {
+		return ""
 	}
 	ranges := p.port.sources
-	for _, node := range p.nodeSources {
-		if contained(ranges, node) && !contained(ranges, balancer) {
-			ranges = distinct(append(slices.Clone(ranges), netip.PrefixFrom(balancer, balancer.BitLen())))
-			break
+	if slices.ContainsFunc(p.nodeSources, func(a netip.Addr) bool { return contained(ranges, a) }) {
+		ranges = slices.Clone(ranges)
+		for _, a := range append(slices.Clone(balancers), p.machine.sources...) {
+			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
 		}
+		ranges = distinct(ranges)
 	}
-	name := p.chainName("firewall-")
-	if c, another := p.chains[name]; another { // of another address of this port
-		ranges = distinct(append(slices.Clone(ranges), p.sources[c.sources]...))
-	}
+	name = p.chainName("firewall-")
+	p.chains[name] = chain{kind: firewall, sources: p.setOf(ranges)}
+	return name
+}
+
+// setOf returns the name of the set of some ranges, which all Services with the same ranges share.
+func (p *portRules) setOf(ranges []netip.Prefix) string {
 	set := "sources-" + hash(fmt.Sprint(ranges))
-	p.chains[name] = chain{kind: firewall, sources: set}
-	p.put(firewallIPs, key, name, rankBalancer)
 	p.sources[set] = ranges
+	return set
 }
 
 func contained(ranges []netip.Prefix, a netip.Addr) bool {
@@ -178,6 +206,12 @@ func (p *portRules) own(local bool) string {
 func (p *portRules) outside() string {
 	name := p.chainName("external-")
 	c := chain{kind: outside, cluster: p.own(false), local: p.port.externalLocal}
+	if c.local && len(p.machine.addresses) > 0 {
+		c.machine = p.setOf(p.machine.addresses)
+	}
+	if c.local && len(p.pods) > 0 {
+		c.pods = p.setOf(p.pods)
+	}
 	if c.local && len(p.ends.local) > 0 {
 		c.near = p.own(true)
 	}
@@ -200,6 +234,13 @@ func (p *portRules) put(of set, key, value string, r rank) {
 // address is a key: an address, the port's protocol, a port.
 func (p *portRules) address(a netip.Addr, port uint16) string {
 	return fields(a.AsSlice(), []byte{protocols[p.port.protocol]}, binary.BigEndian.AppendUint16(nil, port))
+}
+
+// parse is the reverse of address.
+func parse(key string) (at netip.AddrPort, protocol uint8) {
+	n := len(key) - 8 // the two fields after it
+	a, _ := netip.AddrFromSlice([]byte(key[:n]))
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16([]byte(key[n+4:]))), key[n]
 }
 
 // fields joins the fields of a key or value: each begins at a multiple of four bytes.

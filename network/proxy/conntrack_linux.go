@@ -26,7 +26,7 @@ type destination struct {
 type flows map[destination][]netip.AddrPort
 
 // udpFlows are those of a Service's ports.
-func udpFlows(ports []servicePort, of []backends) flows {
+func (c *compiler) udpFlows(ports []servicePort, of []backends) flows {
 	var all flows
 	for i, p := range ports {
 		if protocols[p.protocol] != udp {
@@ -36,7 +36,7 @@ func udpFlows(ports []servicePort, of []backends) flows {
 			all = flows{}
 		}
 		ends := append(slices.Clip(of[i].cluster), of[i].local...)
-		for _, a := range slices.Concat([]netip.Addr{p.address}, p.externals, p.balancers) {
+		for _, a := range slices.Concat([]netip.Addr{p.address}, p.externals, p.balancers, c.standIns(&p)) {
 			all[destination{a, p.port}] = ends
 		}
 		if p.nodePort != 0 {

@@ -32,6 +32,7 @@ type endpoint struct {
 // place is where the proxy is: its Nodes, and the zones they are in.
 type place struct {
 	nodes, zones map[string]bool
+	pods         []netip.Prefix // of the Nodes, in order; none of a family that has a cluster CIDR
 }
 
 // endpointsOf are the endpoints of one port of a Service in the slices of one family, in the order of their addresses.

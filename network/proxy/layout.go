@@ -47,6 +47,8 @@ type chain struct {
 	cluster  string        // the chain that chooses for policy Cluster
 	near     string        // the chain that chooses for policy Local; "" if there is nothing to choose from
 	sources  string        // the set of sources that may pass
+	machine  string        // the set of sources that are the machine's own; "" for none
+	pods     string        // the set of sources that are pods of our Nodes; "" for none
 }
 
 // shared reports whether several Services may use a chain: it serves whichever the packet's destination is.

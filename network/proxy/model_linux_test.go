@@ -120,46 +120,93 @@ func randomEndpoints(r *rand.Rand) []discoveryv1.Endpoint {
 	return ends
 }
 
-// Whatever changes, and in whatever order, the kernel then has what a proxy would write that begins now.
+// recorder is a machine that remembers what it passes on.
+type recorder struct {
+	passed map[uint8]map[netip.AddrPort]netip.Addr
+}
+
+func (*recorder) StandIns() ([]netip.Prefix, error) {
+	return []netip.Prefix{netip.MustParsePrefix("240.0.0.0/7"), netip.MustParsePrefix("fd63:6f78:7377::/63")}, nil
+}
+
+func (*recorder) Machines() []netip.Addr { return []netip.Addr{netip.MustParseAddr("10.244.0.1")} }
+
+func (r *recorder) ServeAddresses(all map[uint8]map[netip.AddrPort]netip.Addr) ([]netip.AddrPort, error) {
+	r.passed = all
+	return nil, nil
+}
+
+// model is a proxy in a namespace of its own, with the objects that it knows.
+type model struct {
+	*world
+	machine recorder
+	rules   *rulebook
+}
+
+func newModel(t *testing.T) *model {
+	t.Helper()
+	m := &model{world: &world{T: t, node: namespace(t)}}
+	m.begin()
+	return m
+}
+
+// begin starts the proxy, once more where it runs.
+func (m *model) begin() {
+	m.Helper()
+	m.rules = m.rulesOf(&m.machine)
+}
+
+// commit has the kernel and the machine follow the objects.
+func (m *model) commit(objects map[types.NamespacedName]object) {
+	m.Helper()
+	require.NoError(m, m.rules.joinMachine())
+	for _, name := range m.rules.takeOutdated() {
+		m.rules.update(name, objects[name].service, objects[name].slices)
+	}
+	m.world.commit(m.rules)
+	_, _, err := m.rules.serveMachine()
+	require.NoError(m, err)
+}
+
+// Whatever changes, and in whatever order, the kernel and the machine then have what a proxy would write that begins
+// now.
 func TestModel_ChangesEndWhereAFullSyncDoes(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	w := &world{T: t, node: namespace(t)}
-	rules := w.rules()
-	type object struct {
-		s      *corev1.Service
-		slices []*discoveryv1.EndpointSlice
+	m := newModel(t)
+	objects := map[types.NamespacedName]object{}
+	update := func(m *model, name types.NamespacedName) {
+		m.rules.update(name, objects[name].service, objects[name].slices)
 	}
-	names := []string{"a", "b", "c", "d", "e"}
-	objects := map[string]object{}
 	for range 150 {
 		for range 1 + r.IntN(3) {
-			i := r.IntN(len(names))
-			s, slices := randomService(r, names[i], i+1)
-			objects[names[i]] = object{s, slices}
-			rules.update(types.NamespacedName{Namespace: "test", Name: names[i]}, s, slices)
+			i := r.IntN(5)
+			name := types.NamespacedName{Namespace: "test", Name: string(rune('a' + i))}
+			s, slices := randomService(r, name.Name, i+1)
+			objects[name] = object{s, slices}
+			update(m, name)
 		}
 		if r.IntN(10) == 0 { // the proxy is started again
-			rules = w.rules()
-			for name, o := range objects {
-				rules.update(types.NamespacedName{Namespace: "test", Name: name}, o.s, o.slices)
+			m.begin()
+			for name := range objects {
+				update(m, name)
 			}
 		}
 		if r.IntN(10) == 0 {
-			rules.distrust()
+			m.rules.distrust()
 		}
-		w.commit(rules)
+		m.commit(objects)
 
-		fresh := &world{T: t, node: namespace(t)}
-		again := fresh.rules()
-		for name, o := range objects {
-			again.update(types.NamespacedName{Namespace: "test", Name: name}, o.s, o.slices)
+		fresh := newModel(t)
+		for name := range objects {
+			update(fresh, name)
 		}
-		fresh.commit(again)
-		require.Equal(t, kernelState(t, fresh.node), withoutIdle(kernelState(t, w.node), rules))
-		again.close()
+		fresh.commit(objects)
+		require.Equal(t, kernelState(t, fresh.node), withoutIdle(kernelState(t, m.node), m.rules))
+		require.Equal(t, fresh.machine.passed, m.machine.passed)
+		fresh.rules.close()
 		_ = fresh.node.Close()
 	}
 }
@@ -257,6 +304,10 @@ func TestRulebook_BearsObjectsOfAnySize(t *testing.T) {
 	w := &world{T: t, node: namespace(t)}
 	rules := w.rules()
 	s := newService(strings.Repeat("n", 255), 1, exposed, sticky(100))
+	for i := range 3 * maxAddresses {
+		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs,
+			netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}).String())
+	}
 	s.Spec.Ports = nil
 	for i := range 100 {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(strings.Repeat("p", 250), i),

@@ -11,6 +11,7 @@
 //	endpoints.go         which endpoints it uses: policies, topology hints, terminating endpoints
 //	compile.go           the rules of one Service: elements of sets and maps, and a few chains
 //	state.go             the rules of all Services, who is right where two claim an address, and what changed
+//	machine.go           external addresses on the machine around the namespace
 //	services_linux.go    the Services as the tables have them
 //	layout.go            the sets that every table has, and what a chain can do
 //	table_linux.go       the chains that every table has, and the rules in chains
@@ -51,10 +52,16 @@ type Options struct {
 	// NodePortAddresses are the ranges of the Nodes' addresses at which node ports are served. Where there are
 	// none, these are each Node's first addresses of either family, as with "primary" in kube-proxy.
 	NodePortAddresses []netip.Prefix
+	// Machine, if not nil, passes packets for external addresses on to the namespace.
+	Machine Machine
+	// Reserved are addresses and ports of TCP that no external address takes over, besides those of the API servers,
+	// which are the endpoints of the Service kubernetes.
+	Reserved []netip.AddrPort
 	// MasqueradeAll replaces the source of all packets to cluster IPs.
 	MasqueradeAll bool
 	// ClusterCIDRs are the pods' ranges, at most one of each family. Packets from elsewhere to cluster IPs are
-	// masqueraded; for packets from there to external addresses policy Local does not count. None where empty.
+	// masqueraded; for packets from there to external addresses policy Local does not count. Where there is none, the
+	// latter are those of the Nodes' own pods, and the former are not masqueraded.
 	ClusterCIDRs []netip.Prefix
 	// MinSyncPeriod is the shortest time between two commits; changes meanwhile are collected. 10 ms where zero.
 	MinSyncPeriod time.Duration

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,11 +54,13 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 }
 
 func run(ctx context.Context, client kubernetes.Interface, o Options) error {
-	rules, err := openRulebook(o.Namespace)
+	rules, err := openRulebook(o.Namespace, o.Machine)
 	if err != nil {
 		return err
 	}
 	defer rules.close()
+	rules.reserved = o.Reserved
+	rules.setReserved(map[netip.AddrPort]bool{})
 	p := &proxy{options: o, rules: rules, metrics: newMetrics(o.Health)}
 	p.source = newSource(client, o.Nodes, o.Log, p.queued)
 	p.checks = &healthChecks{namespace: o.Namespace, healthy: o.Health.Healthy, log: o.Log,
@@ -90,7 +93,9 @@ type proxy struct {
 	rules   *rulebook
 	checks  *healthChecks
 	metrics *metrics
-	begun   bool // all tables have been committed once
+	begun   bool             // all tables have been committed once
+	refused []netip.AddrPort // external addresses that the machine keeps for itself
+	again   <-chan time.Time // when to try again what the machine is to do; nil where nothing has failed
 
 	triggers [families][]time.Time // of changes that are not committed
 }
@@ -122,6 +127,7 @@ func (p *proxy) serve(ctx context.Context) {
 			p.rules.distrust()
 			p.take(changes{nodes: true}) // devices may have other addresses
 		case <-p.source.wake:
+		case <-p.again:
 		}
 		p.take(p.source.take())
 		wait := p.options.MinSyncPeriod
@@ -189,6 +195,7 @@ func (p *proxy) takeNodes() (changed bool) {
 			place.zones[zone] = true
 		}
 	}
+	place.pods = p.podsOf(nodes)
 	p.options.Health.setNodes(nodes)
 	nodePorts, all := nodeAddresses(nodes, p.options.NodePortAddresses, p.deviceAddresses)
 	cidrs := p.serviceCIDRs()
@@ -207,6 +214,20 @@ func (p *proxy) takeNodes() (changed bool) {
 		p.rules.setPolicy(f, of)
 	}
 	return p.rules.setNodes(place, nodePorts, all)
+}
+
+// podsOf returns the ranges of the Nodes' pods, without those of a family that has a cluster CIDR.
+func (p *proxy) podsOf(nodes []*corev1.Node) (all []netip.Prefix) {
+	for _, n := range nodes {
+		for _, text := range n.Spec.PodCIDRs {
+			r, err := netip.ParsePrefix(text)
+			if err == nil && !slices.ContainsFunc(p.options.ClusterCIDRs,
+				func(c netip.Prefix) bool { return c.Addr().Is4() == r.Addr().Is4() }) {
+				all = append(all, r.Masked())
+			}
+		}
+	}
+	return distinct(all)
 }
 
 // deviceAddresses are those of the namespace's devices.
@@ -244,6 +265,10 @@ func (p *proxy) serviceCIDRs() []netip.Prefix {
 
 // commit has the kernel make the changes of both tables, and ends what they leave over.
 func (p *proxy) commit() error {
+	machine := p.rules.joinMachine()
+	for _, name := range p.rules.takeOutdated() {
+		p.takeService(name)
+	}
 	var failed error
 	for f := range families {
 		if err := p.commitTable(f); err != nil {
@@ -264,7 +289,25 @@ func (p *proxy) commit() error {
 		p.options.Ready()
 	}
 	p.begun = true
+	p.serveMachine(machine)
 	return nil
+}
+
+// serveMachine has the machine pass on packets for external addresses, now that the tables have their stand-ins. It is
+// tried again if it fails, or has failed with an error before. Meanwhile, Services go on as they are.
+func (p *proxy) serveMachine(before error) {
+	refused, asked, err := p.rules.serveMachine()
+	p.again = nil
+	if err = errors.Join(before, err); err != nil {
+		p.options.Log.Warn("the machine does not serve external addresses", "error", err)
+		p.again = p.options.Clock.After(longestPause)
+	}
+	slices.SortFunc(refused, netip.AddrPort.Compare)
+	if asked && !slices.Equal(refused, p.refused) {
+		p.options.Log.Info("external addresses that are in use on this machine or are another's answer pods only",
+			"count", len(refused), "first", refused[:min(len(refused), 10)])
+		p.refused = refused
+	}
 }
 
 func (p *proxy) commitTable(f family) error {

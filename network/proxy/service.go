@@ -15,6 +15,8 @@ const (
 	proxyNameLabel = "service.kubernetes.io/service-proxy-name"
 	// maxSources bounds the loadBalancerSourceRanges of a Service. Sources beyond it are not let in.
 	maxSources = 1000
+	// maxAddresses bounds the external addresses of a Service, of each kind. Those beyond it are not served.
+	maxAddresses = 1000
 )
 
 // family is that of a table's addresses.
@@ -81,13 +83,13 @@ func portsOf(s *corev1.Service, f family) []servicePort {
 	}
 	base := servicePort{
 		service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, created: s.CreationTimestamp.Time,
-		address: address, affinity: affinity(s), externals: parsed(f, s.Spec.ExternalIPs),
+		address: address, affinity: affinity(s), externals: bounded(s, parsed(f, s.Spec.ExternalIPs)),
 		internalLocal: s.Spec.InternalTrafficPolicy != nil &&
 			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		externalLocal: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		base.balancers = parsed(f, ingressIPs(s))
+		base.balancers = bounded(s, parsed(f, ingressIPs(s)))
 		base.restricted, base.sources = sourceRanges(s, f)
 	}
 	var ports []servicePort
@@ -117,11 +119,19 @@ func clusterIP(s *corev1.Service, f family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
+// bounded returns as many of a Service's external addresses as are served at all its ports.
+func bounded(s *corev1.Service, addresses []netip.Addr) []netip.Addr {
+	return addresses[:min(len(addresses), maxElements/max(1, len(s.Spec.Ports)))]
+}
+
 // parsed are the addresses of a family among texts, each once. Those that can be no destination from elsewhere are left
 // out.
 func parsed(f family, texts []string) []netip.Addr {
 	var all []netip.Addr
 	for _, text := range texts {
+		if len(all) == maxAddresses {
+			break
+		}
 		a, ok := parseAddress(text)
 		if ok && f.has(a) && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() && !slices.Contains(all, a) {
 			all = append(all, a)

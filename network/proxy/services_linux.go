@@ -16,6 +16,7 @@ import (
 // concurrent use.
 type rulebook struct {
 	namespace   *os.File
+	reserved    []netip.AddrPort // at which no external address leads elsewhere, besides the API servers'
 	place       place
 	nodeIPs     []netip.Addr // at which node ports are served
 	nodeSources []netip.Addr // all addresses of the Nodes
@@ -23,6 +24,8 @@ type rulebook struct {
 	compilers   [families]compiler
 	services    map[types.NamespacedName]*service
 	nodes       [families]*rules // the rules that no Service owns
+
+	forwarding forwarding // what the machine passes on
 
 	unheard [2]int // how many Services have policy Local, but no endpoint here: inside, outside
 
@@ -39,12 +42,16 @@ type service struct {
 	checked uint16  // its node port for health checks
 	local   int     // how many local endpoints are ready
 	unheard [2]bool // it has endpoints, but for policy Local none here: inside, outside
+	exposed bool    // it has external addresses
 }
 
-func openRulebook(namespace *os.File) (*rulebook, error) {
+// openRulebook opens the tables of a namespace. The machine is nil where none passes packets on.
+func openRulebook(namespace *os.File, machine Machine) (*rulebook, error) {
 	b := &rulebook{namespace: namespace, services: map[types.NamespacedName]*service{},
-		udp: map[types.NamespacedName]bool{}}
+		udp:        map[types.NamespacedName]bool{},
+		forwarding: forwarding{machine: machine, exposed: map[types.NamespacedName]bool{}, dirty: true}}
 	for f := range families {
+		b.forwarding.addresses[f] = newState()
 		t, err := openTable(f, namespace)
 		if err != nil {
 			b.close()
@@ -68,7 +75,7 @@ func (b *rulebook) close() {
 // reports a change, all Services have to be updated.
 func (b *rulebook) setNodes(p place, nodePorts, nodeSources []netip.Addr) (changed bool) {
 	changed = !maps.Equal(p.nodes, b.place.nodes) || !maps.Equal(p.zones, b.place.zones) ||
-		!slices.Equal(nodeSources, b.nodeSources)
+		!slices.Equal(p.pods, b.place.pods) || !slices.Equal(nodeSources, b.nodeSources)
 	b.place, b.nodeIPs, b.nodeSources = p, nodePorts, nodeSources
 	for f := range families {
 		r := &rules{elements: map[element]string{}}
@@ -79,8 +86,12 @@ func (b *rulebook) setNodes(p place, nodePorts, nodeSources []netip.Addr) (chang
 		}
 		b.tables[f].state.replace(&owner{}, b.nodes[f], r)
 		b.nodes[f] = r
-		b.compilers[f].nodeSources = slices.DeleteFunc(slices.Clone(nodeSources),
-			func(a netip.Addr) bool { return !f.has(a) })
+		c := &b.compilers[f]
+		c.nodeSources = slices.DeleteFunc(slices.Clone(nodeSources), func(a netip.Addr) bool { return !f.has(a) })
+		c.pods = slices.DeleteFunc(slices.Clone(p.pods), func(r netip.Prefix) bool { return !f.has(r.Addr()) })
+		if b.forwarding.machine != nil {
+			changed = c.machine.setSources(b.forwarding.sources(f), c.nodeSources) || changed
+		}
 	}
 	return changed
 }
@@ -92,11 +103,16 @@ func (b *rulebook) setPolicy(f family, p policy) {
 		slices.Equal(t.policy.serviceCIDRs, p.serviceCIDRs)
 	if t.policy = p; !same {
 		t.known = false
+		b.compilers[f].machine.services = p.serviceCIDRs
+		b.forwarding.outdated, b.forwarding.dirty = true, true
 	}
 }
 
 // update makes a Service's rules what its object and its slices say; nil is a Service that is gone.
 func (b *rulebook) update(name types.NamespacedName, s *corev1.Service, slices []*discoveryv1.EndpointSlice) {
+	if name == apiServers {
+		b.reserve(slices)
+	}
 	old := b.services[name]
 	if old == nil {
 		old = &service{}
@@ -123,7 +139,8 @@ func (b *rulebook) update(name types.NamespacedName, s *corev1.Service, slices [
 			now.unheard[0] = now.unheard[0] || ports[i].internalLocal && ends[i].exists && len(ends[i].local) == 0
 			now.unheard[1] = now.unheard[1] || ports[i].externalLocal && ends[i].exists && len(ends[i].local) == 0
 		}
-		now.rules[f], now.udp[f] = b.compilers[f].ports(ports, ends), udpFlows(ports, ends)
+		now.rules[f], now.udp[f] = b.compilers[f].ports(ports, ends), b.compilers[f].udpFlows(ports, ends)
+		now.exposed = now.exposed || len(ports) > 0 && len(ports[0].externals)+len(ports[0].balancers) > 0
 	}
 	now.local = len(ready)
 	b.replace(name, old, now)
@@ -133,10 +150,14 @@ func (b *rulebook) update(name types.NamespacedName, s *corev1.Service, slices [
 func (b *rulebook) replace(name types.NamespacedName, old, now *service) {
 	delete(b.udp, name)
 	delete(b.services, name)
+	delete(b.forwarding.exposed, name)
 	if now == nil {
 		now = &service{owner: old.owner}
 	} else {
 		b.services[name] = now
+	}
+	if now.exposed {
+		b.forwarding.exposed[name] = true
 	}
 	for i := range b.unheard {
 		if old.unheard[i] {
@@ -151,13 +172,8 @@ func (b *rulebook) replace(name types.NamespacedName, old, now *service) {
 		if len(now.udp[f]) > 0 {
 			b.udp[name] = true
 		}
-		state := b.tables[f].state
-		if old.owner != now.owner { // a new Service of the same name: its claims are younger
-			state.replace(&old.owner, old.rules[f], nil)
-			state.replace(&now.owner, nil, now.rules[f])
-			continue
-		}
-		state.replace(&now.owner, old.rules[f], now.rules[f])
+		b.tables[f].state.succeed(&old.owner, &now.owner, old.rules[f], now.rules[f])
+		b.forwarding.replace(f, old, now)
 	}
 }
 
@@ -218,11 +234,12 @@ func (b *rulebook) lookAtAll(f family) {
 	}
 }
 
-// distrust has the next commits compare the tables with the kernel's.
+// distrust has the next commits compare the tables with the kernel's, and what the machine passes on.
 func (b *rulebook) distrust() {
 	for _, t := range b.tables {
 		t.known = false
 	}
+	b.forwarding.joined, b.forwarding.dirty = false, true
 }
 
 // health is a Service's health check node port, 0 for none, and how many of its local endpoints are ready.

@@ -13,7 +13,12 @@ import (
 // rules opens a rulebook for the node of a world.
 func (w *world) rules(change ...func(*policy)) *rulebook {
 	w.Helper()
-	b, err := openRulebook(w.node)
+	return w.rulesOf(nil, change...)
+}
+
+func (w *world) rulesOf(machine Machine, change ...func(*policy)) *rulebook {
+	w.Helper()
+	b, err := openRulebook(w.node, machine)
 	require.NoError(w, err)
 	w.Cleanup(b.close)
 	nodes := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}

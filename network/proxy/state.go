@@ -10,11 +10,12 @@ import (
 // rules are what a table has for one Service: elements with their values, which are empty in sets, chains, and the sets
 // that remember clients.
 type rules struct {
-	elements map[element]string
-	chains   map[string]chain
-	affinity map[string][]netip.AddrPort // with the endpoints that clients may be remembered with
-	sources  map[string][]netip.Prefix   // the content of sets of sources, which never changes
-	rank     map[element]rank            // of elements that others may claim; the others have rank 0
+	elements  map[element]string
+	chains    map[string]chain
+	affinity  map[string][]netip.AddrPort // with the endpoints that clients may be remembered with
+	sources   map[string][]netip.Prefix   // the content of sets of sources, which never changes
+	rank      map[element]rank            // of elements that others may claim; the others have rank 0
+	forwarded *rules                      // what the machine passes on; nil for nothing
 }
 
 // rank decides between Services that claim the same address and port: that of a cluster IP is its Service's, whatever
@@ -122,6 +123,16 @@ func (s *state) replace(by *owner, old, new *rules) {
 	for name := range old.sources {
 		s.useSet(name, -1)
 	}
+}
+
+// succeed replaces the rules of a Service with those of its successor. A new Service of the same name has younger
+// claims.
+func (s *state) succeed(before, now *owner, old, new *rules) {
+	if *before != *now {
+		s.replace(before, old, nil)
+		old = nil
+	}
+	s.replace(now, old, new)
 }
 
 func (s *state) claim(e element, c claim) {

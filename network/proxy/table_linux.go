@@ -250,6 +250,13 @@ func (c *chain) outside(f family, p *policy) []*rule {
 		return []*rule{f.rule().jump("mark-for-masquerade"), f.rule().goTo(c.cluster)}
 	}
 	var rules []*rule
+	if c.machine != "" {
+		rules = append(rules, f.rule().saddr().in(c.machine).jump("mark-for-masquerade"),
+			f.rule().saddr().in(c.machine).goTo(c.cluster))
+	}
+	if c.pods != "" {
+		rules = append(rules, f.rule().saddr().in(c.pods).goTo(c.cluster))
+	}
 	if p.clusterCIDR.IsValid() {
 		rules = append(rules, f.rule().saddr().within(p.clusterCIDR, expr.CmpOpEq).goTo(c.cluster))
 	}

@@ -133,7 +133,7 @@ func TestRouter_LeavesAnotherOfTheMachineAlone(t *testing.T) {
 	})
 }
 
-// left are the names of the machine's devices, chains and routes of ours that contain a text.
+// left are the names of the machine's devices, chains, sets and routes of ours that contain a text.
 func (m machine) left(text string) (names []string) {
 	m.t.Helper()
 	m.do(func() error {
@@ -144,22 +144,48 @@ func (m machine) left(text string) (names []string) {
 		for _, d := range devices {
 			names = append(names, d.Attrs().Name)
 		}
-		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			routes, err := netlink.RouteList(nil, family)
+			if err != nil {
+				return err
+			}
+			for _, r := range routes {
+				names = append(names, r.Dst.String())
+			}
+		}
+		filters, err := filterNames()
+		names = append(names, filters...)
+		return err
+	})
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, text) })
+}
+
+// filterNames are the names of the chains and sets of a packet filter.
+func filterNames() (names []string, err error) {
+	err = nft.Once(nil, func(t *nft.Transaction) error {
+		chains, err := t.ListChains()
 		if err != nil {
 			return err
 		}
-		for _, r := range routes {
-			names = append(names, r.Dst.String())
+		for _, c := range chains {
+			names = append(names, c.Name)
 		}
-		return nft.Once(nil, func(t *nft.Transaction) error {
-			chains, err := t.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
-			for _, c := range chains {
-				names = append(names, c.Name)
-			}
+		tables, err := t.ListTables()
+		if err != nil {
 			return err
-		})
+		}
+		for _, table := range tables {
+			sets, err := t.GetSets(table)
+			if err != nil {
+				return err
+			}
+			for _, s := range sets {
+				names = append(names, s.Name)
+			}
+		}
+		return nil
 	})
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, text) })
+	return names, err
 }
 
 func TestRemove_LeavesNothingOfARouterAndAllOfAnother(t *testing.T) {

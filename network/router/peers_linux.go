@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -39,8 +40,9 @@ const (
 
 // peers is how this router reaches others; mode is empty while it reaches none.
 type peers struct {
-	mode  string
-	local netip.Addr
+	mode   string
+	local  netip.Addr
+	ranges []netip.Prefix // the peers' subnets and own addresses
 }
 
 // JoinPeers prepares for peers. The address is this machine's, by which peers reach it.
@@ -59,7 +61,7 @@ func (r *Router) JoinPeers(mode string, address netip.Addr) error {
 	default:
 		return fmt.Errorf("unknown network mode %q", mode)
 	}
-	r.peers = peers{mode, address}
+	r.peers = peers{mode: mode, local: address}
 	return nil
 }
 
@@ -206,15 +208,24 @@ func (r *Router) forwardOnMachine(address netip.Addr) error {
 }
 
 // SetPeers routes to the peers' subnets, and forgets peers that are not among these. JoinPeers comes first. One peer
-// that cannot be reached does not keep others from it.
+// that cannot be reached does not keep others from it. Addresses of Services that are a peer's are no longer served.
 func (r *Router) SetPeers(all []Peer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var ranges []netip.Prefix
+	for _, p := range all {
+		ranges = append(append(ranges, p.Subnets...), netip.PrefixFrom(p.Address, p.Address.BitLen()))
+	}
+	var again error
+	if !slices.Equal(ranges, r.peers.ranges) {
+		r.peers.ranges = ranges
+		_, again = r.serveAddresses()
+	}
 	switch r.peers.mode {
 	case VXLAN:
-		return r.routeByVXLAN(all)
+		return errors.Join(r.routeByVXLAN(all), again)
 	case Routes:
-		return r.routeByMachine(all)
+		return errors.Join(r.routeByMachine(all), again)
 	}
 	return errors.New("this router has not joined others")
 }

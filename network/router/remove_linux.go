@@ -77,7 +77,8 @@ func cablesOf(machine *netlink.Handle) (map[int]netlink.Link, error) {
 	return cables, nil
 }
 
-// removeStale deletes the chains of subnets that no router on these cables has, and host ports of pods behind none.
+// removeStale deletes the chains and maps of subnets that no router on these cables has, and host ports of pods behind
+// none.
 func removeStale(machine *netlink.Handle, cables map[int]netlink.Link) error {
 	known := map[string]bool{}
 	for _, d := range cables {
@@ -106,7 +107,7 @@ func removeStale(machine *netlink.Handle, cables map[int]netlink.Link) error {
 	return errors.Join(problems...)
 }
 
-// leaveMachine deletes the chains of the table "coxswain" that are about this router's subnets.
+// leaveMachine deletes the chains and maps of the table "coxswain" that are about this router's subnets.
 func (r *Router) leaveMachine() error {
 	var problems []error
 	for _, subnets := range r.devices {
@@ -118,18 +119,44 @@ func (r *Router) leaveMachine() error {
 	return errors.Join(problems...)
 }
 
-// deleteChains deletes the chains of the table "coxswain" that are about a Node's subnet, by its name in chainOf.
+// deleteChains deletes what the table "coxswain" has about a Node's subnet, by the subnet's name in chainOf.
 func deleteChains(like netip.Addr, of func(subnet string) bool) error {
+	return deleteNamed(like, func(name string) bool { return subnetOf(name) != "" && of(subnetOf(name)) })
+}
+
+// subnetOf returns what a name of a chain or map has of a Node's subnet; "" where it is about none.
+func subnetOf(name string) string {
+	if at := strings.Index(name, subnetChain); at >= 0 {
+		return name[at:]
+	}
+	return ""
+}
+
+// deleteNamed deletes chains and maps of the table "coxswain" by their names, where there are any.
+func deleteNamed(like netip.Addr, named func(string) bool) error {
 	return nft.Once(nil, func(t *nft.Transaction) error {
 		chains, err := t.ListChainsOfTableFamily(tableFamily(like))
 		if err != nil {
 			return err
 		}
+		found := false
 		for _, c := range chains {
-			at := strings.Index(c.Name, subnetChain)
-			if c.Table.Name == tableName && at >= 0 && of(c.Name[at:]) {
+			if c.Table.Name == tableName && named(c.Name) {
 				t.FlushChain(c)
 				t.DelChain(c)
+				found = true
+			}
+		}
+		if !found {
+			return nil
+		}
+		sets, err := t.GetSets(&nftables.Table{Name: tableName, Family: tableFamily(like)})
+		if err != nil {
+			return err
+		}
+		for _, s := range sets {
+			if named(s.Name) {
+				t.DelSet(s)
 			}
 		}
 		return t.Commit()

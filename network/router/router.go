@@ -22,6 +22,7 @@
 //	masquerade_linux.go  pods reach what the machine reaches
 //	returns_linux.go     answers to the machine come back the way they went
 //	nodeports_linux.go   the machine answers at node ports
+//	addresses_linux.go   the machine answers at addresses of Services
 //	hostports_linux.go   ports of the machine lead to single pods
 //	filter_linux.go      rules in the machine's packet filter
 //	device_linux.go      what the kernel keeps for each device

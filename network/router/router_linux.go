@@ -28,8 +28,11 @@ type Router struct {
 	services    []netip.Prefix
 	peers       peers
 	masquerades bool
-	nodePorts   *Ports        // nil where the machine does not answer at them
-	hostPorts   map[bool]bool // whether there are any: of IPv4 and of IPv6, once that is known
+	nodePorts   *Ports                                  // nil where the machine does not answer at them
+	hostPorts   map[bool]bool                           // whether there are any: of IPv4 and of IPv6, once known
+	addresses   map[uint8]map[netip.AddrPort]netip.Addr // of Services, with stand-ins; nil where they are not known
+	standIns    map[bool]standIns                       // of IPv4 and of IPv6, once they were asked for
+	closed      bool
 	changed     chan struct{} // closed when there is another Node
 }
 
@@ -61,8 +64,8 @@ func Open(namespace *os.File, o Options) (r *Router, err error) {
 		}
 	}
 	r = &Router{options: o, namespace: namespace, devices: map[string][]netip.Prefix{},
-		hostPorts: map[bool]bool{},
-		changed:   make(chan struct{})}
+		hostPorts: map[bool]bool{}, standIns: map[bool]standIns{},
+		changed: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			r.Close()
@@ -120,6 +123,7 @@ func (r *Router) Namespace() *os.File { return r.namespace }
 func (r *Router) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.closed = true
 	if r.inside != nil && r.machine != nil && !r.hasPods() {
 		_ = r.leaveMachine() // RemoveMachine removes what is left
 	}

@@ -280,10 +280,10 @@ func (c *Controller) work(ctx context.Context, key string) {
 	case errors.Is(err, ErrRequeue):
 	case apierrors.IsConflict(err):
 		// The cache was stale: the next reconciliation will see the newer object.
-		c.Log.Debug("reconcile again: the cache was stale", "key", key, "err", err)
+		c.Log.Debug("failed to reconcile with a stale cache, will retry", "key", key, "err", err)
 	default:
 		retries := c.queue.Retries(key)
-		c.Log.Log(ctx, levelOf(retries), "reconcile failed", "key", key, "retries", retries, "err", err)
+		c.Log.Log(ctx, levelOf(retries), "failed to reconcile", "key", key, "retries", retries, "err", err)
 	}
 	c.queue.Retry(key)
 }
