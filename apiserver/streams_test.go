@@ -90,7 +90,8 @@ func TestStreams_AreBoundedWithoutAMemoryLimit(t *testing.T) {
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
 		Limits: apiserver.Limits{RequestMemory: -1, StreamMemory: 512 << 10}})
 	a.mayAll("jane", "many")
-	const room = 10 // of 48 KiB each
+	a.create(configMaps, configMap("a")) // without it, watches would soon be at rest and no longer count
+	const room = 10                      // of 48 KiB each
 	framer, conn := rawHTTP2(t, a.as("many"), configMaps+"?watch=1&resourceVersion=0", 5*room)
 	for reset := 0; reset < 4*room; {
 		frame, err := framer.ReadFrame()
