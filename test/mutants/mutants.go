@@ -32,8 +32,8 @@ var suites = []suite{
 	}},
 	{"apiserver/admission", "NodeWrites", []mutant{
 		{"pod-at-the-address-of-a-service", "apiserver/admission/nodewrites/addresses.go",
-			"if containsAny(r.Spec.CIDRs, a) {",
-			"if !mutated && containsAny(r.Spec.CIDRs, a) {"},
+			"if overlapsAny(r.Spec.CIDRs, single(a)) {",
+			"if !mutated && overlapsAny(r.Spec.CIDRs, single(a)) {"},
 		{"pod-at-the-address-of-another-nodes-pod", "apiserver/admission/nodewrites/addresses.go",
 			"if pod.Spec.NodeName == node ||",
 			"if mutated || pod.Spec.NodeName == node ||"},
