@@ -83,7 +83,7 @@ func (f *frontier) leave(reached <-chan struct{}) {
 
 const (
 	// answerTimeout limits a request to etcd, and how long the frontier may lag behind its answer.
-	answerTimeout = 3 * time.Second
+	answerTimeout = 10 * time.Second
 	// futureTimeout limits the wait for a revision that a client claims to have seen.
 	futureTimeout = 3 * time.Second
 	// nudgeAfter is how long the frontier may lag before etcd is asked to report progress. Without that, memory
@@ -188,29 +188,54 @@ func (s *Store) doubtWatch() {
 	}
 }
 
-// askRevision requests etcd's revision, and repeats the request if there is no answer within silence. A revision
-// below the frontier means that etcd has lost data: memory must not serve it.
+// askRevision requests etcd's revision. A revision below the frontier means that etcd has lost data: memory must not
+// serve it.
 func (s *Store) askRevision() (int64, error) {
 	before := s.Frontier()
-	var revision int64
-	var err error
-	for giveUp := time.Now().Add(answerTimeout); ; {
-		ctx, cancel := context.WithTimeout(s.ctx, silence)
-		revision, err = s.backend.Revision(ctx)
-		silent := ctx.Err() != nil
-		cancel()
-		if err == nil {
-			break
-		}
-		if !silent || s.ctx.Err() != nil || time.Now().After(giveUp) {
-			return 0, err
-		}
+	revision, err := s.firstRevision()
+	if err != nil {
+		return 0, err
 	}
 	if revision < before {
 		return 0, fmt.Errorf("%w: etcd is at revision %d and has been at %d: it lost data", ErrUnavailable,
 			revision, before)
 	}
 	return revision, nil
+}
+
+// firstRevision requests etcd's revision, and sends the request once more, to the next member, after each silence.
+// Requests under way go on meanwhile: an etcd with a slow disk takes longer than silence for every one. The first
+// revision that arrives is returned.
+func (s *Store) firstRevision() (int64, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, answerTimeout)
+	defer cancel()
+	var repeated atomic.Int64 // the revision that a repeated request returned
+	s.question.flights.Add(1)
+	repeat := time.AfterFunc(silence, func() {
+		defer s.question.flights.Done()
+		ticker := time.NewTicker(silence)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			s.question.flights.Go(func() {
+				if revision, err := s.backend.Revision(ctx); err == nil {
+					repeated.Store(revision)
+					cancel()
+				}
+			})
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	revision, err := s.backend.Revision(ctx)
+	if repeat.Stop() {
+		s.question.flights.Done()
+	}
+	if found := repeated.Load(); err != nil && found != 0 {
+		return found, nil
+	}
+	return revision, err
 }
 
 // question lets concurrent callers share one request for etcd's revision.
@@ -227,7 +252,7 @@ type question struct {
 	asking  bool // run is active: it will take pending
 	closed  bool
 	pending *answer        // the answer to the next request; nil if no caller waits for it
-	flights sync.WaitGroup // run, so that close can wait for it
+	flights sync.WaitGroup // run and its repeated requests, so that close can wait for them
 }
 
 type answer struct {

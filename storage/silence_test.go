@@ -64,3 +64,42 @@ func TestStore_AsksElsewhereWhenAMemberFallsSilent(t *testing.T) {
 	require.Greater(t, b.watches.Load(), int64(1))
 	require.NoError(t, s.Ready(ctx))
 }
+
+// slowBackend answers the first request for the revision once it has been sent again, and no other.
+type slowBackend struct {
+	Backend
+	slow     atomic.Bool
+	asked    atomic.Int64 // while it is slow
+	repeated chan struct{}
+}
+
+func (b *slowBackend) Revision(ctx context.Context) (int64, error) {
+	if !b.slow.Load() {
+		return b.Backend.Revision(ctx)
+	}
+	switch b.asked.Add(1) {
+	case 1:
+		select {
+		case <-b.repeated:
+			return b.Backend.Revision(ctx)
+		case <-ctx.Done():
+		}
+	case 2:
+		close(b.repeated)
+	}
+	<-ctx.Done()
+	return 0, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+}
+
+func TestStore_WaitsForAMemberThatIsSlow(t *testing.T) {
+	t.Parallel()
+	memory := StartMemory()
+	t.Cleanup(func() { require.NoError(t, memory.Close()) })
+	b := &slowBackend{Backend: memory, repeated: make(chan struct{})}
+	s := openStore(t, b, Options{})
+	want := create(t, s, podKey("default", "a"), pod("default", "a", "")).Revision
+	b.slow.Store(true)
+	got, err := s.Revision(testContext(t))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
