@@ -16,9 +16,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 )
-
-const kubeconfigEnding = ".kubeconfig"
 
 // certFile is a certificate and its key: pki/NAME.crt and pki/NAME.key. Without a leaf.User it is an
 // existing one, whose identity is kept.
@@ -80,7 +79,7 @@ type kubeconfigFile struct {
 	users []identity
 }
 
-func (k *kubeconfigFile) name() string              { return k.base + kubeconfigEnding }
+func (k *kubeconfigFile) name() string              { return k.base + datadir.KubeconfigSuffix }
 func (k *kubeconfigFile) authority() string         { return clusterCA }
 func (k *kubeconfigFile) path(f *certsFlags) string { return filepath.Join(f.dir, k.name()) }
 
@@ -200,12 +199,12 @@ func (f *certsFlags) found() ([]credential, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir: %w", err)
 	}
-	files, err := filepath.Glob(filepath.Join(f.dir, "*"+kubeconfigEnding))
+	files, err := filepath.Glob(filepath.Join(f.dir, "*"+datadir.KubeconfigSuffix))
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range files {
-		all = append(all, &kubeconfigFile{base: strings.TrimSuffix(filepath.Base(file), kubeconfigEnding)})
+		all = append(all, &kubeconfigFile{base: strings.TrimSuffix(filepath.Base(file), datadir.KubeconfigSuffix)})
 	}
 	slices.SortFunc(all, func(a, b credential) int { return strings.Compare(a.name(), b.name()) })
 	return all, nil

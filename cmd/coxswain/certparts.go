@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 )
 
 // componentFiles are the files of the data directory that each component needs, and no others. None
@@ -58,7 +60,7 @@ func (f *certsFlags) writeComponents() error {
 			return fmt.Errorf("--node-prefix: %q is also the name of a component", prefix)
 		}
 		if f.nodes > 0 {
-			parts[name] = []string{name + kubeconfigEnding}
+			parts[name] = []string{name + datadir.KubeconfigSuffix}
 		}
 	}
 	for name := range c.owners {

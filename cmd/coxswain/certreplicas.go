@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 )
 
 // instance is one of several processes of a component, such as etcd-1, whose certificates are in the folder pki/etcd-1
@@ -28,8 +29,8 @@ func (i instance) source(file string) string {
 	switch base := path.Base(file); {
 	case i == "", strings.HasSuffix(base, "ca.crt"), strings.HasSuffix(base, "ca.key"), base == "sa.key":
 		return file
-	case strings.HasSuffix(base, kubeconfigEnding):
-		return string(i) + kubeconfigEnding
+	case strings.HasSuffix(base, datadir.KubeconfigSuffix):
+		return string(i) + datadir.KubeconfigSuffix
 	}
 	return "pki/" + string(i) + "/" + strings.TrimPrefix(file, "pki/")
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,8 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
@@ -220,7 +221,7 @@ func (f *certsFlags) credentials() ([]credential, error) {
 	for _, prefix := range f.prefixes {
 		name := strings.TrimRight(prefix, "-.")
 		if name == "" || slices.ContainsFunc(all, func(c credential) bool {
-			return c.name() == name+kubeconfigEnding
+			return c.name() == name+datadir.KubeconfigSuffix
 		}) {
 			return nil, fmt.Errorf("--node-prefix: %q cannot name a kubeconfig of its own", prefix)
 		}
@@ -242,21 +243,18 @@ func (f *certsFlags) serverHosts() ([]string, error) {
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {
 		return nil, fmt.Errorf("--server: %q is not an https URL", f.server)
 	}
-	cidrs, err := parseCIDRs(f.serviceCIDRs)
+	cidrs, err := serviceranges.Parse(f.serviceCIDRs)
 	if err != nil {
 		return nil, err
 	}
 	hosts := append(slices.Clone(serverNames), u.Hostname())
 	for _, cidr := range cidrs {
-		hosts = append(hosts, firstOf(cidr).String())
+		hosts = append(hosts, serviceranges.KubernetesIP(cidr).String())
 	}
 	hosts = append(hosts, f.sans...)
 	slices.Sort(hosts)
 	return slices.Compact(hosts), nil
 }
-
-// firstOf returns the address of the Service kubernetes.
-func firstOf(cidr netip.Prefix) netip.Addr { return cidr.Addr().Next() }
 
 // chosen returns the credentials with the names, or all.
 func chosen(all []credential, names []string) ([]credential, error) {
@@ -279,7 +277,7 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 	if f.validity < 10*time.Second {
 		return errors.New("--validity: must be ten seconds at least")
 	}
-	if err := keepPrivate(f.dir); err != nil {
+	if err := datadir.KeepPrivate(f.dir); err != nil {
 		return err
 	}
 	cas := map[string]*pki.CA{}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
@@ -345,7 +346,7 @@ func TestCerts_EachReplicaHasSecretsOfItsOwn(t *testing.T) {
 	files := contents(t, parts)
 	holders := map[string][]string{} // of each key and kubeconfig
 	for name, content := range files {
-		if base := filepath.Base(name); strings.HasSuffix(base, ".key") || strings.HasSuffix(base, kubeconfigEnding) {
+		if base := filepath.Base(name); strings.HasSuffix(base, ".key") || strings.HasSuffix(base, datadir.KubeconfigSuffix) {
 			holders[content] = append(holders[content], name)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/node/process"
@@ -241,11 +242,11 @@ func (f *nodeFlags) setDNS(serviceCIDRs []string) error {
 	if f.runtime != node.Process || !f.network.dns || !f.network.proxy || len(f.clusterDNS) > 0 {
 		return nil
 	}
-	ranges, err := parseCIDRs(serviceCIDRs)
+	ranges, err := serviceranges.Parse(serviceCIDRs)
 	if err != nil {
 		return fmt.Errorf("--service-cluster-ip-range: %w", err)
 	}
-	f.clusterDNS = []string{tenth(ranges).String()}
+	f.clusterDNS = []string{serviceranges.DNSIP(ranges).String()}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
@@ -98,7 +99,7 @@ func (g *etcdGet) prepare() (done func() error, err error) {
 	if _, err := os.Stat(filepath.Join(g.dataDir, "etcd")); err != nil {
 		return nil, fmt.Errorf("--data-dir: no etcd is embedded there: %w", err)
 	}
-	unlock, err := lockDir(g.dataDir)
+	unlock, err := datadir.Lock(g.dataDir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: save a snapshot and read that", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -89,7 +90,7 @@ func TestEtcdGet_ReadsEncryptedObjects(t *testing.T) {
 func TestEtcdGet_SaysWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	dir := storedObjects(t, encryptionFile(t, "A"), nil)
-	unlock, err := lockDir(dir)
+	unlock, err := datadir.Lock(dir)
 	require.NoError(t, err)
 	defer unlock()
 	bad := filepath.Join(t.TempDir(), "bad.db")

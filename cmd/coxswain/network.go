@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -43,15 +42,6 @@ func (f *networkFlags) add(fs *pflag.FlagSet, pods string) {
 func (f *networkFlags) addDNS(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.dns, "dns", true, "run a DNS server for pods of --runtime process that have --cluster-dns, as an "+
 		"endpoint of the Service kube-dns; false where other servers are, such as CoreDNS")
-}
-
-// tenth returns the address of the Service kube-dns by custom, the tenth of the cluster IPs.
-func tenth(ranges []netip.Prefix) netip.Addr {
-	address := ranges[0].Masked().Addr()
-	for range 10 {
-		address = address.Next()
-	}
-	return address
 }
 
 // addKubeconfig adds the flag of an agent that is a process of its own.

@@ -28,6 +28,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 	"github.com/coxswain-dev/coxswain/storage/memory"
@@ -198,7 +200,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	}
 	budget.LimitProcess()
 	if f.dataDir != "" {
-		unlock, err := lockDir(f.dataDir)
+		unlock, err := datadir.Lock(f.dataDir)
 		if err != nil {
 			return err
 		}
@@ -344,24 +346,12 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 
 // serviceRanges are those of cluster IPs, if they can work.
 func (f *serverFlags) serviceRanges() ([]netip.Prefix, error) {
-	cidrs, err := parseCIDRs(f.serviceCIDRs)
+	cidrs, err := serviceranges.Parse(f.serviceCIDRs)
 	if err != nil {
 		return nil, err
 	}
 	advertise, _ := netip.AddrFromSlice(f.advertise)
-	return cidrs, checkServiceRanges(cidrs, advertise.Unmap())
-}
-
-func parseCIDRs(texts []string) ([]netip.Prefix, error) {
-	cidrs := make([]netip.Prefix, len(texts))
-	for i, text := range texts {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
-		}
-		cidrs[i] = p.Masked()
-	}
-	return cidrs, nil
+	return cidrs, serviceranges.Check(cidrs, advertise.Unmap())
 }
 
 func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
@@ -417,9 +407,9 @@ func (f *serverFlags) certificateHosts() []string {
 	if host, err := os.Hostname(); err == nil {
 		hosts = append(hosts, host)
 	}
-	cidrs, _ := parseCIDRs(f.serviceCIDRs) // an error ends the start elsewhere
+	cidrs, _ := serviceranges.Parse(f.serviceCIDRs) // an error ends the start elsewhere
 	for _, cidr := range cidrs {
-		hosts = append(hosts, firstOf(cidr).String())
+		hosts = append(hosts, serviceranges.KubernetesIP(cidr).String())
 	}
 	return hosts
 }

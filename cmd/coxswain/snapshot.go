@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
@@ -103,7 +104,7 @@ func (f *serverFlags) snapshot(ctx context.Context, w io.Writer) error {
 		if _, err := os.Stat(filepath.Join(f.dataDir, "etcd")); err != nil {
 			return fmt.Errorf("--data-dir: no etcd is embedded there: %w", err)
 		}
-		unlock, err := lockDir(f.dataDir)
+		unlock, err := datadir.Lock(f.dataDir)
 		if err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ for a member of a cluster: restore the same file for each member, and start them
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if etcdDir == "" {
-				unlock, err := lockDir(dataDir)
+				unlock, err := datadir.Lock(dataDir)
 				if err != nil {
 					return err
 				}

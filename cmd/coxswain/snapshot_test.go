@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
@@ -35,7 +36,7 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	f := &serverFlags{dataDir: dir}
-	unlock, err := lockDir(dir)
+	unlock, err := datadir.Lock(dir)
 	require.NoError(t, err)
 	backend, err := f.openEtcd(ctx)
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
@@ -112,7 +113,7 @@ func (t *testServer) run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	at := address{Token: rand.Text(), CA: filepath.Join(dir, "ca.crt"), PID: os.Getpid(),
-		Kubeconfig: filepath.Join(dir, "admin"+kubeconfigEnding)}
+		Kubeconfig: filepath.Join(dir, "admin"+datadir.KubeconfigSuffix)}
 	f := &t.server
 	f.dataDir, f.authn.tokenFile = "", filepath.Join(dir, "tokens")
 	tokens := fmt.Sprintf("%s,%s,,%s\n", at.Token, superAdminIdentity.user, superAdminIdentity.groups[0])

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
 )
@@ -37,7 +38,7 @@ func newUp() *cobra.Command {
 			n.setCount(cmd.Flags())
 			ranges, err := f.serviceRanges()
 			if err == nil && n.runtime == node.Process {
-				err = checkProcessRanges(ranges)
+				err = serviceranges.CheckProcess(ranges)
 			}
 			if err != nil {
 				return err

@@ -1,17 +1,16 @@
-package main
+package datadir_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 )
 
-func TestLockDir_MakesTheDataDirectoryPrivate(t *testing.T) {
+func TestLock_MakesTheDataDirectoryPrivate(t *testing.T) {
 	t.Parallel()
 	mode := func(path string) os.FileMode {
 		info, err := os.Stat(path)
@@ -19,10 +18,10 @@ func TestLockDir_MakesTheDataDirectoryPrivate(t *testing.T) {
 		return info.Mode().Perm()
 	}
 	fresh := filepath.Join(t.TempDir(), "a", "b")
-	unlock, err := lockDir(fresh)
+	unlock, err := datadir.Lock(fresh)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), mode(fresh))
-	_, err = lockDir(fresh)
+	_, err = datadir.Lock(fresh)
 	require.ErrorContains(t, err, "in use by another coxswain")
 	unlock()
 
@@ -35,7 +34,7 @@ func TestLockDir_MakesTheDataDirectoryPrivate(t *testing.T) {
 			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 			require.NoError(t, os.WriteFile(file, nil, 0o644))
 		}
-		unlock, err := lockDir(dir)
+		unlock, err := datadir.Lock(dir)
 		require.NoError(t, err)
 		unlock()
 		require.Equal(t, os.FileMode(0o700), mode(dir))
@@ -45,12 +44,12 @@ func TestLockDir_MakesTheDataDirectoryPrivate(t *testing.T) {
 	}
 }
 
-func TestLockDir_TakesNoFolderThatIsAnothers(t *testing.T) {
+func TestLock_TakesNoFolderThatIsAnothers(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	require.NoError(t, os.Chmod(shared, 0o1777))
 	require.NoError(t, os.WriteFile(filepath.Join(shared, "theirs"), nil, 0o644))
-	_, err := lockDir(shared)
+	_, err := datadir.Lock(shared)
 	require.ErrorContains(t, err, "is open to others (mode 0777) and holds other files")
 	require.NoFileExists(t, filepath.Join(shared, "lock"))
 	if os.Geteuid() != 0 {
@@ -61,24 +60,7 @@ func TestLockDir_TakesNoFolderThatIsAnothers(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "pki", "ca.key"), nil, 0o600))
 		require.NoError(t, os.Chown(filepath.Join(dir, filepath.FromSlash(theirs)), 4711, -1))
-		_, err := lockDir(dir)
+		_, err := datadir.Lock(dir)
 		require.ErrorContains(t, err, "belongs to the user with the ID 4711", theirs)
 	}
-}
-
-// TestUp_IsInterruptedWhileItWaits: another process, such as etcdctl, holds etcd's file. It is not
-// parallel: a command sets the process's logger.
-func TestUp_IsInterruptedWhileItWaits(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	database := filepath.Join(dir, "etcd", "member", "snap", "db")
-	require.NoError(t, os.MkdirAll(filepath.Dir(database), 0o700))
-	held, err := os.Create(database)
-	require.NoError(t, err)
-	defer held.Close()
-	require.NoError(t, syscall.Flock(int(held.Fd()), syscall.LOCK_EX))
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	cmd := newCommand()
-	cmd.SetArgs([]string{"up", "--data-dir", dir, "--secure-port", "0"})
-	require.ErrorContains(t, cmd.ExecuteContext(ctx), database+" is locked by another process")
 }

@@ -1,4 +1,5 @@
-package main
+// Package datadir keeps a data directory private: only its user may read it, and only one process at a time uses it.
+package datadir
 
 import (
 	"fmt"
@@ -12,9 +13,13 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
-// lockDir gives the data directory to this user alone, and makes sure that no other process uses it.
-func lockDir(dir string) (unlock func(), err error) {
-	if err := keepPrivate(dir); err != nil {
+// KubeconfigSuffix ends the names of the kubeconfigs in a data directory.
+const KubeconfigSuffix = ".kubeconfig"
+
+// Lock makes the data directory private, and takes the lock that no two processes hold at a time. It returns an error if
+// another process has it.
+func Lock(dir string) (unlock func(), err error) {
+	if err := KeepPrivate(dir); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -28,11 +33,10 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// keepPrivate makes the data directory if it does not exist, with mode 0700. In an existing one, modes
-// that let other users read or write are corrected and logged. It is an error if it belongs to another
-// user, which could change them back, or if it is open to others and holds other files, for which it
-// may have to be open.
-func keepPrivate(dir string) error {
+// KeepPrivate makes the data directory with mode 0700 if it does not exist. In an existing one it corrects and logs modes
+// that let other users read or write. It returns an error if the directory belongs to another user, which could change
+// the modes back, or if it is open to others and holds other files, which may need it to be open.
+func KeepPrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
@@ -48,7 +52,7 @@ func keepPrivate(dir string) error {
 	if err := closeToOthers(dir, info); err != nil {
 		return err
 	}
-	kubeconfigs, err := filepath.Glob(filepath.Join(dir, "*"+kubeconfigEnding))
+	kubeconfigs, err := filepath.Glob(filepath.Join(dir, "*"+KubeconfigSuffix))
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}

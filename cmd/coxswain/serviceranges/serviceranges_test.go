@@ -1,13 +1,15 @@
-package main
+package serviceranges_test
 
 import (
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 )
 
-func TestServiceRanges_ThatCannotWorkAreRefused(t *testing.T) {
+func TestCheck_RejectsRangesThatCannotWork(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string
@@ -37,21 +39,11 @@ func TestServiceRanges_ThatCannotWorkAreRefused(t *testing.T) {
 				ranges = append(ranges, netip.MustParsePrefix(r))
 			}
 			advertise, _ := netip.ParseAddr(c.advertise)
-			if err := checkServiceRanges(ranges, advertise); c.err == "" {
+			if err := serviceranges.Check(ranges, advertise); c.err == "" {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, c.err)
 			}
 		})
-	}
-}
-
-func TestUp_RefusesRangesThatItsPodsDoNotReach(t *testing.T) {
-	t.Parallel()
-	for _, ranges := range []string{"fd00::/112", "10.96.0.0/16,fd00::/112"} {
-		up := newUp()
-		up.SetArgs([]string{"--runtime", "process", "--data-dir", t.TempDir(), "--service-cluster-ip-range", ranges})
-		up.SilenceErrors, up.SilenceUsage = true, true
-		require.ErrorContains(t, up.ExecuteContext(t.Context()), "it must be one IPv4 range")
 	}
 }
