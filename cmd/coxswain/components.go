@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/kubeconfig"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
@@ -312,7 +313,7 @@ func newNode() *cobra.Command {
 			}
 			f.setCount(cmd.Flags())
 			f.serving = p.endpoint
-			f.hide = append(credentialFiles(p.kubeconfig), credentialFiles(f.network.kubeconfig)...)
+			f.hide = append(kubeconfig.CredentialFiles(p.kubeconfig), kubeconfig.CredentialFiles(f.network.kubeconfig)...)
 			return p.run(cmd.Context(), prometheus.NewRegistry(), f.run)
 		},
 	}

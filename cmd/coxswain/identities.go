@@ -2,17 +2,15 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/kubeconfig"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
 )
@@ -157,42 +155,23 @@ func (r *running) writeComponents(n *nodeFlags) error {
 
 // loadIdentities reads a kubeconfig, or those at kubectl's usual places.
 func loadIdentities(file string) (identities, error) {
-	kubeconfig, err := openKubeconfig(file)
+	files, err := kubeconfig.Open(file)
 	if err != nil {
 		return identities{}, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	var ids identities
-	if ids.main, err = kubeconfig.config(""); err != nil {
+	if ids.main, err = files.Config(""); err != nil {
 		return ids, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	of := func(id func(string) identity) func(string) (*rest.Config, error) {
 		prefix := id("").user
-		for name := range kubeconfig.current().AuthInfos {
+		for name := range files.Current().AuthInfos {
 			if strings.HasPrefix(name, prefix) {
-				return func(part string) (*rest.Config, error) { return kubeconfig.config(prefix + part) }
+				return func(part string) (*rest.Config, error) { return files.Config(prefix + part) }
 			}
 		}
 		return nil
 	}
 	ids.controller, ids.node = of(controllerIdentity), of(nodeIdentity)
 	return ids, nil
-}
-
-// credentialFiles returns the existing files with a component's credentials: its kubeconfig, the files
-// that this refers to, and those of a pod.
-func credentialFiles(file string) []string {
-	files := []string{"/var/run/secrets/kubernetes.io/serviceaccount"}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = file
-	files = append(files, rules.GetLoadingPrecedence()...)
-	if kubeconfig, err := rules.Load(); err == nil { // otherwise loadIdentities returns the error
-		for _, user := range kubeconfig.AuthInfos {
-			files = append(files, user.LocationOfOrigin, user.ClientKey, user.TokenFile)
-		}
-	}
-	slices.Sort(files)
-	return slices.DeleteFunc(slices.Compact(files), func(path string) bool {
-		_, err := os.Stat(path)
-		return err != nil
-	})
 }

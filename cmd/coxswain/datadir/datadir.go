@@ -16,8 +16,8 @@ import (
 // KubeconfigSuffix ends the names of the kubeconfigs in a data directory.
 const KubeconfigSuffix = ".kubeconfig"
 
-// Lock makes the data directory private, and takes the lock that no two processes hold at a time. It returns an error if
-// another process has it.
+// Lock makes the data directory private and takes its lock, which one process at a time can hold. It returns an error
+// if another process holds it.
 func Lock(dir string) (unlock func(), err error) {
 	if err := KeepPrivate(dir); err != nil {
 		return nil, err
@@ -33,9 +33,9 @@ func Lock(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// KeepPrivate makes the data directory with mode 0700 if it does not exist. In an existing one it corrects and logs modes
-// that let other users read or write. It returns an error if the directory belongs to another user, which could change
-// the modes back, or if it is open to others and holds other files, which may need it to be open.
+// KeepPrivate makes the data directory with mode 0700 if it does not exist. In an existing one it corrects and logs
+// modes that let other users read or write. It returns an error if the directory belongs to another user, which could
+// change the modes back, or if it is open to others and holds other files, which may need it to be open.
 func KeepPrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)

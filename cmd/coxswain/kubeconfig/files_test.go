@@ -1,4 +1,4 @@
-package main
+package kubeconfig_test
 
 import (
 	"os"
@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/kubeconfig"
 )
 
-func TestCredentialFiles_AreTheKubeconfigAndWhatItPointsTo(t *testing.T) {
+func TestCredentialFiles_IncludeReferencedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -19,9 +21,9 @@ func TestCredentialFiles_AreTheKubeconfigAndWhatItPointsTo(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	at := func(name string) string { return filepath.Join(dir, name) }
-	files := credentialFiles(at("kubeconfig"))
-	require.Subset(t, files, []string{at("kubeconfig"), at("a.key"), at("token")})
-	require.NotContains(t, files, at("gone"))
+	in := func(name string) string { return filepath.Join(dir, name) }
+	files := kubeconfig.CredentialFiles(in("kubeconfig"))
+	require.Subset(t, files, []string{in("kubeconfig"), in("a.key"), in("token")})
+	require.NotContains(t, files, in("gone"))
 	require.NotContains(t, files, "")
 }

@@ -1,4 +1,4 @@
-package main
+package kubeconfig_test
 
 import (
 	"crypto/tls"
@@ -15,10 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/kubeconfig"
 )
 
-// visitors is a server that answers who its client is.
-func visitors(t *testing.T, ca *pki.CA) *httptest.Server {
+// serveIdentity runs a server that responds with its client's common name or authorization header.
+func serveIdentity(t *testing.T, ca *pki.CA) *httptest.Server {
 	t.Helper()
 	cert, err := ca.Server("127.0.0.1")
 	require.NoError(t, err)
@@ -34,18 +35,18 @@ func visitors(t *testing.T, ca *pki.CA) *httptest.Server {
 	return s
 }
 
-// replace writes a file as kubectl does: no reader finds a part of it.
+// replace writes a file as kubectl does: readers never see half of it.
 func replace(t *testing.T, file string, content []byte) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(file+".new", content, 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
 }
 
-func TestKubeconfig_IsFollowed(t *testing.T) {
+func TestConfig_UsesRenewedCredentials(t *testing.T) {
 	t.Parallel()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
-	server := visitors(t, ca)
+	server := serveIdentity(t, ca)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	identify := func(user string) {
@@ -64,27 +65,27 @@ func TestKubeconfig_IsFollowed(t *testing.T) {
 	identify("first")
 	write(fmt.Sprintf("{client-certificate: %q, client-key: %q}", in("cert"), in("key")))
 
-	k, err := openKubeconfig(in("kubeconfig"))
+	k, err := kubeconfig.Open(in("kubeconfig"))
 	require.NoError(t, err)
 	clients := map[string]*http.Client{}
 	for _, user := range []string{"", "u"} {
-		config, err := k.config(user)
+		config, err := k.Config(user)
 		require.NoError(t, err)
 		clients[user], err = rest.HTTPClientFor(config)
 		require.NoError(t, err)
 	}
-	_, err = k.config("nobody")
-	require.ErrorContains(t, err, `no user "nobody"`)
+	_, err = k.Config("other")
+	require.ErrorContains(t, err, `no user "other"`)
 	becomes := func(want string) {
 		t.Helper()
 		for name, client := range clients {
 			require.Eventually(t, func() bool {
 				response, err := client.Get(server.URL)
 				require.NoError(t, err)
-				who, err := io.ReadAll(response.Body)
+				identity, err := io.ReadAll(response.Body)
 				require.NoError(t, err)
 				require.NoError(t, response.Body.Close())
-				return string(who) == want
+				return string(identity) == want
 			}, 30*time.Second, 50*time.Millisecond, "user %q is %s", name, want)
 		}
 	}
