@@ -86,7 +86,7 @@ var flowSchemas = []struct {
 	{"system-node-high", "node-high", 400, byUser,
 		[]flowv1.PolicyRulesWithSubjects{{Subjects: nodeGroup, ResourceRules: nodeHigh}}},
 	{"system-nodes", "system", 500, byUser, everything(nodeGroup)},
-	// Very many simulated Nodes are one user, which is not in the group (cmd/coxswain/identities.go).
+	// Very many simulated Nodes are one user, which is not in the group (cmd/coxswain/certs).
 	{"coxswain-simulated-node-high", "node-high", 450, "",
 		[]flowv1.PolicyRulesWithSubjects{{Subjects: simulatedNodes, ResourceRules: nodeHigh}}},
 	{"coxswain-simulated-nodes", "system", 550, byNamespace, everything(simulatedNodes)},

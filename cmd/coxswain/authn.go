@@ -13,6 +13,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 )
 
 // authnFlags select the credentials that the API server accepts.
@@ -84,7 +85,7 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 }
 
 // options converts the flags; keys that they do not name are those of own. modes are those of authorization.
-func (f *authnFlags) options(own *authorities, modes []string) (authn.Options, error) {
+func (f *authnFlags) options(own *certs.Authorities, modes []string) (authn.Options, error) {
 	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens}
 	if err := f.configOptions(&o, modes); err != nil {
 		return o, err
@@ -97,7 +98,7 @@ func (f *authnFlags) options(own *authorities, modes []string) (authn.Options, e
 		files = []string{f.clientCAFile}
 	}
 	var err error
-	if o.ClientCAs, err = authn.OpenCAs(slog.Default(), own.cluster.PEM(), files...); err != nil {
+	if o.ClientCAs, err = authn.OpenCAs(slog.Default(), own.Cluster.PEM(), files...); err != nil {
 		return o, fmt.Errorf("--client-ca-file: %w", err)
 	}
 	if o.RequestHeader, err = f.frontProxy.believed(own, o.ClientCAs); err != nil {
@@ -144,7 +145,7 @@ func (f *authnFlags) configOptions(o *authn.Options, modes []string) error {
 	return nil
 }
 
-func (f *authnFlags) issuer(own *authorities) (*authn.Issuer, error) {
+func (f *authnFlags) issuer(own *certs.Authorities) (*authn.Issuer, error) {
 	o := authn.IssuerOptions{
 		Issuers: f.issuers, Audiences: f.audiences, JWKSURI: f.jwksURI,
 		MaxExpiration: f.maxExpiration, KeepExpiration: !f.extendExpiration,
@@ -158,7 +159,7 @@ func (f *authnFlags) issuer(own *authorities) (*authn.Issuer, error) {
 	}
 	if o.SigningKey == nil {
 		var err error
-		if o.SigningKey, err = own.tokens(); err != nil {
+		if o.SigningKey, err = own.Tokens(); err != nil {
 			return nil, err
 		}
 	}

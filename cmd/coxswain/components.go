@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/kubeconfig"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
@@ -276,11 +276,7 @@ func (f *nodeFlags) addEndpoint(fs *pflag.FlagSet) {
 
 // names returns the Nodes' names.
 func (f *nodeFlags) names() []string {
-	names := make([]string, f.count)
-	for i := range names {
-		names[i] = f.prefix + strconv.Itoa(i)
-	}
-	return names
+	return certs.NodeNames(f.prefix, f.count)
 }
 
 // agentsFolder is where the agents of a machine tell each other which of their folders containers must not see. It is
@@ -313,7 +309,8 @@ func newNode() *cobra.Command {
 			}
 			f.setCount(cmd.Flags())
 			f.serving = p.endpoint
-			f.hide = append(kubeconfig.CredentialFiles(p.kubeconfig), kubeconfig.CredentialFiles(f.network.kubeconfig)...)
+			f.hide = slices.Concat(kubeconfig.CredentialFiles(p.kubeconfig),
+				kubeconfig.CredentialFiles(f.network.kubeconfig))
 			return p.run(cmd.Context(), prometheus.NewRegistry(), f.run)
 		},
 	}

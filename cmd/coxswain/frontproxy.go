@@ -14,6 +14,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 )
 
 // frontProxyFlags select the front proxies that the API server believes, and its own certificate as one. Without
@@ -28,7 +29,7 @@ func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "CAs of front proxies, which name the user of a "+
 		"request in headers (default one of our own, pki/front-proxy-ca.crt in --data-dir)")
 	fs.StringSliceVar(&f.allowedNames, "requestheader-allowed-names", nil, "common names of front proxies' "+
-		"certificates; none allows all that the CAs have signed (default "+frontProxyClient+" with our own CA)")
+		"certificates; none allows all that the CAs have signed (default "+certs.FrontProxyClient+" with our own CA)")
 	h := authn.StandardIdentityHeaders()
 	fs.StringSliceVar(&f.headers.Users, "requestheader-username-headers", h.Users, "headers with the user's name")
 	fs.StringSliceVar(&f.headers.UIDs, "requestheader-uid-headers", h.UIDs, "headers with the user's UID")
@@ -46,20 +47,20 @@ func (f *frontProxyFlags) ownFrontProxy() bool {
 }
 
 // believed returns the front proxies that are believed; nil if there are none.
-func (f *frontProxyFlags) believed(own *authorities, clients authn.CAs) (*authn.RequestHeader, error) {
+func (f *frontProxyFlags) believed(own *certs.Authorities, clients authn.CAs) (*authn.RequestHeader, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
 	r := &authn.RequestHeader{AllowedNames: f.allowedNames, Headers: f.headers}
 	switch {
 	case f.ownFrontProxy():
-		ca, err := own.frontProxy()
+		ca, err := own.FrontProxy()
 		if err != nil {
 			return nil, err
 		}
 		r.CAs = authn.PublishedCAs(ca.PEM())
 		if len(r.AllowedNames) == 0 {
-			r.AllowedNames = []string{frontProxyClient}
+			r.AllowedNames = []string{certs.FrontProxyClient}
 		}
 		return r, nil
 	case f.caFile == "":
@@ -78,14 +79,14 @@ func (f *frontProxyFlags) believed(own *authorities, clients authn.CAs) (*authn.
 }
 
 // certificate returns the API server's own certificate as a front proxy; nil if it has none.
-func (f *frontProxyFlags) certificate(own *authorities) (func() (*tls.Certificate, error), error) {
+func (f *frontProxyFlags) certificate(own *certs.Authorities) (func() (*tls.Certificate, error), error) {
 	switch {
 	case f.ownFrontProxy():
-		ca, err := own.frontProxy()
+		ca, err := own.FrontProxy()
 		if err != nil {
 			return nil, err
 		}
-		return ca.ClientCertificate(frontProxyClient).Current, nil
+		return ca.ClientCertificate(certs.FrontProxyClient).Current, nil
 	case f.certFile == "" && f.keyFile == "":
 		slog.Warn("extension servers cannot authenticate this server's requests: there is no --proxy-client-cert-file")
 		return nil, nil

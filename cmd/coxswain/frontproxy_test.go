@@ -1,6 +1,9 @@
 package main
 
 import (
+	"crypto/x509"
+	"encoding/pem"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 )
 
 func frontProxyFlagsOf(t *testing.T, args ...string) *frontProxyFlags {
@@ -20,11 +24,31 @@ func frontProxyFlagsOf(t *testing.T, args ...string) *frontProxyFlags {
 	return f
 }
 
+// makeCertificates runs `coxswain certs` with a data directory.
+func makeCertificates(t *testing.T, dir string) {
+	t.Helper()
+	cmd := certs.New()
+	cmd.SetArgs([]string{"--data-dir", dir})
+	cmd.SetOut(io.Discard)
+	require.NoError(t, cmd.Execute())
+}
+
+func readCertificate(t *testing.T, dir, name string) *x509.Certificate {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "pki", name+".crt"))
+	require.NoError(t, err)
+	block, _ := pem.Decode(content)
+	require.NotNil(t, block)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	require.NoError(t, err)
+	return cert
+}
+
 // Without flags the server is the only front proxy, by a certificate of a CA that its data directory keeps.
 func TestFrontProxy_IsTheServerItself(t *testing.T) {
 	t.Parallel()
 	dir, f := t.TempDir(), frontProxyFlagsOf(t)
-	own, err := openAuthorities(dir)
+	own, err := certs.OpenAuthorities(dir)
 	require.NoError(t, err)
 	believed, err := f.believed(own, nil)
 	require.NoError(t, err)
@@ -34,8 +58,8 @@ func TestFrontProxy_IsTheServerItself(t *testing.T) {
 	require.NoError(t, err)
 	cert, err := current()
 	require.NoError(t, err)
-	require.NoError(t, cert.Leaf.CheckSignatureFrom(certificateOf(t, dir, "front-proxy-ca")))
-	own, err = openAuthorities(dir)
+	require.NoError(t, cert.Leaf.CheckSignatureFrom(readCertificate(t, dir, "front-proxy-ca")))
+	own, err = certs.OpenAuthorities(dir)
 	require.NoError(t, err)
 	again, err := f.believed(own, nil)
 	require.NoError(t, err)
@@ -45,8 +69,8 @@ func TestFrontProxy_IsTheServerItself(t *testing.T) {
 func TestFrontProxy_OfFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustCerts(t, dir)
-	own, err := openAuthorities(dir)
+	makeCertificates(t, dir)
+	own, err := certs.OpenAuthorities(dir)
 	require.NoError(t, err)
 	in := func(name string) string { return filepath.Join(dir, "pki", name) }
 	f := frontProxyFlagsOf(t, "--requestheader-client-ca-file", in("front-proxy-ca.crt"), "--proxy-client-cert-file",
@@ -60,7 +84,7 @@ func TestFrontProxy_OfFiles(t *testing.T) {
 	require.NoError(t, err)
 	cert, err := current()
 	require.NoError(t, err)
-	require.Equal(t, certificateOf(t, dir, "front-proxy-client").Raw, cert.Leaf.Raw)
+	require.Equal(t, readCertificate(t, dir, "front-proxy-client").Raw, cert.Leaf.Raw)
 
 	// A certificate alone: the server shows it, and believes nobody.
 	f = frontProxyFlagsOf(t, "--proxy-client-cert-file", in("front-proxy-client.crt"), "--proxy-client-key-file",
@@ -79,7 +103,7 @@ func TestFrontProxy_RefusesWhatCannotBeMeant(t *testing.T) {
 	t.Parallel()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
-	own, err := openAuthorities("")
+	own, err := certs.OpenAuthorities("")
 	require.NoError(t, err)
 	other, err := pki.NewCA()
 	require.NoError(t, err)

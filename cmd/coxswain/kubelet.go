@@ -11,6 +11,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 )
 
 // kubeletFlags configure the API server's connections to nodes.
@@ -35,7 +36,7 @@ func (f *kubeletFlags) add(fs *pflag.FlagSet) {
 		"which types of a node's addresses to connect to, the preferred first")
 }
 
-func (f *kubeletFlags) options(own *authorities) (proxy.KubeletOptions, error) {
+func (f *kubeletFlags) options(own *certs.Authorities) (proxy.KubeletOptions, error) {
 	var o proxy.KubeletOptions
 	for _, t := range f.addressTypes {
 		o.AddressTypes = append(o.AddressTypes, corev1.NodeAddressType(t))
@@ -50,14 +51,14 @@ func (f *kubeletFlags) options(own *authorities) (proxy.KubeletOptions, error) {
 			return o, fmt.Errorf("--kubelet-certificate-authority: %s has no certificates", f.caFile)
 		}
 	case !f.changed("kubelet-certificate-authority"):
-		ca, err := own.kubeletServing()
+		ca, err := own.KubeletServing()
 		if err != nil {
 			return o, err
 		}
 		o.CAs = ca.Pool()
-		o.CAs.AddCert(own.cluster.Certificate()) // of nodes that got theirs from an earlier version
+		o.CAs.AddCert(own.Cluster.Certificate()) // of nodes that got theirs from an earlier version
 	}
-	cert, err := f.certificate(own.cluster)
+	cert, err := f.certificate(own.Cluster)
 	o.Certificate = &cert
 	return o, err
 }
@@ -70,7 +71,7 @@ func (f *kubeletFlags) certificate(ca *pki.CA) (tls.Certificate, error) {
 		}
 		return cert, nil
 	}
-	cert, key, err := ca.Client(kubeletClient.user, kubeletClient.groups...)
+	cert, key, err := ca.Client(certs.KubeletClientIdentity.User, certs.KubeletClientIdentity.Groups...)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 )
 
 // TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone has a data directory of an earlier version, without the CA
@@ -15,12 +17,12 @@ import (
 func TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	_, err := openAuthorities(dir)
+	_, err := certs.OpenAuthorities(dir)
 	require.NoError(t, err)
 	require.NoFileExists(t, filepath.Join(dir, "pki", "kubelet-serving-ca.crt"))
-	own, err := openAuthorities(dir)
+	own, err := certs.OpenAuthorities(dir)
 	require.NoError(t, err)
-	serving, err := own.servingOfNode("10.0.0.1", "node-0")
+	serving, err := own.NodeServing("10.0.0.1", "node-0")
 	require.NoError(t, err)
 	cert, err := serving.Current()
 	require.NoError(t, err)
@@ -39,7 +41,7 @@ func TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone(t *testing.T) {
 	o, err := f.options(own)
 	require.NoError(t, err)
 	require.NoError(t, verify(o.CAs, cert.Leaf))
-	earlier, err := own.cluster.Server("10.0.0.1")
+	earlier, err := own.Cluster.Server("10.0.0.1")
 	require.NoError(t, err)
 	require.NoError(t, verify(o.CAs, earlier.Leaf), "a node that got its certificate from an earlier version")
 
@@ -48,11 +50,11 @@ func TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone(t *testing.T) {
 	alone, err := signing.signing.KubeletServingAlone(ca)
 	require.NoError(t, err)
 	require.True(t, alone)
-	inMemory, err := openAuthorities("")
+	inMemory, err := certs.OpenAuthorities("")
 	require.NoError(t, err)
 	signing, err = (&serverFlags{}).signingInMemory(inMemory)
 	require.NoError(t, err)
-	alone, err = signing.signing.KubeletServingAlone(inMemory.cluster.PEM())
+	alone, err = signing.signing.KubeletServingAlone(inMemory.Cluster.PEM())
 	require.NoError(t, err)
 	require.True(t, alone)
 }

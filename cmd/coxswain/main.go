@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/network/cni"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 )
@@ -71,7 +72,7 @@ func newCommand() *cobra.Command {
 		"least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
 	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newProxy(), newDNS(),
-		newIngress(), newCNI(), newEtcd(), newCerts(), newHealth(), newVersion(), newAssets(), newTestServer())
+		newIngress(), newCNI(), newEtcd(), certs.New(), newHealth(), newVersion(), newAssets(), newTestServer())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -28,6 +28,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -187,7 +188,7 @@ type running struct {
 	dir string // "" if nothing is on disk
 	// forgets is set if the objects are in memory, whatever else is on disk.
 	forgets bool
-	own     *authorities
+	own     *certs.Authorities
 	// roots verify the server.
 	roots []byte
 }
@@ -246,7 +247,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 
 func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage.Store,
 	ready func(context.Context, *running) error) error {
-	own, err := openAuthorities(f.dataDir)
+	own, err := certs.OpenAuthorities(f.dataDir)
 	if err != nil {
 		return err
 	}
@@ -255,7 +256,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 			return err
 		}
 	}
-	cert, err := f.serverCertificate(own.cluster)
+	cert, err := f.serverCertificate(own.Cluster)
 	if err != nil {
 		return err
 	}
@@ -312,7 +313,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	}
 	defer f.time.rest(server)()
 	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, forgets: f.time.manual != nil, own: own,
-		roots: slices.Concat(own.cluster.PEM(), f.trusted)}
+		roots: slices.Concat(own.Cluster.PEM(), f.trusted)}
 	if r.dir != "" {
 		if err := f.writeKubeconfigs(r); err != nil {
 			return err
@@ -382,10 +383,6 @@ func (f *serverFlags) storeOptions() storage.Options {
 	return o
 }
 
-// serverNames are the names of every API server on its machine, and for pods.
-var serverNames = []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default",
-	"kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-
 // serverCertificate returns the one that the flags name, or one from our own CA.
 func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	if f.tlsCertFile != "" {
@@ -400,16 +397,13 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 
 // certificateHosts are the names and addresses in a certificate that is made here.
 func (f *serverFlags) certificateHosts() []string {
-	hosts := slices.Concat(serverNames, f.tlsSANs)
+	cidrs, _ := serviceranges.Parse(f.serviceCIDRs) // an error ends the start elsewhere
+	hosts := append(certs.ServerHosts(cidrs), f.tlsSANs...)
 	if ip := net.ParseIP(f.bindAddress); ip != nil && !ip.IsUnspecified() {
 		hosts = append(hosts, f.bindAddress)
 	}
 	if host, err := os.Hostname(); err == nil {
 		hosts = append(hosts, host)
-	}
-	cidrs, _ := serviceranges.Parse(f.serviceCIDRs) // an error ends the start elsewhere
-	for _, cidr := range cidrs {
-		hosts = append(hosts, serviceranges.KubernetesIP(cidr).String())
 	}
 	return hosts
 }
@@ -428,10 +422,10 @@ func (f *serverFlags) url(addr net.Addr) string {
 }
 
 func (f *serverFlags) writeKubeconfigs(r *running) error {
-	if err := r.writeKubeconfig("admin", adminIdentity); err != nil {
+	if err := r.writeKubeconfig("admin", certs.AdminIdentity); err != nil {
 		return err
 	}
-	if err := r.writeKubeconfig("super-admin", superAdminIdentity); err != nil || f.components == nil {
+	if err := r.writeKubeconfig("super-admin", certs.SuperAdminIdentity); err != nil || f.components == nil {
 		return err
 	}
 	return f.components(r)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
@@ -68,10 +69,10 @@ func (f *signingFlags) settings(s *controllers.Settings) error {
 }
 
 // signingInMemory returns the keys of a server in this process that has no data directory.
-func (f *serverFlags) signingInMemory(own *authorities) (s signingFlags, err error) {
+func (f *serverFlags) signingInMemory(own *certs.Authorities) (s signingFlags, err error) {
 	s.serviceAccountKey = f.authn.signingKeyFile
 	if s.serviceAccountKey == "" {
-		key, err := own.tokens()
+		key, err := own.Tokens()
 		if err != nil {
 			return s, err
 		}
@@ -80,11 +81,11 @@ func (f *serverFlags) signingInMemory(own *authorities) (s signingFlags, err err
 		}
 	}
 	s.signing = controller.SigningSettings{APIServerNames: f.certificateHosts()}
-	nodes, err := own.kubeletServing()
+	nodes, err := own.KubeletServing()
 	if err != nil {
 		return s, err
 	}
-	for into, ca := range map[*controller.KeyPair]*pki.CA{&s.signing.Default: own.cluster,
+	for into, ca := range map[*controller.KeyPair]*pki.CA{&s.signing.Default: own.Cluster,
 		&s.signing.KubeletServing: nodes} {
 		key, err := ca.KeyPEM()
 		if err != nil {
@@ -96,8 +97,8 @@ func (f *serverFlags) signingInMemory(own *authorities) (s signingFlags, err err
 }
 
 // signing returns the keys of the server in this process, as the files of its data directory.
-func (f *serverFlags) signing(own *authorities) (signingFlags, error) {
-	if _, err := own.kubeletServing(); err != nil { // which makes the files
+func (f *serverFlags) signing(own *certs.Authorities) (signingFlags, error) {
+	if _, err := own.KubeletServing(); err != nil { // which makes the files
 		return signingFlags{}, err
 	}
 	in := func(name string) string { return filepath.Join(f.dataDir, "pki", name) }
@@ -108,6 +109,6 @@ func (f *serverFlags) signing(own *authorities) (signingFlags, error) {
 	if key == "" {
 		key = in("sa.key")
 	}
-	return signingFlags{serviceAccountKey: key, signing: controller.SigningSettings{Default: pair(clusterCA),
-		KubeletServing: pair(kubeletServingCA), APIServerNames: f.certificateHosts()}}, nil
+	return signingFlags{serviceAccountKey: key, signing: controller.SigningSettings{Default: pair(certs.ClusterCA),
+		KubeletServing: pair(certs.KubeletServingCA), APIServerNames: f.certificateHosts()}}, nil
 }

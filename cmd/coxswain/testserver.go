@@ -20,6 +20,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/controllers"
 )
@@ -116,7 +117,7 @@ func (t *testServer) run(ctx context.Context) error {
 		Kubeconfig: filepath.Join(dir, "admin"+datadir.KubeconfigSuffix)}
 	f := &t.server
 	f.dataDir, f.authn.tokenFile = "", filepath.Join(dir, "tokens")
-	tokens := fmt.Sprintf("%s,%s,,%s\n", at.Token, superAdminIdentity.user, superAdminIdentity.groups[0])
+	tokens := fmt.Sprintf("%s,%s,,%s\n", at.Token, certs.SuperAdminIdentity.User, certs.SuperAdminIdentity.Groups[0])
 	if err := pki.WriteSecret(f.authn.tokenFile, []byte(tokens)); err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (t *testServer) runParts(ctx context.Context, r *running, at address) error
 // announce installs the definitions, writes the files of the address, and says where the server is.
 func (t *testServer) announce(ctx context.Context, r *running, at address) error {
 	if len(t.crds) > 0 {
-		admin, err := r.certify(superAdminIdentity)
+		admin, err := r.certify(certs.SuperAdminIdentity)
 		if err != nil {
 			return err
 		}
@@ -172,7 +173,7 @@ func (t *testServer) announce(ctx context.Context, r *running, at address) error
 	}
 	files := *r
 	files.dir = filepath.Dir(at.Kubeconfig)
-	if err := files.writeKubeconfig("admin", superAdminIdentity); err != nil {
+	if err := files.writeKubeconfig("admin", certs.SuperAdminIdentity); err != nil {
 		return err
 	}
 	out := os.NewFile(uintptr(t.readyFD), "ready-fd")

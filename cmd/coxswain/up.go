@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
@@ -97,11 +98,11 @@ func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlag
 	}
 	parts := []struct {
 		name string
-		main identity
+		main certs.Identity
 		run  component
 	}{
-		{"controllers", controllersIdentity, c.run},
-		{"scheduler", schedulerIdentity, s.run},
+		{"controllers", certs.ControllersIdentity, c.run},
+		{"scheduler", certs.SchedulerIdentity, s.run},
 		{"nodes", n.identity(), n.run},
 	}
 	var running sync.WaitGroup

@@ -92,7 +92,7 @@ func (k *Files) Current() *clientcmdapi.Config {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.load(); err != nil {
-		slog.Warn("reload kubeconfig failed", "err", err)
+		slog.Warn("failed to reload the kubeconfig", "err", err)
 	}
 	return k.content.Load()
 }
@@ -172,7 +172,7 @@ func (r *renewingTransport) renew(content *clientcmdapi.Config) *transport {
 			DisableCompression: config.DisableCompression})
 	}
 	if err != nil {
-		slog.Warn("use credentials of the changed kubeconfig failed", "user", r.user, "err", err)
+		slog.Warn("cannot use the credentials of the changed kubeconfig", "user", r.user, "err", err)
 		next = old.RoundTripper
 	}
 	r.current.Store(&transport{content, next})

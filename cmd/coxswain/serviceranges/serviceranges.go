@@ -49,17 +49,18 @@ func Check(ranges []netip.Prefix, advertise netip.Addr) error {
 		return errors.New(flag + "[0] and " + flag + "[1] must be of different IP family")
 	}
 	for _, r := range ranges {
-		least, most := 8, 30 // the Service kubernetes has the first address, and IPv4's last one is the broadcast address
+		// The Service kubernetes has the first address. The last one of IPv4 is not allocated.
+		shortest, longest := 8, 30
 		if r.Addr().Is6() {
-			least, most = 64, 126
+			shortest, longest = 64, 126
 		}
-		if r.Bits() < least {
+		if r.Bits() < shortest {
 			return fmt.Errorf("specified %s is too large; for %d-bit addresses, the mask must be >= %d: %s", flag,
-				r.Addr().BitLen(), least, r)
+				r.Addr().BitLen(), shortest, r)
 		}
-		if r.Bits() > most {
+		if r.Bits() > longest {
 			return fmt.Errorf("specified %s is too small; for %d-bit addresses, the mask must be <= %d: %s", flag,
-				r.Addr().BitLen(), most, r)
+				r.Addr().BitLen(), longest, r)
 		}
 	}
 	if advertise.IsValid() && advertise.Is4() != ranges[0].Addr().Is4() {

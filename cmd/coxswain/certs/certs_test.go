@@ -1,4 +1,4 @@
-package main
+package certs
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 
 func certsCommand(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	cmd := newCerts()
+	cmd := New()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -37,7 +37,7 @@ func mustCerts(t *testing.T, dir string, args ...string) string {
 	return out
 }
 
-// contents are all files below a directory, each of which must be for its owner alone.
+// contents returns all files below a directory by their paths, and requires that only the owner can access them.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -78,7 +78,7 @@ func usersOf(t *testing.T, dir, name string) []string {
 	return users
 }
 
-func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
+func TestCerts_MakesMissingFilesAndKeepsOthers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	out := mustCerts(t, dir, "--server", "https://api.example.com:7443", "--tls-san", "10.1.2.3", "--etcd-san",
@@ -110,14 +110,14 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	member := certificateOf(t, dir, "etcd/peer")
 	require.NoError(t, member.VerifyHostname("etcd-0"))
 	_, err = member.Verify(x509.VerifyOptions{Roots: cluster.Pool()})
-	require.Error(t, err, "etcd's CA is another: no client of the cluster may be one of etcd")
+	require.Error(t, err, "etcd has a CA of its own: clients of the cluster are not clients of etcd")
 	proxy := certificateOf(t, dir, "front-proxy-client")
 	require.Equal(t, "front-proxy-client", proxy.Subject.CommonName)
 	require.NoError(t, proxy.CheckSignatureFrom(certificateOf(t, dir, "front-proxy-ca")))
-	require.Error(t, proxy.CheckSignatureFrom(cluster.Certificate()), "no client of the cluster may be a front proxy")
+	require.Error(t, proxy.CheckSignatureFrom(cluster.Certificate()), "clients of the cluster are not front proxies")
 	_, err = server.Verify(x509.VerifyOptions{Roots: cluster.Pool(),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	require.Error(t, err, "a server's certificate is no client's")
+	require.Error(t, err, "a serving certificate is not a client certificate")
 	require.ElementsMatch(t, []string{"system:node:rack-2-0", "system:node:rack-2-1"}, usersOf(t, dir, "rack-2"))
 	require.Len(t, usersOf(t, dir, "controllers"), 1+len(controllers.Accounts()))
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "controllers.kubeconfig"))
@@ -135,12 +135,12 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	require.Equal(t, "made apiserver\nmade etcd/server\nmade scheduler.kubeconfig\nmade node.kubeconfig\n", out)
 	server = certificateOf(t, dir, "apiserver")
 	require.NoError(t, server.VerifyHostname("more.example.com"))
-	require.NoError(t, server.VerifyHostname("10.1.2.3"), "it keeps the names it had")
+	require.NoError(t, server.VerifyHostname("10.1.2.3"), "the certificate keeps its names")
 	require.Len(t, usersOf(t, dir, "node"), 3)
 	require.Equal(t, first["rack-2.kubeconfig"], contents(t, dir)["rack-2.kubeconfig"])
 }
 
-func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
+func TestCerts_RenewsAllExceptCAsAndServiceAccountKey(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	mustCerts(t, dir, "--server", "https://api.example.com:7443", "--validity", "2h", "--node-prefix", "rack-")
@@ -154,10 +154,10 @@ func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
 	mustCerts(t, dir, "renew", "all")
 	third := contents(t, dir)
 	require.Len(t, third, len(first), "no file has been added")
-	kept := map[string]bool{"ca.crt": true, "ca.key": true, "sa.key": true, "sa.pub": true, "front-proxy-ca.crt": true,
+	unchanged := map[string]bool{"ca.crt": true, "ca.key": true, "sa.key": true, "sa.pub": true, "front-proxy-ca.crt": true,
 		"front-proxy-ca.key": true, "kubelet-serving-ca.crt": true, "kubelet-serving-ca.key": true}
 	for name := range first {
-		require.Equal(t, kept[filepath.Base(name)], second[name] == third[name], name)
+		require.Equal(t, unchanged[filepath.Base(name)], second[name] == third[name], name)
 	}
 	require.Greater(t, time.Until(certificateOf(t, dir, "etcd/peer").NotAfter), 360*24*time.Hour)
 	require.Len(t, usersOf(t, dir, "controllers"), 1+len(controllers.Accounts()))
@@ -197,7 +197,7 @@ func TestCerts_ChecksExpiration(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestCerts_ReplacesNothingThatOthersTrust(t *testing.T) {
+func TestCerts_DoesNotReplaceHalfOfACA(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"ca.key", "ca.crt", "etcd/ca.key", "etcd/ca.crt", "front-proxy-ca.key",
 		"front-proxy-ca.crt", "kubelet-serving-ca.key", "kubelet-serving-ca.crt", "sa.key"} {
@@ -211,13 +211,13 @@ func TestCerts_ReplacesNothingThatOthersTrust(t *testing.T) {
 		require.ErrorContains(t, err, gone)
 		require.NoError(t, os.Symlink(filepath.Join(dir, "away"), gone))
 		_, err = certsCommand(t, dir, "--renew")
-		require.Error(t, err, "a link to what is not there at present")
+		require.Error(t, err, "a link to a missing file")
 		require.NoError(t, os.Remove(gone))
 		require.Equal(t, before, contents(t, dir), name)
 	}
 }
 
-func TestCerts_ReplacesNoCertificateOfAnotherAuthorityUnasked(t *testing.T) {
+func TestCerts_ReplacesCertificatesOfAnotherCAOnlyIfRenewing(t *testing.T) {
 	t.Parallel()
 	dir, other := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "data")
 	mustCerts(t, dir)
@@ -239,7 +239,7 @@ func TestCerts_ReplacesNoCertificateOfAnotherAuthorityUnasked(t *testing.T) {
 	require.Contains(t, mustCerts(t, dir), "nothing was changed")
 }
 
-func TestCerts_PutsModesRight(t *testing.T) {
+func TestCerts_CorrectsFileModes(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	mustCerts(t, dir)
@@ -248,10 +248,10 @@ func TestCerts_PutsModesRight(t *testing.T) {
 		require.NoError(t, os.Chmod(filepath.Join(dir, filepath.FromSlash(name)), mode))
 	}
 	mustCerts(t, dir)
-	contents(t, dir) // requires them to be private
+	contents(t, dir) // checks the modes
 }
 
-func TestCerts_RefusesSenselessFlags(t *testing.T) {
+func TestCerts_RejectsInvalidFlags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--server", "http://a"}, {"--validity", "9s"}, {"--nodes", "-1"},
 		{"--node-prefix", "admin-"}, {"--service-cluster-ip-range", "x"}} {
@@ -262,7 +262,7 @@ func TestCerts_RefusesSenselessFlags(t *testing.T) {
 	}
 }
 
-func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
+func TestCerts_GivesEachComponentOnlyTheFilesItNeeds(t *testing.T) {
 	t.Parallel()
 	dir, parts := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "parts")
 	args := []string{"--components-dir", parts, "--node-prefix", "rack-", "--nodes", "1"}
@@ -275,7 +275,7 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	least := []string{
+	minimum := []string{
 		"admin/admin.kubeconfig",
 		"apiserver/apiserver-etcd-client.crt", "apiserver/apiserver-etcd-client.key",
 		"apiserver/apiserver-kubelet-client.crt", "apiserver/apiserver-kubelet-client.key",
@@ -286,22 +286,22 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 		"etcd/etcd/ca.crt", "etcd/etcd/peer.crt", "etcd/etcd/peer.key", "etcd/etcd/server.crt", "etcd/etcd/server.key",
 		"rack/rack.kubeconfig", "scheduler/scheduler.kubeconfig",
 	}
-	require.Equal(t, least, names())
+	require.Equal(t, minimum, names())
 	whole, part := contents(t, dir), contents(t, parts)
 	require.Equal(t, whole[filepath.Join("pki", "sa.key")], part[filepath.Join("apiserver", "sa.key")])
 	mustCerts(t, dir, append(args, "--renew", "--component-signing")...)
-	require.Equal(t, len(least)+4, len(names()))
+	require.Equal(t, len(minimum)+4, len(names()))
 	require.Contains(t, names(), "controllers/ca.key")
 	require.Equal(t, contents(t, dir)["admin.kubeconfig"],
 		contents(t, parts)[filepath.Join("admin", "admin.kubeconfig")])
 	mustCerts(t, dir, args...)
-	require.Equal(t, least, names(), "without the keys again")
-	for _, wrong := range [][]string{{"--component-owner", "nobody=1"}, {"--component-owner", "etcd=root"},
+	require.Equal(t, minimum, names(), "the keys are removed again")
+	for _, wrong := range [][]string{{"--component-owner", "unknown=1"}, {"--component-owner", "etcd=root"},
 		{"--node-prefix", "etcd-"}} {
 		_, err := certsCommand(t, dir, append(slices.Clone(args), wrong...)...)
 		require.ErrorContains(t, err, wrong[0])
 	}
-	// A component that was given its folder cannot lead the command out of it.
+	// A component that owns its folder cannot make the command write outside it.
 	elsewhere := t.TempDir()
 	require.NoError(t, os.RemoveAll(filepath.Join(parts, "etcd", "etcd")))
 	require.NoError(t, os.Symlink(elsewhere, filepath.Join(parts, "etcd", "etcd")))
@@ -314,8 +314,8 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 	require.ErrorContains(t, err, "--components-dir")
 }
 
-// TestCerts_ReplaceAnAdministratorOfSystemMasters: earlier versions made one.
-func TestCerts_ReplaceAnAdministratorOfSystemMasters(t *testing.T) {
+// Earlier versions put the administrator into the group system:masters.
+func TestCerts_ReplacesAdministratorInSystemMasters(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	mustCerts(t, dir)
@@ -337,7 +337,7 @@ func TestCerts_ReplaceAnAdministratorOfSystemMasters(t *testing.T) {
 	require.Empty(t, certificateOf(t, dir, "apiserver-kubelet-client").Subject.Organization)
 }
 
-func TestCerts_EachReplicaHasSecretsOfItsOwn(t *testing.T) {
+func TestCerts_GivesEachReplicaItsOwnSecrets(t *testing.T) {
 	t.Parallel()
 	dir, parts := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "parts")
 	flags := []string{"--etcd-san", "one,two,three", "--nodes", "1", "--components-dir", parts, "--component-replicas",
@@ -353,7 +353,7 @@ func TestCerts_EachReplicaHasSecretsOfItsOwn(t *testing.T) {
 	for _, names := range holders {
 		if len(names) > 1 {
 			slices.Sort(names)
-			require.Equal(t, []string{"apiserver-1/sa.key", "apiserver-2/sa.key"}, names, "tokens are signed alike")
+			require.Equal(t, []string{"apiserver-1/sa.key", "apiserver-2/sa.key"}, names, "API servers share the key of tokens")
 		}
 	}
 	for _, name := range []string{"etcd-3/etcd/peer.key", "apiserver-2/apiserver.crt", "apiserver-2/etcd/ca.crt",

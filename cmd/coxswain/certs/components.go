@@ -1,4 +1,4 @@
-package main
+package certs
 
 import (
 	"errors"
@@ -14,8 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 )
 
-// componentFiles are the files of the data directory that each component needs, and no others. None
-// gets the CAs' keys.
+// componentFiles lists the files of the data directory that each component needs. No component gets the CAs' keys.
 var componentFiles = map[string][]string{
 	"etcd": {"pki/etcd/ca.crt", "pki/etcd/server.crt", "pki/etcd/server.key", "pki/etcd/peer.crt", "pki/etcd/peer.key"},
 	"apiserver": {"pki/ca.crt", "pki/apiserver.crt", "pki/apiserver.key", "pki/apiserver-kubelet-client.crt",
@@ -27,12 +26,12 @@ var componentFiles = map[string][]string{
 	"admin":       {"admin.kubeconfig"},
 }
 
-// signingFiles are the additional files of controllers that sign certificates and tokens: their holder
-// can sign anything.
+// signingFiles are the additional files of controllers that sign certificates and tokens. With them one can sign any
+// certificate or token.
 var signingFiles = []string{"pki/ca.key", "pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key",
 	"pki/sa.key"}
 
-// componentFlags set the folder of each component's own files, and the user as which it runs.
+// componentFlags set the folder with each component's own files, and the user that the component runs as.
 type componentFlags struct {
 	dir      string
 	owners   map[string]string // user IDs, by component
@@ -40,8 +39,8 @@ type componentFlags struct {
 	signing  bool
 }
 
-// writeComponents copies each component's files to a folder of its own. Other files in an existing
-// folder stay.
+// writeComponents copies each component's files to a folder of its own. It keeps other files in an existing folder,
+// except the keys of --component-signing.
 func (f *certsFlags) writeComponents() error {
 	c := &f.components
 	if c.dir == "" {
@@ -70,8 +69,8 @@ func (f *certsFlags) writeComponents() error {
 		}
 	}
 	for name, files := range parts {
-		for _, at := range c.instances(name) {
-			if err := f.writeComponent(name, at, files); err != nil {
+		for _, i := range c.instances(name) {
+			if err := f.writeComponent(name, i, files); err != nil {
 				return fmt.Errorf("--components-dir: %w", err)
 			}
 		}
@@ -79,10 +78,10 @@ func (f *certsFlags) writeComponents() error {
 	return nil
 }
 
-// writeComponent never leaves the component's folder: the component may own it since an earlier run,
-// and may have put links into it.
-func (f *certsFlags) writeComponent(name string, at instance, files []string) error {
-	owner := -1 // it stays
+// writeComponent copies the files of one instance of a component. It never writes outside the component's folder: since
+// an earlier run, the component may own the folder and may have put symbolic links into it.
+func (f *certsFlags) writeComponent(name string, i instance, files []string) error {
+	owner := -1 // chown does not change it
 	if id, ok := f.components.owners[name]; ok {
 		n, err := strconv.ParseUint(id, 10, 31)
 		if err != nil {
@@ -90,7 +89,7 @@ func (f *certsFlags) writeComponent(name string, at instance, files []string) er
 		}
 		owner = int(n)
 	}
-	dir := filepath.Join(f.components.dir, at.or(name))
+	dir := filepath.Join(f.components.dir, i.or(name))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -99,7 +98,7 @@ func (f *certsFlags) writeComponent(name string, at instance, files []string) er
 		return err
 	}
 	defer root.Close()
-	for _, file := range signingFiles { // which it may have had
+	for _, file := range signingFiles { // an earlier run may have written them
 		if slices.Contains(files, file) {
 			continue
 		}
@@ -109,18 +108,18 @@ func (f *certsFlags) writeComponent(name string, at instance, files []string) er
 	}
 	folders := []string{"."}
 	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(at.source(file))))
+		content, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(i.source(file))))
 		if err != nil {
 			return err
 		}
-		to := filepath.FromSlash(strings.TrimPrefix(file, "pki/"))
-		if folder := filepath.Dir(to); folder != "." {
+		target := filepath.FromSlash(strings.TrimPrefix(file, "pki/"))
+		if folder := filepath.Dir(target); folder != "." {
 			if err := root.MkdirAll(folder, 0o700); err != nil {
 				return err
 			}
 			folders = append(folders, folder)
 		}
-		if err := replaceFile(root, to, content, owner); err != nil {
+		if err := replaceFile(root, target, content, owner); err != nil {
 			return err
 		}
 	}
@@ -132,7 +131,7 @@ func (f *certsFlags) writeComponent(name string, at instance, files []string) er
 	return nil
 }
 
-// replaceFile writes a file that only its owner may use. A reader sees the old content or the new.
+// replaceFile replaces a file atomically by one with mode 0600: a reader sees either the old or the new content.
 func replaceFile(root *os.Root, name string, content []byte, owner int) error {
 	next := name + ".new"
 	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

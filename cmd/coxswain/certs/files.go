@@ -1,4 +1,4 @@
-package main
+package certs
 
 import (
 	"crypto/tls"
@@ -19,8 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 )
 
-// certFile is a certificate and its key: pki/NAME.crt and pki/NAME.key. Without a leaf.User it is an
-// existing one, whose identity is kept.
+// certFile is a certificate and its key: pki/NAME.crt and pki/NAME.key. If leaf.User is empty, the certificate exists
+// and keeps its identity.
 type certFile struct {
 	file, ca string
 	leaf     pki.Leaf
@@ -37,19 +37,19 @@ func (c *certFile) certificates(f *certsFlags) ([]*x509.Certificate, error) {
 	return []*x509.Certificate{pair.Leaf}, nil
 }
 
-func (c *certFile) good(_ *certsFlags, have []*x509.Certificate) bool {
-	return identity{c.leaf.User, c.leaf.Groups}.has(have[0]) && covers(have[0], c.leaf.Hosts)
+func (c *certFile) good(_ *certsFlags, existing []*x509.Certificate) bool {
+	return Identity{c.leaf.User, c.leaf.Groups}.has(existing[0]) && covers(existing[0], c.leaf.Hosts)
 }
 
-func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) error {
+func (c *certFile) make(f *certsFlags, ca *pki.CA, existing []*x509.Certificate) error {
 	leaf := c.leaf
 	leaf.Life = f.validity
-	for _, cert := range have {
-		if leaf.User == "" { // it keeps its identity
+	for _, cert := range existing {
+		if leaf.User == "" { // the certificate keeps its identity
 			leaf.User, leaf.Groups = cert.Subject.CommonName, cert.Subject.Organization
 			leaf.Client = slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 		}
-		leaf.Hosts = append(slices.Clone(leaf.Hosts), sortedHosts(cert)...)
+		leaf.Hosts = append(slices.Clone(leaf.Hosts), hostsOf(cert)...)
 	}
 	slices.Sort(leaf.Hosts)
 	leaf.Hosts = slices.Compact(leaf.Hosts)
@@ -60,27 +60,28 @@ func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) err
 	if err := os.MkdirAll(filepath.Dir(f.pki(c.file)), 0o700); err != nil {
 		return err
 	}
-	// Readers retry until both match.
+	// The two files are not replaced atomically: readers retry until key and certificate match.
 	if err := pki.WriteSecret(f.pki(c.file)+".key", key); err != nil {
 		return err
 	}
 	return pki.WriteSecret(f.pki(c.file)+".crt", cert)
 }
 
-// has reports whether a certificate is one of the identity: an earlier one may have had other groups.
-func (id identity) has(cert *x509.Certificate) bool {
-	return cert.Subject.CommonName == id.user && slices.Equal(cert.Subject.Organization, id.groups)
+// has reports whether a certificate has exactly this user and these groups. The groups of an identity can differ from
+// earlier versions.
+func (id Identity) has(cert *x509.Certificate) bool {
+	return cert.Subject.CommonName == id.User && slices.Equal(cert.Subject.Organization, id.Groups)
 }
 
-// kubeconfigFile is a kubeconfig in the data directory, for users of whom the first is the main one.
-// Without users it is an existing one, and keeps those that it has.
+// kubeconfigFile is a kubeconfig in the data directory. Its current context has the first of the users. Without users,
+// the kubeconfig exists and keeps its users.
 type kubeconfigFile struct {
 	base  string
-	users []identity
+	users []Identity
 }
 
 func (k *kubeconfigFile) name() string              { return k.base + datadir.KubeconfigSuffix }
-func (k *kubeconfigFile) authority() string         { return clusterCA }
+func (k *kubeconfigFile) authority() string         { return ClusterCA }
 func (k *kubeconfigFile) path(f *certsFlags) string { return filepath.Join(f.dir, k.name()) }
 
 func (k *kubeconfigFile) load(f *certsFlags) (*clientcmdapi.Config, error) {
@@ -106,8 +107,8 @@ func (k *kubeconfigFile) certificates(f *certsFlags) ([]*x509.Certificate, error
 	return certs, nil
 }
 
-// main is the certificate of the user of the current context; nil if there is none.
-func (k *kubeconfigFile) main(f *certsFlags) *x509.Certificate {
+// mainCertificate returns the certificate of the current context's user, or nil if there is none.
+func (k *kubeconfigFile) mainCertificate(f *certsFlags) *x509.Certificate {
 	config, err := k.load(f)
 	if err != nil || config.Contexts[config.CurrentContext] == nil {
 		return nil
@@ -123,16 +124,16 @@ func (k *kubeconfigFile) main(f *certsFlags) *x509.Certificate {
 	return pair.Leaf
 }
 
-func (k *kubeconfigFile) good(f *certsFlags, have []*x509.Certificate) bool {
+func (k *kubeconfigFile) good(f *certsFlags, existing []*x509.Certificate) bool {
 	if f.changed("server") && k.server(f) != f.server {
 		return false
 	}
-	return !slices.ContainsFunc(k.users, func(id identity) bool {
-		return !slices.ContainsFunc(have, id.has)
+	return !slices.ContainsFunc(k.users, func(id Identity) bool {
+		return !slices.ContainsFunc(existing, id.has)
 	})
 }
 
-// server is the server of the kubeconfig, or --server.
+// server returns the server in the existing kubeconfig, or --server if there is none.
 func (k *kubeconfigFile) server(f *certsFlags) string {
 	config, err := k.load(f)
 	if err != nil {
@@ -144,27 +145,27 @@ func (k *kubeconfigFile) server(f *certsFlags) string {
 	return f.server
 }
 
-func (k *kubeconfigFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) error {
+func (k *kubeconfigFile) make(f *certsFlags, ca *pki.CA, existing []*x509.Certificate) error {
 	users := slices.Clone(k.users)
-	if main := k.main(f); len(users) == 0 && main != nil {
-		users = []identity{{main.Subject.CommonName, main.Subject.Organization}}
+	if main := k.mainCertificate(f); len(users) == 0 && main != nil {
+		users = []Identity{{main.Subject.CommonName, main.Subject.Organization}}
 	}
 	if len(users) == 0 {
 		return errors.New("the kubeconfig's current context names no user with a certificate")
 	}
-	for _, cert := range have {
-		if !slices.ContainsFunc(users, func(id identity) bool { return id.user == cert.Subject.CommonName }) {
-			users = append(users, identity{cert.Subject.CommonName, cert.Subject.Organization})
+	for _, cert := range existing {
+		if !slices.ContainsFunc(users, func(id Identity) bool { return id.User == cert.Subject.CommonName }) {
+			users = append(users, Identity{cert.Subject.CommonName, cert.Subject.Organization})
 		}
 	}
-	slices.SortFunc(users[1:], func(a, b identity) int { return strings.Compare(a.user, b.user) })
+	slices.SortFunc(users[1:], func(a, b Identity) int { return strings.Compare(a.User, b.User) })
 	all := make([]pki.User, len(users))
 	for i, id := range users {
-		cert, key, err := ca.Issue(pki.Leaf{User: id.user, Groups: id.groups, Client: true, Life: f.validity})
+		cert, key, err := ca.Issue(pki.Leaf{User: id.User, Groups: id.Groups, Client: true, Life: f.validity})
 		if err != nil {
 			return err
 		}
-		all[i] = pki.User{Name: id.user, Cert: cert, Key: key}
+		all[i] = pki.User{Name: id.User, Cert: cert, Key: key}
 	}
 	server := f.server
 	if !f.changed("server") {
@@ -173,8 +174,9 @@ func (k *kubeconfigFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificat
 	return pki.WriteSecret(k.path(f), pki.Kubeconfig(server, ca.PEM(), all...))
 }
 
-// found returns the existing certificates and kubeconfigs, for whichever nodes they were made.
-func (f *certsFlags) found() ([]credential, error) {
+// existing returns the certificates and kubeconfigs in the data directory, sorted by name, including Nodes that the
+// flags do not name.
+func (f *certsFlags) existing() ([]credential, error) {
 	var all []credential
 	root := filepath.Join(f.dir, "pki")
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {

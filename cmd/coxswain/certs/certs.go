@@ -1,4 +1,11 @@
-package main
+// Package certs has the credentials that the parts of a control plane authenticate each other with: its CAs, the
+// identities of its components, and the command `coxswain certs`, which makes, renews and checks them as files.
+//
+// The command makes four CAs, certificates with their keys, the key that signs ServiceAccount tokens, and kubeconfigs.
+// The CAs are separate because they grant different rights: clients of etcd can read and write everything, front
+// proxies can act as any user, and no client of the API server may accept a node in its place. The names below pki/ are
+// kubeadm's.
+package certs
 
 import (
 	"crypto"
@@ -8,6 +15,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -23,16 +31,9 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
-	"github.com/coxswain-dev/coxswain/controllers"
 )
 
-// `coxswain certs` makes the credentials with which the parts of a control plane on several machines authenticate
-// each other: four CAs (etcd has its own, because its clients may read and write everything; front proxies have,
-// because theirs may be any user; nodes' serving certificates have, because no client of the API server may take a node
-// for it), certificates with their keys, the key that signs service accounts' tokens,
-// and kubeconfigs. The names below pki/ are kubeadm's.
-
-// certsFlags select the credentials to make.
+// certsFlags selects the credentials to make.
 type certsFlags struct {
 	dir          string
 	server       string
@@ -54,36 +55,38 @@ func (f *certsFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.etcdSANs, "etcd-san", nil,
 		"names and addresses of etcd's members, for their certificates, besides localhost")
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"},
-		"CIDRs of cluster IPs, of which the Service kubernetes has the first")
-	fs.IntVar(&f.nodes, "nodes", 3, "for how many Nodes of each --node-prefix identities are made")
+		"CIDRs of cluster IPs; the Service kubernetes has the first address")
+	fs.IntVar(&f.nodes, "nodes", 3, "number of Nodes of each --node-prefix to make identities for")
 	fs.StringSliceVar(&f.prefixes, "node-prefix", []string{"node-"}, "prefixes of the Nodes' names; each "+
 		"prefix has a kubeconfig of its own, named after it, for a machine of its own")
 }
 
 func (f *certsFlags) addServer(fs *pflag.FlagSet) {
 	fs.StringVar(&f.server, "server", "https://127.0.0.1:6443",
-		"address of the API server for clients; new kubeconfigs name it and, with this flag, old ones too")
+		"address of the API server for clients; existing kubeconfigs get it only if this flag is set")
 }
 
 func (f *certsFlags) addValidity(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.validity, "validity", 365*24*time.Hour,
-		"how long new certificates are valid, other than those of the CAs (ten years)")
+		"how long new certificates are valid; CAs are valid for ten years")
 }
 
-func newCerts() *cobra.Command {
+// New returns the command `coxswain certs`.
+func New() *cobra.Command {
 	f := &certsFlags{}
 	cmd := &cobra.Command{
 		Use: "certs",
 		Short: "Make, renew and check the certificates and kubeconfigs of a control plane of several processes or " +
 			"machines",
-		Long: `Make the certificates, keys and kubeconfigs of a control plane whose parts are processes of
-their own, on one machine or many: in --data-dir, from where they are brought to where they
-are needed. All files have mode 0600.
+		Long: `Make the certificates, keys and kubeconfigs of a control plane whose parts are separate
+processes, on one machine or several. The files are in --data-dir, with mode 0600; copy them to
+the machines that need them.
 
-What is there already and does what the flags ask for stays as it is, so that the command can be
-run again, also to add nodes or names. What is missing, has expired or lacks a name is made anew;
-with --renew everything is but the CAs and the service accounts' key. Certificates of another CA
-are replaced with --renew only, and what is left of a CA or of that key never is.`,
+The command can be run again, for example to add nodes or names: it keeps files that match the
+flags, and makes missing and expired ones, and certificates without a name that the flags ask for.
+With --renew it makes all files again except the CAs and the service accounts' key. It replaces
+certificates of another CA only with --renew, and never completes a CA or that key if one of their
+files is missing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.changed = cmd.Flags().Changed
@@ -100,17 +103,17 @@ are replaced with --renew only, and what is left of a CA or of that key never is
 	cmd.PersistentFlags().StringVar(&f.dir, "data-dir", "./.coxswain",
 		"folder of the kubeconfigs, with the certificates and keys in pki below it")
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVar(&f.renew, "renew", false, "renew everything but the CAs and the service accounts' key")
+	cmd.Flags().BoolVar(&f.renew, "renew", false, "renew everything except the CAs and the service accounts' key")
 	cmd.Flags().StringVar(&f.components.dir, "components-dir", "", "folder in which each component gets a folder "+
 		"of its own with the files that it needs: etcd, apiserver, controllers, scheduler, admin, and one "+
 		"for each --node-prefix")
-	cmd.Flags().StringToIntVar(&f.components.replicas, "component-replicas", nil, "how many there are of components, "+
-		"each with keys, certificates and a folder of its own, such as etcd=3,apiserver=3,controllers=2,scheduler=2: "+
-		"etcd-1, etcd-2 and so on. The names of --etcd-san are then the members', in this order")
+	cmd.Flags().StringToIntVar(&f.components.replicas, "component-replicas", nil, "number of processes of a "+
+		"component, each with keys, certificates and a folder of its own, such as etcd=3,apiserver=3,controllers=2,"+
+		"scheduler=2: etcd-1, etcd-2 and so on. The names of --etcd-san are then the members', in this order")
 	cmd.Flags().StringToStringVar(&f.components.owners, "component-owner", nil, "IDs of the users, and of their "+
 		"groups, that own these folders, such as etcd=2379,apiserver=6443; default this user")
-	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "give the controllers the keys of the "+
-		"CA, of that of nodes' serving certificates and of the service accounts too, with which they sign "+
+	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "also give the controllers the keys of "+
+		"the cluster's CA, of the CA of nodes' serving certificates and of the service accounts, to sign "+
 		"certificates and tokens in Secrets")
 	cmd.AddCommand(f.newRenew(), f.newCheckExpiration())
 	return cmd
@@ -120,16 +123,16 @@ func (f *certsFlags) newRenew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "renew all|NAME...",
 		Short: "Renew certificates and kubeconfigs, with the names and users that they have",
-		Long: `Make certificates and kubeconfigs anew with new keys, with the names and users that they have.
-NAME is as check-expiration lists them. Processes that run read their files again by themselves.`,
+		Long: `Replace certificates and kubeconfigs by new ones with new keys, with the names and users that they
+have. check-expiration lists the names. Running processes reload their files by themselves.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.renew, f.changed = true, cmd.Flags().Changed
-			all, err := f.found()
+			all, err := f.existing()
 			if err != nil {
 				return err
 			}
-			if all, err = chosen(all, args); err != nil {
+			if all, err = selectNamed(all, args); err != nil {
 				return err
 			}
 			return f.run(cmd.OutOrStdout(), all)
@@ -151,39 +154,39 @@ func (f *certsFlags) newCheckExpiration() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&within, "fail-within", 0,
-		"fail if one expires within this time, for scripts and alerts; one that has expired always fails")
+		"fail if a certificate expires within this time, for scripts and alerts; an expired one always fails")
 	return cmd
 }
 
-// credential is a file, or two, that `coxswain certs` makes.
+// credential is a kubeconfig, or a certificate and its key.
 type credential interface {
-	// name is the file's name below pki or the data directory, without its extension.
+	// name returns the path below pki without extension, or the name of the kubeconfig.
 	name() string
-	// authority is the CA's name.
+	// authority returns the name of its CA.
 	authority() string
-	// certificates returns the present certificates, or fs.ErrNotExist if there are none.
+	// certificates returns the existing certificates, or fs.ErrNotExist if there are none.
 	certificates(f *certsFlags) ([]*x509.Certificate, error)
-	// good reports whether the present certificates satisfy the flags, apart from expiry.
-	good(f *certsFlags, have []*x509.Certificate) bool
-	// make makes a new one, which keeps the additional names of the present one.
-	make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) error
+	// good reports whether the existing certificates satisfy the flags, apart from expiry.
+	good(f *certsFlags, existing []*x509.Certificate) bool
+	// make writes new certificates, which keep additional names of the existing ones.
+	make(f *certsFlags, ca *pki.CA, existing []*x509.Certificate) error
 }
 
 const (
-	clusterCA    = "ca"
+	ClusterCA    = "ca"
 	etcdCA       = "etcd/ca"
 	frontProxyCA = "front-proxy-ca"
-	// kubeletServingCA signs the nodes' serving certificates.
-	kubeletServingCA = "kubelet-serving-ca"
+	// KubeletServingCA signs the nodes' serving certificates.
+	KubeletServingCA = "kubelet-serving-ca"
 
-	// frontProxyClient is the user of the certificate by which extension servers recognize the API server, and the
-	// name of its file.
-	frontProxyClient = "front-proxy-client"
+	// FrontProxyClient is the user of the API server's client certificate for extension servers, and the name of its
+	// file.
+	FrontProxyClient = "front-proxy-client"
 )
 
-// caNames are the common names of the CAs.
-var caNames = map[string]string{clusterCA: "coxswain", etcdCA: "coxswain-etcd", frontProxyCA: frontProxyCA,
-	kubeletServingCA: kubeletServingCA}
+// caNames has the common names of the CAs.
+var caNames = map[string]string{ClusterCA: "coxswain", etcdCA: "coxswain-etcd", frontProxyCA: frontProxyCA,
+	KubeletServingCA: KubeletServingCA}
 
 // credentials returns everything that the flags ask for.
 func (f *certsFlags) credentials() ([]credential, error) {
@@ -195,25 +198,21 @@ func (f *certsFlags) credentials() ([]credential, error) {
 		return nil, err
 	}
 	var all []credential
-	for _, at := range f.components.instances("apiserver") {
-		all = append(all, serverCredentials(at, server)...)
+	for _, i := range f.components.instances("apiserver") {
+		all = append(all, serverCredentials(i, server)...)
 	}
-	for i, at := range f.components.instances("etcd") {
-		all = append(all, etcdCredentials(at, f.memberHosts(i))...)
+	for n, i := range f.components.instances("etcd") {
+		all = append(all, etcdCredentials(i, f.memberHosts(n))...)
 	}
-	all = append(all, &kubeconfigFile{"admin", []identity{adminIdentity}},
-		&kubeconfigFile{"super-admin", []identity{superAdminIdentity}})
-	users := []identity{controllersIdentity}
-	for _, account := range controllers.Accounts() {
-		users = append(users, controllerIdentity(account))
-	}
-	for _, p := range partIdentities {
-		for _, at := range f.components.instances(p.name) {
-			all = append(all, &kubeconfigFile{at.or(p.name), []identity{p.identity}})
+	all = append(all, &kubeconfigFile{"admin", []Identity{AdminIdentity}},
+		&kubeconfigFile{"super-admin", []Identity{SuperAdminIdentity}})
+	for _, p := range ComponentIdentities {
+		for _, i := range f.components.instances(p.Name) {
+			all = append(all, &kubeconfigFile{i.or(p.Name), []Identity{p.Identity}})
 		}
 	}
-	for _, at := range f.components.instances("controllers") {
-		all = append(all, &kubeconfigFile{at.or("controllers"), users})
+	for _, i := range f.components.instances("controllers") {
+		all = append(all, &kubeconfigFile{i.or("controllers"), ControllersIdentities()})
 	}
 	if f.nodes < 0 || f.nodes > 10000 {
 		return nil, errors.New("--nodes: must be between 0 and 10000")
@@ -225,9 +224,9 @@ func (f *certsFlags) credentials() ([]credential, error) {
 		}) {
 			return nil, fmt.Errorf("--node-prefix: %q cannot name a kubeconfig of its own", prefix)
 		}
-		var users []identity
-		for _, node := range (&nodeFlags{count: f.nodes, prefix: prefix}).names() {
-			users = append(users, nodeIdentity(node))
+		var users []Identity
+		for _, node := range NodeNames(prefix, f.nodes) {
+			users = append(users, NodeIdentity(node))
 		}
 		if len(users) > 0 {
 			all = append(all, &kubeconfigFile{name, users})
@@ -236,8 +235,7 @@ func (f *certsFlags) credentials() ([]credential, error) {
 	return all, nil
 }
 
-// serverHosts returns the names of the API server: that of --server, those that pods use, and those of
-// the flags.
+// serverHosts returns the names and addresses of the API server: common ones, the host of --server, and --tls-san.
 func (f *certsFlags) serverHosts() ([]string, error) {
 	u, err := url.Parse(f.server)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {
@@ -247,17 +245,25 @@ func (f *certsFlags) serverHosts() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts := append(slices.Clone(serverNames), u.Hostname())
-	for _, cidr := range cidrs {
-		hosts = append(hosts, serviceranges.KubernetesIP(cidr).String())
-	}
+	hosts := append(ServerHosts(cidrs), u.Hostname())
 	hosts = append(hosts, f.sans...)
 	slices.Sort(hosts)
 	return slices.Compact(hosts), nil
 }
 
-// chosen returns the credentials with the names, or all.
-func chosen(all []credential, names []string) ([]credential, error) {
+// ServerHosts returns the names and addresses that every API server has: for clients on its machine, and for pods,
+// which use the Service kubernetes. The Service has an address in each of the ranges.
+func ServerHosts(ranges []netip.Prefix) []string {
+	hosts := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local"}
+	for _, r := range ranges {
+		hosts = append(hosts, serviceranges.KubernetesIP(r).String())
+	}
+	return hosts
+}
+
+// selectNamed returns the credentials with the names, or all for the name all.
+func selectNamed(all []credential, names []string) ([]credential, error) {
 	if slices.Equal(names, []string{"all"}) {
 		return all, nil
 	}
@@ -272,7 +278,8 @@ func chosen(all []credential, names []string) ([]credential, error) {
 	return some, nil
 }
 
-// run makes what is due.
+// run makes the credentials that are missing, have expired or do not satisfy the flags, and prints their names. With
+// --renew it makes all of them.
 func (f *certsFlags) run(out io.Writer, all []credential) error {
 	if f.validity < 10*time.Second {
 		return errors.New("--validity: must be ten seconds at least")
@@ -296,11 +303,11 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 	made := 0
 	for _, c := range all {
 		ca := cas[c.authority()]
-		have, err := c.certificates(f)
-		if err == nil && !f.renew && valid(ca, have) && c.good(f, have) {
+		existing, err := c.certificates(f)
+		if err == nil && !f.renew && valid(ca, existing) && c.good(f, existing) {
 			continue
 		}
-		if err := c.make(f, ca, have); err != nil {
+		if err := c.make(f, ca, existing); err != nil {
 			return fmt.Errorf("%s: %w", c.name(), err)
 		}
 		made++
@@ -312,17 +319,17 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 	return nil
 }
 
-// refuseOthers returns an error for certificates of another CA, which are only replaced on demand.
+// refuseOthers returns an error for certificates of another CA, which only --renew replaces.
 func (f *certsFlags) refuseOthers(cas map[string]*pki.CA, all []credential) error {
 	if f.renew {
 		return nil
 	}
 	for _, c := range all {
-		have, err := c.certificates(f)
+		existing, err := c.certificates(f)
 		if err != nil {
 			continue // missing or broken
 		}
-		for _, cert := range have {
+		for _, cert := range existing {
 			if cert.CheckSignatureFrom(cas[c.authority()].Certificate()) != nil {
 				return fmt.Errorf("%s is of another CA than pki/%s.crt: coxswain certs renew %[1]s replaces it",
 					c.name(), c.authority())
@@ -332,7 +339,7 @@ func (f *certsFlags) refuseOthers(cas map[string]*pki.CA, all []credential) erro
 	return nil
 }
 
-// valid reports whether certificates are the CA's and within their time.
+// valid reports whether there are certificates, and all of them are signed by the CA and within their validity.
 func valid(ca *pki.CA, certs []*x509.Certificate) bool {
 	for _, cert := range certs {
 		_, err := cert.Verify(x509.VerifyOptions{Roots: ca.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
@@ -347,8 +354,8 @@ func (f *certsFlags) pki(name string) string {
 	return filepath.Join(f.dir, "pki", filepath.FromSlash(name))
 }
 
-// ensureServiceAccountKey makes sa.key, and sa.pub beside it for components that only verify. An
-// existing sa.pub may hold other keys as well.
+// ensureServiceAccountKey makes sa.key if it is missing, and sa.pub for components that only verify tokens. An existing
+// sa.pub may hold other keys as well.
 func (f *certsFlags) ensureServiceAccountKey() error {
 	private, public := f.pki("sa.key"), f.pki("sa.pub")
 	if err := pki.EnsureKey(private); err != nil {
@@ -358,7 +365,7 @@ func (f *certsFlags) ensureServiceAccountKey() error {
 	if err != nil {
 		return err
 	}
-	have, err := authn.ReadPublicKeys(public)
+	keys, err := authn.ReadPublicKeys(public)
 	if errors.Is(err, fs.ErrNotExist) {
 		content, err := pki.PublicKeyPEM(key.Public())
 		if err != nil {
@@ -369,16 +376,17 @@ func (f *certsFlags) ensureServiceAccountKey() error {
 	if err != nil {
 		return err
 	}
-	own := key.Public().(interface{ Equal(crypto.PublicKey) bool }) // as every public key of the standard library
-	if !slices.ContainsFunc(have, func(k crypto.PublicKey) bool { return own.Equal(k) }) {
+	// All public keys of the standard library have this method.
+	own := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !slices.ContainsFunc(keys, func(k crypto.PublicKey) bool { return own.Equal(k) }) {
 		return fmt.Errorf("%s does not have the public key of %s: move away the one that is wrong", public, private)
 	}
 	return nil
 }
 
-// checkExpiration lists all certificates, and fails if one is about to expire.
+// checkExpiration lists all certificates, and returns an error if one has expired or expires within the given time.
 func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error {
-	all, err := f.found()
+	all, err := f.existing()
 	if err != nil {
 		return err
 	}
@@ -409,7 +417,7 @@ func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error 
 	}
 	fmt.Fprintln(table, "\t\t\t")
 	fmt.Fprintln(table, "CERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\t")
-	for _, name := range []string{clusterCA, etcdCA, frontProxyCA, kubeletServingCA} {
+	for _, name := range []string{ClusterCA, etcdCA, frontProxyCA, KubeletServingCA} {
 		if ca, err := readCertificate(f.pki(name) + ".crt"); err == nil {
 			row(name, "", ca)
 		}
@@ -423,8 +431,8 @@ func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error 
 	return nil
 }
 
-// sortedHosts are the names and addresses of a server's certificate.
-func sortedHosts(cert *x509.Certificate) []string {
+// hostsOf returns the names and addresses in a certificate.
+func hostsOf(cert *x509.Certificate) []string {
 	hosts := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
 		hosts = append(hosts, ip.String())
@@ -434,11 +442,11 @@ func sortedHosts(cert *x509.Certificate) []string {
 
 // covers reports whether a certificate is valid for all hosts.
 func covers(cert *x509.Certificate, hosts []string) bool {
-	have := sortedHosts(cert)
+	existing := hostsOf(cert)
 	return !slices.ContainsFunc(hosts, func(h string) bool {
 		if ip := net.ParseIP(h); ip != nil {
 			h = ip.String()
 		}
-		return !slices.Contains(have, h)
+		return !slices.Contains(existing, h)
 	})
 }
