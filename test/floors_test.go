@@ -222,12 +222,13 @@ func forTests(file string) bool {
 // isForTests reports whether a package is for tests by its name, as net/http/httptest is, or by that of a folder above.
 func isForTests(pkg string) bool { return strings.Contains(pkg+"/", "test/") }
 
-// groupMay reports whether a package of api may import another one: the groups stand on the kit and on core, and the
-// definitions of custom resources on their schemas.
+// groupMay reports whether a package of api may import another one: the groups stand on the kit, on podspec and on
+// core, and the definitions of custom resources on their schemas.
 func groupMay(folder, imported string) bool {
 	assembly := folder == "api/builtin" || folder == "api/kindtest"
 	return assembly || topFolder(imported+"/") != "api" || slices.Contains(apiFront, imported) ||
-		within(imported, "api/kit") || imported == "api/core" || imported == "api/structural"
+		within(imported, "api/kit") || imported == "api/podspec" || imported == "api/core" ||
+		imported == "api/structural"
 }
 
 // assembles reports whether the import is that of a server's kinds by a folder that puts one together.

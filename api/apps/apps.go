@@ -1,5 +1,5 @@
 // Package apps is the group apps/v1: the workloads that keep a number of pods running, and the revisions of their
-// templates. Their shared validation is in validate_workload.go. api/core checks the template itself.
+// templates. Their shared validation is in validate_workload.go. api/podspec checks the template itself.
 package apps
 
 import (

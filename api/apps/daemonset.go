@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func daemonSets() *api.Resource {
@@ -36,7 +36,7 @@ func daemonSets() *api.Resource {
 		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateDaemonSetStatus)),
 		Generation: true,
 		Warnings: api.Warn(func(d, old *appsv1.DaemonSet) []string {
-			return core.WarnTemplate(d, old, &d.Spec.Template)
+			return podspec.WarnChangedTemplate(d, old, &d.Spec.Template)
 		}),
 
 		Columns: []metav1.TableColumnDefinition{
@@ -73,7 +73,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		defaults.SetPtr(&s.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
 	defaults.SetPtr(&d.Spec.RevisionHistoryLimit, 10)
-	core.DefaultPodSpec(&d.Spec.Template.Spec)
+	podspec.Default(&d.Spec.Template.Spec)
 	if _, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok {
 		setTemplateGeneration(d, 0)
 	}
@@ -107,13 +107,14 @@ func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 	path, spec := field.NewPath("spec"), &d.Spec
 	errs := validate.Selector(spec.Selector, path.Child("selector"))
 	if parsed, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil {
-		errs = append(errs, core.ValidateSelectsTemplate(parsed, spec.Template.Labels, path)...)
+		errs = append(errs, podspec.ValidateSelectsTemplate(parsed, spec.Template.Labels, path)...)
 	}
 	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		errs = append(errs, field.Invalid(path.Child("selector"), s, "empty selector is invalid for daemonset"))
 	}
-	errs = append(errs, core.ValidatePodTemplate(&spec.Template, path.Child("template"))...)
-	errs = append(errs, core.ValidateRunsForEver("DaemonSet", &spec.Template.Spec, path.Child("template", "spec"))...)
+	errs = append(errs, podspec.ValidateTemplate(&spec.Template, path.Child("template"))...)
+	errs = append(errs, podspec.ValidateRunsForEver("DaemonSet", &spec.Template.Spec,
+		path.Child("template", "spec"))...)
 	errs = append(errs, validate.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, validate.NonNegativePtr(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
 	fldPath := path.Child("updateStrategy")

@@ -11,11 +11,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func deployments() *api.Resource {
@@ -44,7 +44,7 @@ func deployments() *api.Resource {
 		// The rollout's annotations are desired state, like the spec.
 		GenerationCountsAnnotations: true,
 		Warnings: api.Warn(func(d, old *appsv1.Deployment) []string {
-			return append(core.WarnWorkloadName(d, old), core.WarnTemplate(d, old, &d.Spec.Template)...)
+			return append(podspec.WarnWorkloadName(d, old), podspec.WarnChangedTemplate(d, old, &d.Spec.Template)...)
 		}),
 
 		Columns: []metav1.TableColumnDefinition{
@@ -77,7 +77,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 	}
 	defaults.SetPtr(&spec.RevisionHistoryLimit, 10)
 	defaults.SetPtr(&spec.ProgressDeadlineSeconds, 600)
-	core.DefaultPodSpec(&spec.Template.Spec)
+	podspec.Default(&spec.Template.Spec)
 }
 
 func validateDeployment(d *appsv1.Deployment) field.ErrorList {

@@ -7,11 +7,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func replicaSets() *api.Resource {
@@ -38,7 +38,7 @@ func replicaSets() *api.Resource {
 		},
 		Generation: true,
 		Warnings: api.Warn(func(r, old *appsv1.ReplicaSet) []string {
-			return append(core.WarnWorkloadName(r, old), core.WarnTemplate(r, old, &r.Spec.Template)...)
+			return append(podspec.WarnWorkloadName(r, old), podspec.WarnChangedTemplate(r, old, &r.Spec.Template)...)
 		}),
 		Fields: []string{"status.replicas"},
 
@@ -62,7 +62,7 @@ func replicaSets() *api.Resource {
 
 func defaultReplicaSet(r *appsv1.ReplicaSet) {
 	defaults.SetPtr(&r.Spec.Replicas, 1)
-	core.DefaultPodSpec(&r.Spec.Template.Spec)
+	podspec.Default(&r.Spec.Template.Spec)
 }
 
 func validateReplicaSet(r *appsv1.ReplicaSet) field.ErrorList {

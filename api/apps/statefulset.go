@@ -11,12 +11,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/naming"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func statefulSets() *api.Resource {
@@ -80,9 +80,9 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 		claim := &spec.VolumeClaimTemplates[i]
 		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 		defaults.Set(&claim.Status.Phase, "Pending")
-		core.DefaultClaimSpec(&claim.Spec)
+		podspec.DefaultClaimSpec(&claim.Spec)
 	}
-	core.DefaultPodSpec(&spec.Template.Spec)
+	podspec.Default(&spec.Template.Spec)
 }
 
 func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
@@ -117,10 +117,11 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	if parsed, err := metav1.LabelSelectorAsSelector(spec.Selector); err != nil {
 		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, ""))
 	} else {
-		errs = append(errs, core.ValidateSelectsTemplate(parsed, spec.Template.Labels, path)...)
-		errs = append(errs, core.ValidatePodTemplate(podTemplateOf(spec), path.Child("template"))...)
+		errs = append(errs, podspec.ValidateSelectsTemplate(parsed, spec.Template.Labels, path)...)
+		errs = append(errs, podspec.ValidateTemplate(podTemplateOf(spec), path.Child("template"))...)
 	}
-	return append(errs, core.ValidateRunsForEver("StatefulSet", &spec.Template.Spec, path.Child("template", "spec"))...)
+	return append(errs, podspec.ValidateRunsForEver("StatefulSet", &spec.Template.Spec,
+		path.Child("template", "spec"))...)
 }
 
 // validateNewStatefulSet checks fields that an update cannot change. Older objects may keep their values.
@@ -134,7 +135,7 @@ func validateNewStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		errs = append(errs, core.ValidateClaimSpec(&spec.VolumeClaimTemplates[i].Spec,
+		errs = append(errs, podspec.ValidateClaimSpec(&spec.VolumeClaimTemplates[i].Spec,
 			path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 	}
 	return errs
@@ -144,9 +145,9 @@ func warnStatefulSet(s, old *appsv1.StatefulSet) []string {
 	if old != nil && old.Generation == s.Generation {
 		return nil
 	}
-	warnings := core.WarnPodTemplate(&s.Spec.Template, field.NewPath("spec", "template"))
+	warnings := podspec.WarnTemplate(&s.Spec.Template, field.NewPath("spec", "template"))
 	for i := range s.Spec.VolumeClaimTemplates {
-		warnings = append(warnings, core.WarnClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec,
+		warnings = append(warnings, podspec.WarnClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec,
 			field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
 	}
 	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {

@@ -6,9 +6,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 // validateSelectorAndTemplate makes the checks that Deployments and ReplicaSets share: the selector must not be empty,
@@ -20,9 +20,9 @@ func validateSelectorAndTemplate(s *metav1.LabelSelector, t *corev1.PodTemplateS
 	if err != nil {
 		return append(errs, field.Invalid(path.Child("selector"), s, "invalid label selector"))
 	}
-	errs = append(errs, core.ValidateSelectsTemplate(parsed, t.Labels, path)...)
-	errs = append(errs, core.ValidatePodTemplate(t, path.Child("template"))...)
-	return append(errs, core.ValidateRunsForEver("ReplicaSet", &t.Spec, path.Child("template", "spec"))...)
+	errs = append(errs, podspec.ValidateSelectsTemplate(parsed, t.Labels, path)...)
+	errs = append(errs, podspec.ValidateTemplate(t, path.Child("template"))...)
+	return append(errs, podspec.ValidateRunsForEver("ReplicaSet", &t.Spec, path.Child("template", "spec"))...)
 }
 
 // validateOwnSelector requires a selector, and rejects one that matches every pod.

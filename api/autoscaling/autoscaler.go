@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
@@ -198,7 +198,7 @@ func metricSources(m *autoscalingv2.MetricSpec) []metricSource {
 				if r := m.ContainerResource; r.Name == "" {
 					errs = append(errs, field.Required(path.Child("name"), "must specify a resource name"))
 				} else {
-					errs = append(errs, core.ValidateResourceName(r.Name, path.Child("name"))...)
+					errs = append(errs, resourcelist.ValidateContainerName(r.Name, path.Child("name"))...)
 				}
 				if c := m.ContainerResource.Container; c == "" {
 					errs = append(errs, field.Required(path.Child("container"), "must specify a container"))

@@ -13,11 +13,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
@@ -77,7 +77,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 	// Here only the pods and the failure policy of the job template are defaulted, the rest when a job is created from
 	// it.
 	defaultFailurePolicy(c.Spec.JobTemplate.Spec.PodFailurePolicy)
-	core.DefaultPodSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
+	podspec.Default(&c.Spec.JobTemplate.Spec.Template.Spec)
 }
 
 // validateNewCronJob reserves eleven characters of a job's name for the time of its run. It also checks fields that an
@@ -176,7 +176,7 @@ func warnCronJob(c, old *batchv1.CronJob) []string {
 	if old != nil && old.Generation == c.Generation {
 		return nil
 	}
-	list := append(core.WarnWorkloadName(c, old),
+	list := append(podspec.WarnWorkloadName(c, old),
 		warnJobSpec(&c.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))...)
 	if strings.Contains(c.Spec.Schedule, "TZ") {
 		list = append(list, fmt.Sprintf("spec.schedule: CRON_TZ or TZ used in %q is not officially supported, see "+

@@ -13,11 +13,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/warning"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func jobs() *api.Resource {
@@ -36,7 +36,7 @@ func jobs() *api.Resource {
 			if old != nil && old.Generation == j.Generation {
 				return nil
 			}
-			return append(core.WarnWorkloadName(j, old), warnJobSpec(&j.Spec, field.NewPath("spec"))...)
+			return append(podspec.WarnWorkloadName(j, old), warnJobSpec(&j.Spec, field.NewPath("spec"))...)
 		}),
 		Status: api.StatusOf(
 			func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status },
@@ -92,7 +92,7 @@ func defaultJobSpec(spec *batchv1.JobSpec) {
 		defaults.SetPtr(&spec.PodReplacementPolicy, batchv1.Failed)
 	}
 	defaultFailurePolicy(spec.PodFailurePolicy)
-	core.DefaultPodSpec(&spec.Template.Spec)
+	podspec.Default(&spec.Template.Spec)
 }
 
 func defaultFailurePolicy(p *batchv1.PodFailurePolicy) {
@@ -148,7 +148,7 @@ func warnJobSpec(spec *batchv1.JobSpec, path *field.Path) []string {
 		w.Add(path, "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "+
 			"10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
 	}
-	return append(w, core.WarnPodTemplate(&spec.Template, path.Child("template"))...)
+	return append(w, podspec.WarnTemplate(&spec.Template, path.Child("template"))...)
 }
 
 func jobStatusCell(j *batchv1.Job) string {

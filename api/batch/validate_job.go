@@ -12,10 +12,10 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/naming"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func validateJob(j *batchv1.Job) field.ErrorList {
@@ -27,7 +27,7 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 		errs = append(errs, validate.Selector(j.Spec.Selector, path.Child("selector"))...)
 	}
 	if parsed, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil {
-		errs = append(errs, core.ValidateSelectsTemplate(parsed, j.Spec.Template.Labels, path)...)
+		errs = append(errs, podspec.ValidateSelectsTemplate(parsed, j.Spec.Template.Labels, path)...)
 	}
 	return errs
 }
@@ -99,7 +99,7 @@ func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		}
 	}
 	errs = append(errs, validatePodFailurePolicy(spec, path.Child("podFailurePolicy"))...)
-	errs = append(errs, core.ValidatePodTemplate(&spec.Template, path.Child("template"))...)
+	errs = append(errs, podspec.ValidateTemplate(&spec.Template, path.Child("template"))...)
 	fldPath := path.Child("template", "spec", "restartPolicy")
 	switch spec.Template.Spec.RestartPolicy {
 	case corev1.RestartPolicyOnFailure:
@@ -291,7 +291,7 @@ func validateExitCodes(c *batchv1.PodFailurePolicyOnExitCodesRequirement, spec *
 	path *field.Path) field.ErrorList {
 	errs := validate.RequiredOfThese(path.Child("operator"), c.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn,
 		batchv1.PodFailurePolicyOnExitCodesOpNotIn)
-	if name := c.ContainerName; name != nil && !core.NamesContainer(&spec.Template.Spec, *name) {
+	if name := c.ContainerName; name != nil && !podspec.NamesContainer(&spec.Template.Spec, *name) {
 		errs = append(errs, field.Invalid(path.Child("containerName"), *name,
 			"must be one of the container or initContainer names in the pod template"))
 	}

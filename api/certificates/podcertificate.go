@@ -17,11 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func podCertificateRequests(now func() time.Time) *api.Resource {
@@ -103,10 +103,10 @@ func validatePodCertificateRequest(r *certificatesv1.PodCertificateRequest) fiel
 	errs = append(errs, validateUIDOf(path.Child("serviceAccountUID"), spec.ServiceAccountUID)...)
 	errs = append(errs, validate.DnsSubdomain(path.Child("nodeName"), string(spec.NodeName))...)
 	errs = append(errs, validateUIDOf(path.Child("nodeUID"), spec.NodeUID)...)
-	errs = append(errs, core.ValidateUserNotes(spec.UnverifiedUserAnnotations,
+	errs = append(errs, podspec.ValidateUserNotes(spec.UnverifiedUserAnnotations,
 		path.Child("unverifiedUserAnnotations"))...)
 
-	errs = append(errs, core.ValidatePodCertificateLife(spec.MaxExpirationSeconds, spec.SignerName,
+	errs = append(errs, podspec.ValidatePodCertificateLife(spec.MaxExpirationSeconds, spec.SignerName,
 		path.Child("maxExpirationSeconds"))...)
 	return append(errs, validateStubRequest(spec.StubPKCS10Request, path.Child("stubPKCS10Request"))...)
 }

@@ -1,9 +1,8 @@
 // Package core is the core group, v1: pods, services, nodes, volumes and the types that other groups refer to.
-// Registrations are in the files of their kinds. Longer parts have separate files: default_pod.go, validate_pod*.go,
-// warn_pod.go.
+// Registrations are in the files of their kinds. Longer parts have separate files: pod_*.go, validate_*.go.
 //
-// Groups with objects that embed a pod template, a volume claim or a node selector (apps, batch, storage, resource)
-// use the defaults, validation and warnings that this package exports. It imports no other group.
+// The specs of pods and of volume claims, which other groups embed, are in api/podspec. References lists the fields of
+// types that other groups embed. The package imports no other group.
 package core
 
 import (

@@ -11,9 +11,11 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/naming"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func nodes() *api.Resource {
@@ -57,11 +59,11 @@ func nodes() *api.Resource {
 
 // defaultNode keeps podCIDR and podCIDRs consistent.
 func defaultNode(n *corev1.Node) {
-	roundResources(n.Status.Capacity)
+	resourcelist.Round(n.Status.Capacity)
 	if n.Status.Allocatable == nil && len(n.Status.Capacity) > 0 {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
-	roundResources(n.Status.Allocatable)
+	resourcelist.Round(n.Status.Allocatable)
 	switch {
 	case n.Spec.PodCIDR != "" && len(n.Spec.PodCIDRs) == 0:
 		n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
@@ -169,7 +171,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 		if complaints := naming.IsValidLabelValue(t.Value); len(complaints) > 0 {
 			errs = append(errs, field.Invalid(idxPath.Child("value"), t.Value, strings.Join(complaints, ";")))
 		}
-		errs = append(errs, taintEffect(t.Effect, idxPath.Child("effect"))...)
+		errs = append(errs, podspec.ValidateTaintEffect(t.Effect, idxPath.Child("effect"))...)
 		if validate.RepeatedBy(&before, taints[:i], taintKey(t), taintKey) {
 			duplicate := field.Duplicate(idxPath, t)
 			duplicate.Detail = "taints must be unique by key and effect pair"
@@ -184,19 +186,21 @@ func taintKey(t *corev1.Taint) [2]string { return [2]string{t.Key, string(t.Effe
 
 func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range sortedNames(s.Capacity) {
+	for _, name := range resourcelist.SortedNames(s.Capacity) {
 		if field.Enough(errs) {
 			break
 		}
 		errs = append(errs,
-			ValidateQuantity(name, s.Capacity[name], field.NewPath("status", "capacity", string(name)))...)
+			resourcelist.ValidateQuantity(name, s.Capacity[name],
+				field.NewPath("status", "capacity", string(name)))...)
 	}
-	for _, name := range sortedNames(s.Allocatable) {
+	for _, name := range resourcelist.SortedNames(s.Allocatable) {
 		if field.Enough(errs) {
 			break
 		}
 		errs = append(errs,
-			ValidateQuantity(name, s.Allocatable[name], field.NewPath("status", "allocatable", string(name)))...)
+			resourcelist.ValidateQuantity(name, s.Allocatable[name],
+				field.NewPath("status", "allocatable", string(name)))...)
 	}
 	return errs
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func pods() *api.Resource {
@@ -20,11 +21,11 @@ func pods() *api.Resource {
 		New:         func() api.Object { return &corev1.Pod{} },
 		NewList:     func() runtime.Object { return &corev1.PodList{} },
 
-		Default:        api.Typed(defaultPod),
+		Default:        api.Typed(podspec.DefaultPod),
 		Validate:       api.Check(validatePod),
 		ValidateCreate: api.Check(validateNewPod),
 		ValidateUpdate: api.CheckUpdate(validatePodUpdate),
-		Warnings:       api.Warn(warnPod),
+		Warnings:       api.Warn(podspec.WarnPod),
 		Status: api.StatusOf(
 			func(p *corev1.Pod) *corev1.PodStatus { return &p.Status },
 			(*corev1.PodStatus).DeepCopy,
@@ -47,7 +48,7 @@ func pods() *api.Resource {
 				Name: "ephemeralcontainers", Version: "v1", Kind: "Pod", Verbs: []string{"get", "patch", "update"},
 				Copy: api.Typed2(func(dst, src *corev1.Pod) {
 					dst.Spec.EphemeralContainers = src.Spec.DeepCopy().EphemeralContainers
-					DefaultPodSpec(&dst.Spec) // sets the defaults of new ephemeral containers
+					podspec.Default(&dst.Spec) // sets the defaults of new ephemeral containers
 				}),
 				Validate: api.CheckUpdate(validateEphemeralUpdate),
 			},

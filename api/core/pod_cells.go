@@ -10,6 +10,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 // nodeUnreachable is the status reason of a pod whose node has stopped responding.
@@ -69,7 +70,7 @@ func summarize(p *corev1.Pod) podSummary {
 	}
 	sidecars := map[string]bool{}
 	for i := range p.Spec.InitContainers {
-		if isSidecar(&p.Spec.InitContainers[i]) {
+		if podspec.IsSidecar(&p.Spec.InitContainers[i]) {
 			sidecars[p.Spec.InitContainers[i].Name] = true
 			s.total++
 		}
@@ -190,9 +191,4 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition
 		}
 	}
 	return nil
-}
-
-// isSidecar reports whether an init container keeps running beside the main ones (KEP-753).
-func isSidecar(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 // validateEphemeralUpdate allows ephemeral containers to be added, but not to be changed or removed.
@@ -79,7 +80,7 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 			break
 		}
 		c, was := &p.Spec.InitContainers[i], &old.Spec.InitContainers[i]
-		if isSidecar(was) {
+		if podspec.IsSidecar(was) {
 			errs = append(errs, resized(c, was, "only cpu and memory resources for sidecar containers are mutable",
 				path, path.Child("initContainers").Index(i))...)
 		} else if !equality.Semantic.DeepEqual(c.Resources, was.Resources) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
@@ -23,9 +24,9 @@ func resourceQuotas() *api.Resource {
 		NewList:    func() runtime.Object { return &corev1.ResourceQuotaList{} },
 
 		Default: api.Typed(func(q *corev1.ResourceQuota) {
-			roundResources(q.Spec.Hard)
-			roundResources(q.Status.Hard)
-			roundResources(q.Status.Used)
+			resourcelist.Round(q.Spec.Hard)
+			resourcelist.Round(q.Status.Hard)
+			resourcelist.Round(q.Status.Used)
 		}),
 		Validate: api.Check(validateResourceQuota),
 		ValidateUpdate: api.CheckUpdate(func(q, old *corev1.ResourceQuota) field.ErrorList {
@@ -78,13 +79,13 @@ func scopeSet(scopes []corev1.ResourceQuotaScope) []corev1.ResourceQuotaScope {
 // quantities checks the names and amounts of a quota's resources.
 func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range sortedNames(list) {
+	for _, name := range resourcelist.SortedNames(list) {
 		if field.Enough(errs) {
 			break
 		}
 		keyPath := path.Key(string(name))
-		errs = append(errs, validateQuotaResourceName(name, keyPath)...)
-		errs = append(errs, ValidateQuantity(name, list[name], keyPath)...)
+		errs = append(errs, resourcelist.ValidateQuotaName(name, keyPath)...)
+		errs = append(errs, resourcelist.ValidateQuantity(name, list[name], keyPath)...)
 	}
 	return errs
 }
@@ -117,7 +118,7 @@ var quotaScopes = map[corev1.ResourceQuotaScope]struct {
 func misplaced(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) int {
 	n, resources := 0, quotaScopes[scope].on
 	for name := range hard {
-		if resources != nil && standardResources[name].quota && !slices.Contains(resources, name) {
+		if resources != nil && resourcelist.IsStandardInQuota(name) && !slices.Contains(resources, name) {
 			n++
 		}
 	}
@@ -228,7 +229,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 		item := &l.Spec.Limits[i]
 		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest,
 			item.MaxLimitRequestRatio} {
-			roundResources(list)
+			resourcelist.Round(list)
 		}
 		if item.Type != corev1.LimitTypeContainer {
 			continue

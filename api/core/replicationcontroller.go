@@ -14,6 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func replicationControllers() *api.Resource {
@@ -40,7 +41,7 @@ func replicationControllers() *api.Resource {
 		},
 		Generation: true,
 		Warnings: api.Warn(func(r, old *corev1.ReplicationController) []string {
-			return append(WarnWorkloadName(r, old), WarnTemplate(r, old, r.Spec.Template)...)
+			return append(podspec.WarnWorkloadName(r, old), podspec.WarnChangedTemplate(r, old, r.Spec.Template)...)
 		}),
 		Fields: []string{"status.replicas"},
 		// As in Kubernetes, the pods of a replication controller are kept unless the delete requests otherwise.
@@ -82,7 +83,7 @@ func defaultReplicationController(r *corev1.ReplicationController) {
 			r.Labels = maps.Clone(t.Labels)
 		}
 	}
-	DefaultPodSpec(&t.Spec)
+	podspec.Default(&t.Spec)
 }
 
 func validateReplicationController(r *corev1.ReplicationController) field.ErrorList {
@@ -100,8 +101,9 @@ func validateReplicationController(r *corev1.ReplicationController) field.ErrorL
 		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), t.Labels,
 			"`selector` does not match template `labels`"))
 	}
-	errs = append(errs, ValidatePodTemplate(t, path.Child("template"))...)
-	return append(errs, ValidateRunsForEver("ReplicationController", &t.Spec, path.Child("template", "spec"))...)
+	errs = append(errs, podspec.ValidateTemplate(t, path.Child("template"))...)
+	return append(errs, podspec.ValidateRunsForEver("ReplicationController", &t.Spec,
+		path.Child("template", "spec"))...)
 }
 
 func podTemplates() *api.Resource {
@@ -110,16 +112,16 @@ func podTemplates() *api.Resource {
 		New:     func() api.Object { return &corev1.PodTemplate{} },
 		NewList: func() runtime.Object { return &corev1.PodTemplateList{} },
 
-		Default: api.Typed(func(t *corev1.PodTemplate) { DefaultPodSpec(&t.Template.Spec) }),
+		Default: api.Typed(func(t *corev1.PodTemplate) { podspec.Default(&t.Template.Spec) }),
 		Validate: api.Check(func(t *corev1.PodTemplate) field.ErrorList {
-			return ValidatePodTemplate(&t.Template, field.NewPath("template"))
+			return podspec.ValidateTemplate(&t.Template, field.NewPath("template"))
 		}),
 		Generation: true,
 		Warnings: api.Warn(func(t, old *corev1.PodTemplate) []string {
 			if old != nil && old.Generation == t.Generation {
 				return nil
 			}
-			return WarnPodTemplate(&t.Template, field.NewPath("template"))
+			return podspec.WarnTemplate(&t.Template, field.NewPath("template"))
 		}),
 
 		Columns: []metav1.TableColumnDefinition{

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
@@ -48,13 +49,13 @@ func validateLimitType(t corev1.LimitType, path *field.Path) field.ErrorList {
 
 // validateLimitNames checks the names of the limited resources. A pod has only limits, and no defaults.
 func validateLimitNames(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
-	validName := validateAnyResourceName
+	validName := resourcelist.ValidateName
 	if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
-		validName = ValidateResourceName
+		validName = resourcelist.ValidateContainerName
 	}
 	var errs field.ErrorList
 	names := func(field string, list corev1.ResourceList) {
-		for _, name := range sortedNames(list) {
+		for _, name := range resourcelist.SortedNames(list) {
 			errs = append(errs, validName(name, path.Child(field).Key(string(name)))...)
 		}
 	}
@@ -108,7 +109,7 @@ func validateLimitBounds(item *corev1.LimitRangeItem, path *field.Path) field.Er
 		{item.Min, defaults, "min", "default", "default", item.Min},
 		{defaults, item.Max, "default", "max", "default", item.Max},
 	} {
-		for _, name := range sortedNames(b.low) {
+		for _, name := range resourcelist.SortedNames(b.low) {
 			if field.Enough(errs) {
 				break
 			}
@@ -120,18 +121,18 @@ func validateLimitBounds(item *corev1.LimitRangeItem, path *field.Path) field.Er
 			}
 		}
 	}
-	for _, name := range sortedNames(item.MaxLimitRequestRatio) {
+	for _, name := range resourcelist.SortedNames(item.MaxLimitRequestRatio) {
 		if field.Enough(errs) {
 			break
 		}
 		errs = append(errs, validateRatio(item, name, path.Child("maxLimitRequestRatio").Key(string(name)))...)
 	}
-	for _, name := range sortedNames(requests) {
+	for _, name := range resourcelist.SortedNames(requests) {
 		if field.Enough(errs) {
 			break
 		}
 		request, limit := requests[name], defaults[name]
-		if _, ok := defaults[name]; ok && !overcommitted(name) && request.Cmp(limit) != 0 {
+		if _, ok := defaults[name]; ok && !resourcelist.CanOvercommit(name) && request.Cmp(limit) != 0 {
 			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(name)), request,
 				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(),
 					request.String(), name)))

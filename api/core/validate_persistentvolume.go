@@ -6,57 +6,67 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/kit/volume"
 	"github.com/coxswain-dev/coxswain/api/naming"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 type pvSource = corev1.PersistentVolumeSource
 
 // persistentVolumeTypes is in the order of Kubernetes' checks.
-var persistentVolumeTypes = []volumeType[pvSource]{
-	source("hostPath", func(v *pvSource) *corev1.HostPathVolumeSource { return v.HostPath }, validateHostPath),
-	source("gcePersistentDisk", func(v *pvSource) *corev1.GCEPersistentDiskVolumeSource {
+var persistentVolumeTypes = []volume.Type[pvSource]{
+	volume.Source("hostPath", func(v *pvSource) *corev1.HostPathVolumeSource { return v.HostPath }, volume.HostPath),
+	volume.Source("gcePersistentDisk", func(v *pvSource) *corev1.GCEPersistentDiskVolumeSource {
 		return v.GCEPersistentDisk
-	}, validateGCEDisk).as("gcePersistentDisk", "persistentDisk"),
-	source("awsElasticBlockStore", func(v *pvSource) *corev1.AWSElasticBlockStoreVolumeSource {
+	}, volume.GCEDisk).As("gcePersistentDisk", "persistentDisk"),
+	volume.Source("awsElasticBlockStore", func(v *pvSource) *corev1.AWSElasticBlockStoreVolumeSource {
 		return v.AWSElasticBlockStore
-	}, validateAWSDisk),
-	source("glusterfs", func(v *pvSource) *corev1.GlusterfsPersistentVolumeSource {
+	}, volume.AWSDisk),
+	volume.Source("glusterfs", func(v *pvSource) *corev1.GlusterfsPersistentVolumeSource {
 		return v.Glusterfs
 	}, validateGlusterfsPV),
-	source("flocker", func(v *pvSource) *corev1.FlockerVolumeSource { return v.Flocker }, validateFlocker),
-	source("nfs", func(v *pvSource) *corev1.NFSVolumeSource { return v.NFS }, validateNFS),
-	source("rbd", func(v *pvSource) *corev1.RBDPersistentVolumeSource { return v.RBD }, validateRBDPV),
-	source("quobyte", func(v *pvSource) *corev1.QuobyteVolumeSource { return v.Quobyte }, validateQuobyte),
-	source("cephfs", func(v *pvSource) *corev1.CephFSPersistentVolumeSource {
+	volume.Source("flocker", func(v *pvSource) *corev1.FlockerVolumeSource { return v.Flocker }, volume.Flocker),
+	volume.Source("nfs", func(v *pvSource) *corev1.NFSVolumeSource { return v.NFS }, volume.NFS),
+	volume.Source("rbd", func(v *pvSource) *corev1.RBDPersistentVolumeSource { return v.RBD }, validateRBDPV),
+	volume.Source("quobyte", func(v *pvSource) *corev1.QuobyteVolumeSource { return v.Quobyte }, volume.Quobyte),
+	volume.Source("cephfs", func(v *pvSource) *corev1.CephFSPersistentVolumeSource {
 		return v.CephFS
-	}, validateCephFSPV).as("cephFS", "cephfs"),
-	source("iscsi", func(v *pvSource) *corev1.ISCSIPersistentVolumeSource { return v.ISCSI }, validateISCSIPV),
-	source("cinder", func(v *pvSource) *corev1.CinderPersistentVolumeSource { return v.Cinder }, validateCinderPV),
-	source("fc", func(v *pvSource) *corev1.FCVolumeSource { return v.FC }, validateFC),
-	source("flexVolume", func(v *pvSource) *corev1.FlexPersistentVolumeSource { return v.FlexVolume }, validateFlexPV),
-	source("azureFile", func(v *pvSource) *corev1.AzureFilePersistentVolumeSource {
+	}, validateCephFSPV).As("cephFS", "cephfs"),
+	volume.Source("iscsi", func(v *pvSource) *corev1.ISCSIPersistentVolumeSource { return v.ISCSI }, validateISCSIPV),
+	volume.Source("cinder", func(v *pvSource) *corev1.CinderPersistentVolumeSource {
+		return v.Cinder
+	}, validateCinderPV),
+	volume.Source("fc", func(v *pvSource) *corev1.FCVolumeSource { return v.FC }, volume.FC),
+	volume.Source("flexVolume", func(v *pvSource) *corev1.FlexPersistentVolumeSource {
+		return v.FlexVolume
+	}, validateFlexPV),
+	volume.Source("azureFile", func(v *pvSource) *corev1.AzureFilePersistentVolumeSource {
 		return v.AzureFile
 	}, validateAzureFilePV),
-	source("vsphereVolume", func(v *pvSource) *corev1.VsphereVirtualDiskVolumeSource {
+	volume.Source("vsphereVolume", func(v *pvSource) *corev1.VsphereVirtualDiskVolumeSource {
 		return v.VsphereVolume
-	}, validateVsphere),
-	source("photonPersistentDisk", func(v *pvSource) *corev1.PhotonPersistentDiskVolumeSource {
+	}, volume.Vsphere),
+	volume.Source("photonPersistentDisk", func(v *pvSource) *corev1.PhotonPersistentDiskVolumeSource {
 		return v.PhotonPersistentDisk
-	}, validatePhoton),
-	source("portworxVolume", func(v *pvSource) *corev1.PortworxVolumeSource {
+	}, volume.Photon),
+	volume.Source("portworxVolume", func(v *pvSource) *corev1.PortworxVolumeSource {
 		return v.PortworxVolume
-	}, validatePortworx),
-	source("azureDisk", func(v *pvSource) *corev1.AzureDiskVolumeSource { return v.AzureDisk }, validateAzureDisk),
-	source("scaleIO", func(v *pvSource) *corev1.ScaleIOPersistentVolumeSource { return v.ScaleIO }, validateScaleIOPV),
-	source("local", func(v *pvSource) *corev1.LocalVolumeSource { return v.Local }, validateLocal),
-	source("storageos", func(v *pvSource) *corev1.StorageOSPersistentVolumeSource {
+	}, volume.Portworx),
+	volume.Source("azureDisk", func(v *pvSource) *corev1.AzureDiskVolumeSource {
+		return v.AzureDisk
+	}, volume.AzureDisk),
+	volume.Source("scaleIO", func(v *pvSource) *corev1.ScaleIOPersistentVolumeSource {
+		return v.ScaleIO
+	}, validateScaleIOPV),
+	volume.Source("local", func(v *pvSource) *corev1.LocalVolumeSource { return v.Local }, validateLocal),
+	volume.Source("storageos", func(v *pvSource) *corev1.StorageOSPersistentVolumeSource {
 		return v.StorageOS
 	}, validateStorageOSPV),
-	source("csi", func(v *pvSource) *corev1.CSIPersistentVolumeSource { return v.CSI }, validateCSIPV),
+	volume.Source("csi", func(v *pvSource) *corev1.CSIPersistentVolumeSource { return v.CSI }, validateCSIPV),
 }
 
 func validateGlusterfsPV(g *corev1.GlusterfsPersistentVolumeSource, path *field.Path) field.ErrorList {
@@ -75,15 +85,15 @@ func validateGlusterfsPV(g *corev1.GlusterfsPersistentVolumeSource, path *field.
 }
 
 func validateRBDPV(r *corev1.RBDPersistentVolumeSource, path *field.Path) field.ErrorList {
-	return cephImage(r.CephMonitors, r.RBDImage, path)
+	return volume.CephImage(r.CephMonitors, r.RBDImage, path)
 }
 
 func validateCephFSPV(c *corev1.CephFSPersistentVolumeSource, path *field.Path) field.ErrorList {
-	return cephMonitors(c.Monitors, path)
+	return volume.CephMonitors(c.Monitors, path)
 }
 
 func validateISCSIPV(i *corev1.ISCSIPersistentVolumeSource, path *field.Path) field.ErrorList {
-	errs := validateISCSITarget(&corev1.ISCSIVolumeSource{
+	errs := volume.ISCSITarget(&corev1.ISCSIVolumeSource{
 		TargetPortal: i.TargetPortal, IQN: i.IQN, Lun: i.Lun, DiscoveryCHAPAuth: i.DiscoveryCHAPAuth,
 		SessionCHAPAuth: i.SessionCHAPAuth, InitiatorName: i.InitiatorName,
 	}, i.SecretRef != nil, "must be valid format", path)
@@ -108,7 +118,7 @@ func validateCinderPV(c *corev1.CinderPersistentVolumeSource, path *field.Path) 
 }
 
 func validateFlexPV(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.ErrorList {
-	return flexOptions(f.Driver, f.Options, path)
+	return volume.FlexOptions(f.Driver, f.Options, path)
 }
 
 func validateAzureFilePV(a *corev1.AzureFilePersistentVolumeSource, path *field.Path) field.ErrorList {
@@ -121,11 +131,11 @@ func validateAzureFilePV(a *corev1.AzureFilePersistentVolumeSource, path *field.
 }
 
 func validateScaleIOPV(s *corev1.ScaleIOPersistentVolumeSource, path *field.Path) field.ErrorList {
-	return scaleIONames(s.Gateway, s.System, s.VolumeName, path)
+	return volume.ScaleIONames(s.Gateway, s.System, s.VolumeName, path)
 }
 
 func validateStorageOSPV(s *corev1.StorageOSPersistentVolumeSource, path *field.Path) field.ErrorList {
-	errs := storageOSNames(s.VolumeName, s.VolumeNamespace, path)
+	errs := volume.StorageOSNames(s.VolumeName, s.VolumeNamespace, path)
 	if s.SecretRef != nil {
 		errs = append(errs, validate.Required(path.Child("secretRef", "name"), s.SecretRef.Name)...)
 		errs = append(errs, validate.Required(path.Child("secretRef", "namespace"), s.SecretRef.Namespace)...)
@@ -137,7 +147,7 @@ func validateLocal(l *corev1.LocalVolumeSource, path *field.Path) field.ErrorLis
 	if l.Path == "" {
 		return field.ErrorList{field.Required(path.Child("path"), "")}
 	}
-	return noBacksteps(path.Child("path"), l.Path)
+	return validate.NoBacksteps(path.Child("path"), l.Path)
 }
 
 func validateCSIPV(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.ErrorList {
@@ -165,33 +175,13 @@ func validateCSIPV(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.
 	return errs
 }
 
-// accessModes checks the access modes of a volume or of a claim.
-func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	oncePod, others := false, false
-	for _, mode := range modes {
-		if field.Enough(errs) {
-			break
-		}
-		unknown := validate.OneOf(path, mode, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce,
-			corev1.ReadWriteOncePod)
-		errs = append(errs, unknown...)
-		oncePod = oncePod || mode == corev1.ReadWriteOncePod
-		others = others || (mode != corev1.ReadWriteOncePod && len(unknown) == 0)
-	}
-	if oncePod && others {
-		errs = append(errs, field.Forbidden(path, "may not use ReadWriteOncePod with other access modes"))
-	}
-	return errs
-}
-
 func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	specPath, spec := field.NewPath("spec"), &v.Spec
 	var errs field.ErrorList
 	if len(spec.AccessModes) == 0 {
 		errs = append(errs, field.Required(specPath.Child("accessModes"), ""))
 	}
-	errs = append(errs, accessModes(spec.AccessModes, specPath.Child("accessModes"))...)
+	errs = append(errs, podspec.ValidateAccessModes(spec.AccessModes, specPath.Child("accessModes"))...)
 	errs = append(errs, validateCapacity(spec.Capacity, specPath.Child("capacity"))...)
 	if p := spec.PersistentVolumeReclaimPolicy; p != "" {
 		errs = append(errs, validate.OneOf(specPath.Child("persistentVolumeReclaimPolicy"), p,
@@ -204,14 +194,14 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	case a.Required == nil:
 		errs = append(errs, field.Required(affinity.Child("required"), "must specify required node constraints"))
 	default:
-		errs = append(errs, ValidateNodeSelector(a.Required, affinity.Child("required"))...)
+		errs = append(errs, podspec.ValidateNodeSelector(a.Required, affinity.Child("required"))...)
 	}
-	errs = append(errs, validateOneSource(persistentVolumeTypes, &spec.PersistentVolumeSource, specPath)...)
+	errs = append(errs, volume.ExactlyOne(persistentVolumeTypes, &spec.PersistentVolumeSource, specPath)...)
 	if spec.Local != nil && spec.NodeAffinity == nil {
 		errs = append(errs, field.Required(affinity, "Local volume requires node affinity"))
 	}
-	if i := spec.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > maxISCSIName {
-		errs = append(errs, field.Invalid(specPath.Child("iscsi", "targetportal"), i.TargetPortal, isISCSITooLong))
+	if i := spec.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > volume.MaxISCSIName {
+		errs = append(errs, field.Invalid(specPath.Child("iscsi", "targetportal"), i.TargetPortal, volume.ISCSITooLong))
 	}
 	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" &&
 		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
@@ -236,7 +226,7 @@ func validateCapacity(capacity corev1.ResourceList, path *field.Path) field.Erro
 	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
 		errs = append(errs, field.NotSupported(path, capacity, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
-	for _, name := range sortedNames(capacity) {
+	for _, name := range resourcelist.SortedNames(capacity) {
 		if field.Enough(errs) {
 			break
 		}
@@ -288,74 +278,6 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 	if old.Spec.VolumeAttributesClassName != nil && v.Spec.VolumeAttributesClassName == nil {
 		errs = append(errs, field.Forbidden(path.Child("volumeAttributesClassName"),
 			"update from non-nil value to nil is forbidden"))
-	}
-	return errs
-}
-
-// ValidateClaimSpec checks the spec of a persistent volume claim or of a template for one.
-func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(spec.AccessModes) == 0 {
-		errs = append(errs, field.Required(path.Child("accessModes"), "at least 1 access mode is required"))
-	}
-	errs = append(errs, validate.Selector(spec.Selector, path.Child("selector"))...)
-	errs = append(errs, accessModes(spec.AccessModes, path.Child("accessModes"))...)
-	storage := path.Child("resources").Key(string(corev1.ResourceStorage))
-	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
-		errs = append(errs, field.Required(storage, ""))
-	} else if q.Sign() <= 0 {
-		errs = append(errs, field.Invalid(storage, q.String(), "must be greater than zero"))
-	}
-	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
-		errs = append(errs, validate.DnsSubdomain(path.Child("storageClassName"), class)...)
-	}
-	if mode := spec.VolumeMode; mode != nil {
-		errs = append(errs, validate.OneOf(path.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock,
-			corev1.PersistentVolumeFilesystem)...)
-	}
-	errs = append(errs, validateClaimSources(spec, path)...)
-	if class := ptr.Deref(spec.VolumeAttributesClassName, ""); class != "" {
-		errs = append(errs, validate.DnsSubdomain(path.Child("volumeAttributesClassName"), class)...)
-	}
-	return errs
-}
-
-// validateClaimSources checks a claim's data source. There are two fields for it; the newer one may name another
-// namespace.
-func validateClaimSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	source, ref := spec.DataSource, spec.DataSourceRef
-	check := func(name, kind, group string, fldPath *field.Path) {
-		errs = append(errs, validate.Required(fldPath.Child("name"), name)...)
-		errs = append(errs, validate.Required(fldPath.Child("kind"), kind)...)
-		if group == "" && kind != "PersistentVolumeClaim" {
-			errs = append(errs,
-				field.Invalid(fldPath, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
-		}
-		if group != "" {
-			errs = append(errs, validate.DnsSubdomain(fldPath.Child("apiGroup"), group)...)
-		}
-	}
-	if source != nil {
-		check(source.Name, source.Kind, ptr.Deref(source.APIGroup, ""), path.Child("dataSource"))
-	}
-	if ref == nil {
-		return errs
-	}
-	fldPath := path.Child("dataSourceRef")
-	check(ref.Name, ref.Kind, ptr.Deref(ref.APIGroup, ""), fldPath)
-	namespace := ptr.Deref(ref.Namespace, "")
-	if namespace != "" {
-		errs = append(errs, validate.Complaints(fldPath.Child("namespace"), namespace,
-			naming.NameIsDNSLabel(namespace, false))...)
-	}
-	switch {
-	case source == nil:
-	case namespace != "":
-		errs = append(errs, field.Invalid(path, path.Child("dataSource"),
-			"may not be specified when dataSourceRef.namespace is specified"))
-	case !ptr.Equal(source.APIGroup, ref.APIGroup) || source.Kind != ref.Kind || source.Name != ref.Name:
-		errs = append(errs, field.Invalid(path, path.Child("dataSource"), "must match dataSourceRef"))
 	}
 	return errs
 }
@@ -416,7 +338,7 @@ var claimResizes = []corev1.ClaimResourceStatus{
 func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status")
-	for _, name := range sortedNames(c.Status.Capacity) {
+	for _, name := range resourcelist.SortedNames(c.Status.Capacity) {
 		if field.Enough(errs) {
 			break
 		}
@@ -427,7 +349,7 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	}
 	storageOnly := func(name corev1.ResourceName, fldPath *field.Path) field.ErrorList {
 		if bad := validate.Complaints(fldPath, name, naming.IsQualifiedName(string(name))); len(bad) > 0 ||
-			!nativeResource(name) {
+			!resourcelist.IsNative(name) {
 			return bad
 		}
 		return validate.OneOf(fldPath, name, corev1.ResourceStorage)
@@ -440,7 +362,7 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 		errs = append(errs, storageOnly(name, fldPath)...)
 		errs = append(errs, validate.OneOf(fldPath, status, claimResizes...)...)
 	}
-	for _, name := range sortedNames(c.Status.AllocatedResources) {
+	for _, name := range resourcelist.SortedNames(c.Status.AllocatedResources) {
 		if field.Enough(errs) {
 			break
 		}
@@ -457,6 +379,6 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 
 // ValidateAccessAndSource checks a volume's access modes, and that it has exactly one source.
 func ValidateAccessAndSource(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
-	errs := accessModes(spec.AccessModes, path.Child("accessModes"))
-	return append(errs, validateOneSource(persistentVolumeTypes, &spec.PersistentVolumeSource, path)...)
+	errs := podspec.ValidateAccessModes(spec.AccessModes, path.Child("accessModes"))
+	return append(errs, volume.ExactlyOne(persistentVolumeTypes, &spec.PersistentVolumeSource, path)...)
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,12 +11,13 @@ import (
 	"github.com/coxswain-dev/coxswain/api/equal"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func validatePod(p *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := validatePodAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))
-	errs = append(errs, validatePodSpec(&p.Spec, p.Name, path)...)
+	errs := podspec.ValidateAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))
+	errs = append(errs, podspec.Validate(&p.Spec, p.Name, path)...)
 	if p.Spec.ServiceAccountName != "" {
 		return errs
 	}
@@ -56,27 +56,6 @@ func validateNewPod(p *corev1.Pod) field.ErrorList {
 			field.Forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
-}
-
-// validatePodAnnotations checks the annotations of a pod or template that have a meaning in Kubernetes.
-func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	if len(annotations) == 0 {
-		return nil
-	}
-	var errs field.ErrorList
-	if value, ok := annotations[corev1.MirrorPodAnnotationKey]; ok && spec.NodeName == "" {
-		errs = append(errs, field.Invalid(path.Key(corev1.MirrorPodAnnotationKey), value,
-			"must set spec.nodeName if mirror pod annotation is set"))
-	}
-	if value, ok := annotations[corev1.PodDeletionCost]; ok && !isDeletionCost(value) {
-		errs = append(errs, field.Invalid(path.Key(corev1.PodDeletionCost), value, "must be a 32bit integer"))
-	}
-	return errs
-}
-
-func isDeletionCost(value string) bool {
-	n, err := strconv.ParseInt(value, 10, 32)
-	return err == nil && strconv.FormatInt(n, 10) == value
 }
 
 // validateAnnotationUpdate rejects a change of the annotation that marks the mirror of a kubelet's static pod.
@@ -164,27 +143,14 @@ func validateDeadlineUpdate(p, old *corev1.Pod, path *field.Path) (later bool, e
 
 // validateTolerationsUpdate lets tolerations be added, and their tolerationSeconds change.
 func validateTolerationsUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
-	present := validate.Members(p.Spec.Tolerations, timelessToleration)
+	present := validate.Members(p.Spec.Tolerations, podspec.TimelessToleration)
 	for i := range old.Spec.Tolerations {
-		if !present(timelessToleration(&old.Spec.Tolerations[i])) {
+		if !present(podspec.TimelessToleration(&old.Spec.Tolerations[i])) {
 			return field.ErrorList{field.Forbidden(path.Child("tolerations"),
 				"existing toleration can not be modified except its tolerationSeconds")}
 		}
 	}
 	return nil
-}
-
-// timelessToleration returns a toleration without its seconds, as Toleration.MatchToleration compares it.
-func timelessToleration(t *corev1.Toleration) corev1.Toleration {
-	return corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}
-}
-
-// TolerationKey returns a toleration's identity, including its seconds.
-func TolerationKey(t *corev1.Toleration) any {
-	if t.TolerationSeconds == nil {
-		return timelessToleration(t)
-	}
-	return [2]any{timelessToleration(t), *t.TolerationSeconds}
 }
 
 // validateGatesUpdate lets scheduling gates be removed.

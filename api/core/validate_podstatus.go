@@ -8,6 +8,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 // validatePodStatus checks a status from a kubelet or the scheduler.
@@ -104,7 +105,7 @@ func validateStateTransitions(p, old *corev1.Pod, path *field.Path) field.ErrorL
 		sidecar bool
 	}
 	inits := validate.Members(old.Spec.InitContainers, func(c *corev1.Container) named {
-		return named{c.Name, isSidecar(c)}
+		return named{c.Name, podspec.IsSidecar(c)}
 	})
 	ofInit := func(name string) corev1.RestartPolicy {
 		if inits(named{name, true}) {

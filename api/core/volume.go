@@ -11,7 +11,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func persistentVolumes() *api.Resource {
@@ -119,7 +121,7 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 	defaults.Set(&v.Status.Phase, corev1.VolumePending)
 	defaults.Set(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
 	defaults.SetPtr(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-	roundResources(v.Spec.Capacity)
+	resourcelist.Round(v.Spec.Capacity)
 	if h := v.Spec.HostPath; h != nil {
 		defaults.SetPtr(&h.Type, corev1.HostPathUnset)
 	}
@@ -135,10 +137,10 @@ func persistentVolumeClaims() *api.Resource {
 
 		Default: api.Typed(func(c *corev1.PersistentVolumeClaim) {
 			defaults.Set(&c.Status.Phase, corev1.ClaimPending)
-			DefaultClaimSpec(&c.Spec)
+			podspec.DefaultClaimSpec(&c.Spec)
 		}),
 		Validate: api.Check(func(c *corev1.PersistentVolumeClaim) field.ErrorList {
-			return ValidateClaimSpec(&c.Spec, field.NewPath("spec"))
+			return podspec.ValidateClaimSpec(&c.Spec, field.NewPath("spec"))
 		}),
 		ValidateUpdate: api.CheckUpdate(validateClaimUpdate),
 		Status: api.StatusOf(

@@ -6,10 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 func runtimeClasses() *api.Resource {
@@ -26,20 +27,21 @@ func runtimeClasses() *api.Resource {
 			if c.Overhead != nil {
 				for name, q := range c.Overhead.PodFixed {
 					keyPath := field.NewPath("overhead", "podFixed").Key(string(name))
-					errs = append(errs, core.ValidateResourceName(name, keyPath)...)
-					errs = append(errs, core.ValidateQuantity(name, q, keyPath)...)
+					errs = append(errs, resourcelist.ValidateContainerName(name, keyPath)...)
+					errs = append(errs, resourcelist.ValidateQuantity(name, q, keyPath)...)
 				}
 			}
 			if s := c.Scheduling; s != nil {
 				path := field.NewPath("scheduling")
 				errs = append(errs, validate.Labels(s.NodeSelector, path.Child("nodeSelector"))...)
-				errs = append(errs, core.ValidateTolerations(s.Tolerations, path.Child("tolerations"))...)
+				errs = append(errs, podspec.ValidateTolerations(s.Tolerations, path.Child("tolerations"))...)
 				var before validate.Seen
 				for i, t := range s.Tolerations {
 					if field.Enough(errs) {
 						break
 					}
-					if validate.RepeatedBy(&before, s.Tolerations[:i], core.TolerationKey(&t), core.TolerationKey) {
+					if validate.RepeatedBy(&before, s.Tolerations[:i], podspec.TolerationKey(&t),
+						podspec.TolerationKey) {
 						errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), t))
 					}
 				}

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/naming"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 // The kinds of resource.k8s.io describe devices that are allocated to pods (dynamic resource allocation, KEP-4381).
@@ -97,7 +97,7 @@ func resourceClaimTemplates() *api.Resource {
 		}),
 		ValidateCreate: api.Check(func(t *resourcev1.ResourceClaimTemplate) field.ErrorList {
 			path := field.NewPath("spec")
-			errs := core.ValidateTemplateMeta(&t.Spec.ObjectMeta, path.Child("metadata"))
+			errs := podspec.ValidateTemplateMeta(&t.Spec.ObjectMeta, path.Child("metadata"))
 			return append(errs, validateDeviceClaim(&t.Spec.Spec.Devices, path.Child("spec", "devices"))...)
 		}),
 		ValidateUpdate: api.CheckUpdate(func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {

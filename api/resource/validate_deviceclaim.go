@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 // requestNames has the names of a claim's requests, each with the names of its alternatives.
@@ -235,7 +235,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, path
 			return append(errs, validateDeviceConfiguration(&c.DeviceConfiguration, path)...)
 		})...)
 	if a.NodeSelector != nil {
-		errs = append(errs, core.ValidateNodeSelector(a.NodeSelector, path.Child("nodeSelector"))...)
+		errs = append(errs, podspec.ValidateNodeSelector(a.NodeSelector, path.Child("nodeSelector"))...)
 	}
 	return errs
 }

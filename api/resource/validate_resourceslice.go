@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/coxswain-dev/coxswain/api/core"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 const (
@@ -86,7 +86,7 @@ func validateSliceNodes(s *resourcev1.ResourceSliceSpec, path *field.Path) field
 	if s.NodeSelector != nil {
 		fldPath := path.Child("nodeSelector")
 		set = append(set, "`nodeSelector`")
-		errs = append(errs, core.ValidateNodeSelector(s.NodeSelector, fldPath)...)
+		errs = append(errs, podspec.ValidateNodeSelector(s.NodeSelector, fldPath)...)
 		if len(s.NodeSelector.NodeSelectorTerms) != 1 { // the selectors of several slices can be merged then
 			errs = append(errs, field.Invalid(fldPath.Child("nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms,
 				"must have exactly one node selector term"))
@@ -181,7 +181,7 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, path *field.Path)
 	}
 	if d.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
-		errs = append(errs, core.ValidateNodeSelector(d.NodeSelector, path.Child("nodeSelector"))...)
+		errs = append(errs, podspec.ValidateNodeSelector(d.NodeSelector, path.Child("nodeSelector"))...)
 	}
 	errs = append(errs, onlyTrue(d.AllNodes, path.Child("allNodes"))...)
 	if d.AllNodes != nil && *d.AllNodes {

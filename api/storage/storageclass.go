@@ -21,6 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/kit/warning"
+	"github.com/coxswain-dev/coxswain/api/podspec"
 )
 
 const storageGroup = storagev1.GroupName
@@ -162,7 +163,7 @@ func warnStorageClass(c, _ *storagev1.StorageClass) []string {
 	var w warning.List
 	for i, term := range c.AllowedTopologies {
 		for j, r := range term.MatchLabelExpressions {
-			if text, ok := core.DeprecatedNodeLabels[r.Key]; ok {
+			if text, ok := podspec.DeprecatedNodeLabels[r.Key]; ok {
 				w.Add(field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key"),
 					"%s is %s", r.Key, text)
 			}

@@ -1,6 +1,6 @@
 // Package validate has the building blocks of the kinds' validation: checks of names and numbers, labels and
-// selectors, addresses, repeated elements. A check takes a field's path and its value, and returns errors that equal
-// Kubernetes'. The package depends on no kind.
+// selectors, addresses, paths of files, repeated elements. A check takes a field's path and its value, and returns
+// errors that equal Kubernetes'. The package depends on no kind.
 package validate
 
 import (

@@ -1,4 +1,4 @@
-package core
+package podspec
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/kit/volume"
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
@@ -52,111 +53,77 @@ func madeForPod(volumes []corev1.Volume, podName, claim string) bool {
 	return false
 }
 
-// volumeType is a type of volume: second is its name in the error about a second type, name the one in the errors of
-// its check. The names may differ from the field's name.
-type volumeType[V any] struct {
-	second, name string
-	set          func(v *V) bool
-	check        func(v *V, path *field.Path) field.ErrorList
-}
-
-// source returns a row of the table of volume types, for a field of the volume.
-func source[V, S any](name string, get func(v *V) *S,
-	check func(s *S, path *field.Path) field.ErrorList) volumeType[V] {
-	return volumeType[V]{
-		second: name, name: name,
-		set:   func(v *V) bool { return get(v) != nil },
-		check: func(v *V, path *field.Path) field.ErrorList { return check(get(v), path) },
-	}
-}
-
-// as sets the names in Kubernetes' errors.
-func (t volumeType[V]) as(second, name string) volumeType[V] {
-	t.second, t.name = second, name
-	return t
-}
-
-// validateOneSource requires exactly one volume type, and checks it.
-func validateOneSource[V any](types []volumeType[V], v *V, path *field.Path) (errs field.ErrorList) {
-	found := 0
-	for i := range types {
-		t := &types[i]
-		if !t.set(v) {
-			continue
-		}
-		if found++; found > 1 {
-			errs = append(errs, field.Forbidden(path.Child(t.second), "may not specify more than 1 volume type"))
-			continue
-		}
-		errs = append(errs, field.Checked(t.check, v, path.Child(t.name))...)
-	}
-	if found == 0 {
-		errs = append(errs, field.Required(path, "must specify a volume type"))
-	}
-	return errs
-}
-
 type podSource = corev1.VolumeSource
 
 // podVolumeTypes is in the order of Kubernetes' checks: if two are set, the later one is rejected.
-var podVolumeTypes = []volumeType[podSource]{
-	source("emptyDir", func(v *podSource) *corev1.EmptyDirVolumeSource { return v.EmptyDir }, validateEmptyDir),
-	source("hostPath", func(v *podSource) *corev1.HostPathVolumeSource { return v.HostPath }, validateHostPath),
-	source("gitRepo", func(v *podSource) *corev1.GitRepoVolumeSource { return v.GitRepo }, validateGitRepo),
-	source("gcePersistentDisk", func(v *podSource) *corev1.GCEPersistentDiskVolumeSource {
+var podVolumeTypes = []volume.Type[podSource]{
+	volume.Source("emptyDir", func(v *podSource) *corev1.EmptyDirVolumeSource { return v.EmptyDir }, validateEmptyDir),
+	volume.Source("hostPath", func(v *podSource) *corev1.HostPathVolumeSource { return v.HostPath }, volume.HostPath),
+	volume.Source("gitRepo", func(v *podSource) *corev1.GitRepoVolumeSource { return v.GitRepo }, volume.GitRepo),
+	volume.Source("gcePersistentDisk", func(v *podSource) *corev1.GCEPersistentDiskVolumeSource {
 		return v.GCEPersistentDisk
-	}, validateGCEDisk).as("gcePersistentDisk", "persistentDisk"),
-	source("awsElasticBlockStore", func(v *podSource) *corev1.AWSElasticBlockStoreVolumeSource {
+	}, volume.GCEDisk).As("gcePersistentDisk", "persistentDisk"),
+	volume.Source("awsElasticBlockStore", func(v *podSource) *corev1.AWSElasticBlockStoreVolumeSource {
 		return v.AWSElasticBlockStore
-	}, validateAWSDisk),
-	source("secret", func(v *podSource) *corev1.SecretVolumeSource { return v.Secret }, validateSecretVolume),
-	source("nfs", func(v *podSource) *corev1.NFSVolumeSource { return v.NFS }, validateNFS),
-	source("iscsi", func(v *podSource) *corev1.ISCSIVolumeSource { return v.ISCSI }, validateISCSI),
-	source("glusterfs", func(v *podSource) *corev1.GlusterfsVolumeSource { return v.Glusterfs }, validateGlusterfs),
-	source("flocker", func(v *podSource) *corev1.FlockerVolumeSource { return v.Flocker }, validateFlocker),
-	source("persistentVolumeClaim", func(v *podSource) *corev1.PersistentVolumeClaimVolumeSource {
+	}, volume.AWSDisk),
+	volume.Source("secret", func(v *podSource) *corev1.SecretVolumeSource { return v.Secret }, validateSecretVolume),
+	volume.Source("nfs", func(v *podSource) *corev1.NFSVolumeSource { return v.NFS }, volume.NFS),
+	volume.Source("iscsi", func(v *podSource) *corev1.ISCSIVolumeSource { return v.ISCSI }, volume.ISCSI),
+	volume.Source("glusterfs", func(v *podSource) *corev1.GlusterfsVolumeSource {
+		return v.Glusterfs
+	}, volume.Glusterfs),
+	volume.Source("flocker", func(v *podSource) *corev1.FlockerVolumeSource { return v.Flocker }, volume.Flocker),
+	volume.Source("persistentVolumeClaim", func(v *podSource) *corev1.PersistentVolumeClaimVolumeSource {
 		return v.PersistentVolumeClaim
 	}, validateClaimVolume),
-	source("rbd", func(v *podSource) *corev1.RBDVolumeSource { return v.RBD }, validateRBD),
-	source("cinder", func(v *podSource) *corev1.CinderVolumeSource { return v.Cinder }, validateCinder),
-	source("cephfs", func(v *podSource) *corev1.CephFSVolumeSource {
+	volume.Source("rbd", func(v *podSource) *corev1.RBDVolumeSource { return v.RBD }, volume.RBD),
+	volume.Source("cinder", func(v *podSource) *corev1.CinderVolumeSource { return v.Cinder }, volume.Cinder),
+	volume.Source("cephfs", func(v *podSource) *corev1.CephFSVolumeSource {
 		return v.CephFS
-	}, validateCephFS).as("cephFS", "cephfs"),
-	source("quobyte", func(v *podSource) *corev1.QuobyteVolumeSource { return v.Quobyte }, validateQuobyte),
-	source("downwardAPI", func(v *podSource) *corev1.DownwardAPIVolumeSource {
+	}, volume.CephFS).As("cephFS", "cephfs"),
+	volume.Source("quobyte", func(v *podSource) *corev1.QuobyteVolumeSource { return v.Quobyte }, volume.Quobyte),
+	volume.Source("downwardAPI", func(v *podSource) *corev1.DownwardAPIVolumeSource {
 		return v.DownwardAPI
-	}, validateDownwardAPI).as("downwarAPI", "downwardAPI"),
-	source("fc", func(v *podSource) *corev1.FCVolumeSource { return v.FC }, validateFC),
-	source("flexVolume", func(v *podSource) *corev1.FlexVolumeSource { return v.FlexVolume }, validateFlex),
-	source("configMap", func(v *podSource) *corev1.ConfigMapVolumeSource {
+	}, validateDownwardAPI).As("downwarAPI", "downwardAPI"),
+	volume.Source("fc", func(v *podSource) *corev1.FCVolumeSource { return v.FC }, volume.FC),
+	volume.Source("flexVolume", func(v *podSource) *corev1.FlexVolumeSource { return v.FlexVolume }, volume.Flex),
+	volume.Source("configMap", func(v *podSource) *corev1.ConfigMapVolumeSource {
 		return v.ConfigMap
 	}, validateConfigMapVolume),
-	source("azureFile", func(v *podSource) *corev1.AzureFileVolumeSource { return v.AzureFile }, validateAzureFile),
-	source("vsphereVolume", func(v *podSource) *corev1.VsphereVirtualDiskVolumeSource {
+	volume.Source("azureFile", func(v *podSource) *corev1.AzureFileVolumeSource {
+		return v.AzureFile
+	}, volume.AzureFile),
+	volume.Source("vsphereVolume", func(v *podSource) *corev1.VsphereVirtualDiskVolumeSource {
 		return v.VsphereVolume
-	}, validateVsphere),
-	source("photonPersistentDisk", func(v *podSource) *corev1.PhotonPersistentDiskVolumeSource {
+	}, volume.Vsphere),
+	volume.Source("photonPersistentDisk", func(v *podSource) *corev1.PhotonPersistentDiskVolumeSource {
 		return v.PhotonPersistentDisk
-	}, validatePhoton),
-	source("portworxVolume", func(v *podSource) *corev1.PortworxVolumeSource {
+	}, volume.Photon),
+	volume.Source("portworxVolume", func(v *podSource) *corev1.PortworxVolumeSource {
 		return v.PortworxVolume
-	}, validatePortworx),
-	source("azureDisk", func(v *podSource) *corev1.AzureDiskVolumeSource { return v.AzureDisk }, validateAzureDisk),
-	source("storageos", func(v *podSource) *corev1.StorageOSVolumeSource { return v.StorageOS }, validateStorageOS),
-	source("projected", func(v *podSource) *corev1.ProjectedVolumeSource { return v.Projected }, validateProjected),
-	source("scaleIO", func(v *podSource) *corev1.ScaleIOVolumeSource { return v.ScaleIO }, validateScaleIO),
-	source("csi", func(v *podSource) *corev1.CSIVolumeSource { return v.CSI }, validateCSIVolume),
-	source("ephemeral", func(v *podSource) *corev1.EphemeralVolumeSource {
+	}, volume.Portworx),
+	volume.Source("azureDisk", func(v *podSource) *corev1.AzureDiskVolumeSource {
+		return v.AzureDisk
+	}, volume.AzureDisk),
+	volume.Source("storageos", func(v *podSource) *corev1.StorageOSVolumeSource {
+		return v.StorageOS
+	}, volume.StorageOS),
+	volume.Source("projected", func(v *podSource) *corev1.ProjectedVolumeSource {
+		return v.Projected
+	}, validateProjected),
+	volume.Source("scaleIO", func(v *podSource) *corev1.ScaleIOVolumeSource { return v.ScaleIO }, volume.ScaleIO),
+	volume.Source("csi", func(v *podSource) *corev1.CSIVolumeSource { return v.CSI }, validateCSIVolume),
+	volume.Source("ephemeral", func(v *podSource) *corev1.EphemeralVolumeSource {
 		return v.Ephemeral
 	}, validateEphemeralVolume),
-	source("image", func(v *podSource) *corev1.ImageVolumeSource { return v.Image }, validateImageVolume),
+	volume.Source("image", func(v *podSource) *corev1.ImageVolumeSource { return v.Image }, validateImageVolume),
 }
 
 // validateVolumeSource also makes the checks that depend on the names of the volume and of the pod.
 func validateVolumeSource(v *corev1.Volume, podName string, path *field.Path) field.ErrorList {
-	errs := validateOneSource(podVolumeTypes, &v.VolumeSource, path)
-	if i := v.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > maxISCSIName {
-		errs = append(errs, field.Invalid(path.Child("name"), v.Name, isISCSITooLong))
+	errs := volume.ExactlyOne(podVolumeTypes, &v.VolumeSource, path)
+	if i := v.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > volume.MaxISCSIName {
+		errs = append(errs, field.Invalid(path.Child("name"), v.Name, volume.ISCSITooLong))
 	}
 	if podName == "" {
 		return errs

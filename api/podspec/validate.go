@@ -1,4 +1,16 @@
-package core
+// Package podspec has the defaults, the validation and the warnings of corev1.PodSpec and of the types that it embeds.
+// The core group uses them for pods and ReplicationControllers, the groups apps and batch for the pod templates of
+// their workloads.
+//
+// Default and DefaultPod (default.go) fill a spec in. Validate checks one (validate.go), part by part: containers
+// (container.go, with env.go, probe.go and resources.go), volumes (volume.go, projected.go), security contexts
+// (security.go, os.go) and scheduling (scheduling.go). template.go checks a template, and that it fits its workload.
+// WarnPod, WarnTemplate and WarnChangedTemplate (warn.go) return warnings. claim.go has all three for the spec of a
+// persistent volume claim, since an ephemeral volume embeds one.
+//
+// The text of an error and the order of errors equal kube-apiserver's. The package does no I/O, and imports the kit
+// and no group. The parts that only a pod has, such as its status, its updates and its subresources, are in api/core.
+package podspec
 
 import (
 	"fmt"
@@ -11,12 +23,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// validatePodSpec checks the spec of a pod or of a pod template. podName is empty for a template.
-func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) field.ErrorList {
+// Validate checks the spec of a pod or of a pod template. podName is empty for a template.
+func Validate(spec *corev1.PodSpec, podName string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.TerminationGracePeriodSeconds == nil {
 		errs = append(errs, field.Required(path.Child("terminationGracePeriodSeconds"), ""))
@@ -98,7 +111,7 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 		c, idxPath := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		errs = append(errs, checks.container(c, idxPath)...)
 		errs = append(errs, validateHostPorts(spec.InitContainers[i:i+1], path.Child("initContainers"))...)
-		if isSidecar(c) {
+		if IsSidecar(c) {
 			errs = append(errs, checks.lifecycle(c, idxPath)...)
 		} else {
 			errs = append(errs, checks.noLifecycle(c, idxPath)...)
@@ -152,6 +165,7 @@ func (k *containerChecks) ephemeral(c *corev1.Container, spec *corev1.PodSpec, i
 	return errs
 }
 
+// NamesContainer reports whether a main or init container has the name.
 func NamesContainer(spec *corev1.PodSpec, name string) bool {
 	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
 		for i := range list {
@@ -393,7 +407,7 @@ func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 	}
 	errs = append(errs, validateResources(r, validatePodResourceName, path)...)
 	sums := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, podresource.PodResourcesOptions{})
-	for _, name := range sortedNames(sums) {
+	for _, name := range resourcelist.SortedNames(sums) {
 		if field.Enough(errs) {
 			break
 		}
@@ -408,7 +422,7 @@ func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 			break
 		}
 		limits := spec.Containers[i].Resources.Limits
-		for _, name := range sortedNames(limits) {
+		for _, name := range resourcelist.SortedNames(limits) {
 			if field.Enough(errs) {
 				break
 			}
@@ -427,18 +441,5 @@ func validateOverhead(overhead corev1.ResourceList, path *field.Path) field.Erro
 	if overhead == nil {
 		return nil
 	}
-	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, ValidateResourceName, path)
-}
-
-// ValidatePodTemplate checks the template of a workload.
-func ValidatePodTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
-	errs := validate.Labels(t.Labels, path.Child("labels"))
-	errs = append(errs, validate.Annotations(t.Annotations, path.Child("annotations"))...)
-	errs = append(errs, validatePodAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
-	errs = append(errs, validatePodSpec(&t.Spec, "", path.Child("spec"))...)
-	if len(t.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"),
-			"ephemeral containers not allowed in pod template"))
-	}
-	return errs
+	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, resourcelist.ValidateContainerName, path)
 }

@@ -1,4 +1,4 @@
-package core
+package podspec
 
 import (
 	"strings"
@@ -6,14 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
-	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
+	"github.com/coxswain-dev/coxswain/api/kit/resourcelist"
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// defaultPod sets the defaults that apply to a pod but not to a workload's template, and then calls DefaultPodSpec.
-func defaultPod(p *corev1.Pod) {
+// DefaultPod sets the defaults that apply to a pod but not to a workload's template, and then calls Default.
+func DefaultPod(p *corev1.Pod) {
 	spec := &p.Spec
 	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
 		for i := range list {
@@ -25,7 +25,7 @@ func defaultPod(p *corev1.Pod) {
 	}
 	requestPodLimits(p)
 	defaults.SetPtr(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
-	DefaultPodSpec(spec)
+	Default(spec)
 }
 
 // requestLimits sets missing requests to the limits.
@@ -70,8 +70,8 @@ func hostPorts(ports []corev1.ContainerPort) {
 	}
 }
 
-// DefaultPodSpec sets the defaults of the spec of a pod or of a pod template.
-func DefaultPodSpec(spec *corev1.PodSpec) {
+// Default sets the defaults of the spec of a pod or of a pod template.
+func Default(spec *corev1.PodSpec) {
 	defaults.Set(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	defaults.Set(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	defaults.Set(&spec.SchedulerName, corev1.DefaultSchedulerName)
@@ -96,10 +96,10 @@ func DefaultPodSpec(spec *corev1.PodSpec) {
 		defaultContainer(&c)
 		spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(c)
 	}
-	roundResources(spec.Overhead)
+	resourcelist.Round(spec.Overhead)
 	if r := spec.Resources; r != nil {
-		roundResources(r.Limits)
-		roundResources(r.Requests)
+		resourcelist.Round(r.Limits)
+		resourcelist.Round(r.Requests)
 	}
 }
 
@@ -118,8 +118,8 @@ func defaultContainer(c *corev1.Container) {
 			}
 		}
 	}
-	roundResources(c.Resources.Limits)
-	roundResources(c.Resources.Requests)
+	resourcelist.Round(c.Resources.Limits)
+	resourcelist.Round(c.Resources.Requests)
 	defaultProbe(c.LivenessProbe)
 	defaultProbe(c.ReadinessProbe)
 	defaultProbe(c.StartupProbe)
@@ -170,16 +170,6 @@ func defaultHTTPGet(h *corev1.HTTPGetAction) {
 func defaultFieldRef(ref *corev1.ObjectFieldSelector) {
 	if ref != nil {
 		defaults.Set(&ref.APIVersion, "v1")
-	}
-}
-
-// roundResources rounds quantities up to thousandths, Kubernetes' finest unit.
-func roundResources(list corev1.ResourceList) {
-	for name, q := range list {
-		if q.RoundUp(resource.Milli) {
-			continue
-		}
-		list[name] = q
 	}
 }
 
@@ -253,18 +243,5 @@ func defaultLegacyVolume(v *corev1.VolumeSource) {
 		defaults.SetPtr(&v.AzureDisk.Kind, corev1.AzureSharedBlobDisk)
 		defaults.SetPtr(&v.AzureDisk.FSType, "ext4")
 		defaults.SetPtr(&v.AzureDisk.ReadOnly, false)
-	}
-}
-
-// DefaultClaimSpec sets the defaults of the spec of a persistent volume claim or of a template for one.
-func DefaultClaimSpec(spec *corev1.PersistentVolumeClaimSpec) {
-	defaults.SetPtr(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-	roundResources(spec.Resources.Requests)
-	roundResources(spec.Resources.Limits)
-	if ref := spec.DataSourceRef; spec.DataSource == nil && ref != nil && ptr.Deref(ref.Namespace, "") == "" {
-		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
-	} else if source := spec.DataSource; source != nil && ref == nil {
-		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind,
-			Name: source.Name}
 	}
 }

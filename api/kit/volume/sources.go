@@ -1,4 +1,4 @@
-package core
+package volume
 
 import (
 	"net"
@@ -14,14 +14,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// Checks that the volumes of pods and persistent volumes share. CSI drivers have replaced most of these types, but
-// their fields are still checked as in Kubernetes.
-
-func validateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
+func HostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
 	if h.Path == "" {
 		return field.ErrorList{field.Required(path.Child("path"), "")}
 	}
-	errs := noBacksteps(path.Child("path"), h.Path)
+	errs := validate.NoBacksteps(path.Child("path"), h.Path)
 	if h.Type != nil {
 		errs = append(errs, validate.OneOf(path.Child("type"), *h.Type,
 			corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
@@ -31,7 +28,7 @@ func validateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.Er
 	return errs
 }
 
-func validateNFS(n *corev1.NFSVolumeSource, fldPath *field.Path) field.ErrorList {
+func NFS(n *corev1.NFSVolumeSource, fldPath *field.Path) field.ErrorList {
 	errs := validate.Required(fldPath.Child("server"), n.Server)
 	errs = append(errs, validate.Required(fldPath.Child("path"), n.Path)...)
 	if !path.IsAbs(n.Path) {
@@ -40,9 +37,9 @@ func validateNFS(n *corev1.NFSVolumeSource, fldPath *field.Path) field.ErrorList
 	return errs
 }
 
-func validateGitRepo(g *corev1.GitRepoVolumeSource, path *field.Path) field.ErrorList {
+func GitRepo(g *corev1.GitRepoVolumeSource, path *field.Path) field.ErrorList {
 	return append(validate.Required(path.Child("repository"), g.Repository),
-		relativePath(path.Child("directory"), g.Directory)...)
+		validate.RelativePath(path.Child("directory"), g.Directory)...)
 }
 
 // inRange checks a number with a maximum of 255, such as a LUN.
@@ -53,19 +50,19 @@ func inRange(path *field.Path, n, low int32) field.ErrorList {
 	return nil
 }
 
-func validateGCEDisk(d *corev1.GCEPersistentDiskVolumeSource, path *field.Path) field.ErrorList {
+func GCEDisk(d *corev1.GCEPersistentDiskVolumeSource, path *field.Path) field.ErrorList {
 	return append(validate.Required(path.Child("pdName"), d.PDName),
 		inRange(path.Child("partition"), d.Partition, 1)...)
 }
 
-func validateAWSDisk(d *corev1.AWSElasticBlockStoreVolumeSource, path *field.Path) field.ErrorList {
+func AWSDisk(d *corev1.AWSElasticBlockStoreVolumeSource, path *field.Path) field.ErrorList {
 	return append(validate.Required(path.Child("volumeID"), d.VolumeID),
 		inRange(path.Child("partition"), d.Partition, 1)...)
 }
 
 const (
-	maxISCSIName   = 64
-	isISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if " +
+	MaxISCSIName = 64
+	ISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if " +
 		"iscsi.initiatorName is specified."
 )
 
@@ -85,11 +82,11 @@ func iscsiName(path *field.Path, name, other string) field.ErrorList {
 	return nil
 }
 
-func validateISCSI(i *corev1.ISCSIVolumeSource, path *field.Path) field.ErrorList {
-	return validateISCSITarget(i, i.SecretRef != nil, "must be valid format starting with iqn, eui, or naa", path)
+func ISCSI(i *corev1.ISCSIVolumeSource, path *field.Path) field.ErrorList {
+	return ISCSITarget(i, i.SecretRef != nil, "must be valid format starting with iqn, eui, or naa", path)
 }
 
-func validateISCSITarget(i *corev1.ISCSIVolumeSource, hasSecret bool, other string, path *field.Path) field.ErrorList {
+func ISCSITarget(i *corev1.ISCSIVolumeSource, hasSecret bool, other string, path *field.Path) field.ErrorList {
 	errs := validate.Required(path.Child("targetPortal"), i.TargetPortal)
 	if i.IQN == "" {
 		errs = append(errs, field.Required(path.Child("iqn"), ""))
@@ -106,12 +103,12 @@ func validateISCSITarget(i *corev1.ISCSIVolumeSource, hasSecret bool, other stri
 	return errs
 }
 
-func validateGlusterfs(g *corev1.GlusterfsVolumeSource, path *field.Path) field.ErrorList {
+func Glusterfs(g *corev1.GlusterfsVolumeSource, path *field.Path) field.ErrorList {
 	return append(validate.Required(path.Child("endpoints"), g.EndpointsName),
 		validate.Required(path.Child("path"), g.Path)...)
 }
 
-func validateFlocker(f *corev1.FlockerVolumeSource, path *field.Path) field.ErrorList {
+func Flocker(f *corev1.FlockerVolumeSource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case f.DatasetName == "" && f.DatasetUUID == "":
@@ -126,23 +123,23 @@ func validateFlocker(f *corev1.FlockerVolumeSource, path *field.Path) field.Erro
 	return errs
 }
 
-func cephImage(monitors []string, image string, path *field.Path) field.ErrorList {
-	return append(cephMonitors(monitors, path), validate.Required(path.Child("image"), image)...)
+func CephImage(monitors []string, image string, path *field.Path) field.ErrorList {
+	return append(CephMonitors(monitors, path), validate.Required(path.Child("image"), image)...)
 }
 
-func cephMonitors(monitors []string, path *field.Path) field.ErrorList {
+func CephMonitors(monitors []string, path *field.Path) field.ErrorList {
 	if len(monitors) == 0 {
 		return field.ErrorList{field.Required(path.Child("monitors"), "")}
 	}
 	return nil
 }
 
-func validateRBD(r *corev1.RBDVolumeSource, path *field.Path) field.ErrorList {
-	return cephImage(r.CephMonitors, r.RBDImage, path)
+func RBD(r *corev1.RBDVolumeSource, path *field.Path) field.ErrorList {
+	return CephImage(r.CephMonitors, r.RBDImage, path)
 }
 
-func validateCephFS(c *corev1.CephFSVolumeSource, path *field.Path) field.ErrorList {
-	return cephMonitors(c.Monitors, path)
+func CephFS(c *corev1.CephFSVolumeSource, path *field.Path) field.ErrorList {
+	return CephMonitors(c.Monitors, path)
 }
 
 // localSecret checks an optional reference to a secret in the same namespace.
@@ -153,12 +150,12 @@ func localSecret(path *field.Path, ref *corev1.LocalObjectReference) field.Error
 	return validate.Required(path.Child("name"), ref.Name)
 }
 
-func validateCinder(c *corev1.CinderVolumeSource, path *field.Path) field.ErrorList {
+func Cinder(c *corev1.CinderVolumeSource, path *field.Path) field.ErrorList {
 	return append(validate.Required(path.Child("volumeID"), c.VolumeID),
 		localSecret(path.Child("secretRef"), c.SecretRef)...)
 }
 
-func validateQuobyte(q *corev1.QuobyteVolumeSource, path *field.Path) field.ErrorList {
+func Quobyte(q *corev1.QuobyteVolumeSource, path *field.Path) field.ErrorList {
 	const form, maxTenant = "must be a host:port pair or multiple pairs separated by commas", 64
 	var errs field.ErrorList
 	switch {
@@ -180,7 +177,7 @@ func validateQuobyte(q *corev1.QuobyteVolumeSource, path *field.Path) field.Erro
 	return append(errs, validate.Required(path.Child("volume"), q.Volume)...)
 }
 
-func validateFC(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
+func FC(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	targetWWNsPath := path.Child("targetWWNs")
 	switch {
@@ -199,12 +196,12 @@ func validateFC(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
 	return append(errs, inRange(path.Child("lun"), *f.Lun, 0)...)
 }
 
-func validateFlex(f *corev1.FlexVolumeSource, path *field.Path) field.ErrorList {
-	return flexOptions(f.Driver, f.Options, path)
+func Flex(f *corev1.FlexVolumeSource, path *field.Path) field.ErrorList {
+	return FlexOptions(f.Driver, f.Options, path)
 }
 
-// flexOptions rejects the options that the kubelet itself passes to drivers.
-func flexOptions(driver string, options map[string]string, path *field.Path) field.ErrorList {
+// FlexOptions rejects the options that the kubelet itself passes to drivers.
+func FlexOptions(driver string, options map[string]string, path *field.Path) field.ErrorList {
 	errs := validate.Required(path.Child("driver"), driver)
 	for key := range options {
 		if field.Enough(errs) {
@@ -220,12 +217,12 @@ func flexOptions(driver string, options map[string]string, path *field.Path) fie
 	return errs
 }
 
-func validateAzureFile(a *corev1.AzureFileVolumeSource, path *field.Path) field.ErrorList {
+func AzureFile(a *corev1.AzureFileVolumeSource, path *field.Path) field.ErrorList {
 	return append(validate.Required(path.Child("secretName"), a.SecretName),
 		validate.Required(path.Child("shareName"), a.ShareName)...)
 }
 
-func validateAzureDisk(a *corev1.AzureDiskVolumeSource, path *field.Path) field.ErrorList {
+func AzureDisk(a *corev1.AzureDiskVolumeSource, path *field.Path) field.ErrorList {
 	errs := append(validate.Required(path.Child("diskName"), a.DiskName),
 		validate.Required(path.Child("diskURI"), a.DataDiskURI)...)
 	if a.CachingMode != nil {
@@ -249,19 +246,19 @@ func validateAzureDisk(a *corev1.AzureDiskVolumeSource, path *field.Path) field.
 	return errs
 }
 
-func validateVsphere(v *corev1.VsphereVirtualDiskVolumeSource, path *field.Path) field.ErrorList {
+func Vsphere(v *corev1.VsphereVirtualDiskVolumeSource, path *field.Path) field.ErrorList {
 	return validate.Required(path.Child("volumePath"), v.VolumePath)
 }
 
-func validatePhoton(p *corev1.PhotonPersistentDiskVolumeSource, path *field.Path) field.ErrorList {
+func Photon(p *corev1.PhotonPersistentDiskVolumeSource, path *field.Path) field.ErrorList {
 	return validate.Required(path.Child("pdID"), p.PdID)
 }
 
-func validatePortworx(p *corev1.PortworxVolumeSource, path *field.Path) field.ErrorList {
+func Portworx(p *corev1.PortworxVolumeSource, path *field.Path) field.ErrorList {
 	return validate.Required(path.Child("volumeID"), p.VolumeID)
 }
 
-func storageOSNames(name, namespace string, path *field.Path) field.ErrorList {
+func StorageOSNames(name, namespace string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path.Child("volumeName"), "")}
 	}
@@ -272,16 +269,16 @@ func storageOSNames(name, namespace string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateStorageOS(s *corev1.StorageOSVolumeSource, path *field.Path) field.ErrorList {
-	return append(storageOSNames(s.VolumeName, s.VolumeNamespace, path),
+func StorageOS(s *corev1.StorageOSVolumeSource, path *field.Path) field.ErrorList {
+	return append(StorageOSNames(s.VolumeName, s.VolumeNamespace, path),
 		localSecret(path.Child("secretRef"), s.SecretRef)...)
 }
 
-func scaleIONames(gateway, system, volume string, path *field.Path) field.ErrorList {
+func ScaleIONames(gateway, system, volume string, path *field.Path) field.ErrorList {
 	return slices.Concat(validate.Required(path.Child("gateway"), gateway),
 		validate.Required(path.Child("system"), system), validate.Required(path.Child("volumeName"), volume))
 }
 
-func validateScaleIO(s *corev1.ScaleIOVolumeSource, path *field.Path) field.ErrorList {
-	return scaleIONames(s.Gateway, s.System, s.VolumeName, path)
+func ScaleIO(s *corev1.ScaleIOVolumeSource, path *field.Path) field.ErrorList {
+	return ScaleIONames(s.Gateway, s.System, s.VolumeName, path)
 }

@@ -1,4 +1,4 @@
-package core
+package podspec
 
 import (
 	"fmt"
@@ -15,10 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// kube-apiserver's warnings about fields of pods and templates that are allowed but probably unintended.
-
-// warnPod warns only about a new pod: updates are frequent, and come from machines.
-func warnPod(p, old *corev1.Pod) []string {
+// WarnPod returns kube-apiserver's warnings about fields of a pod that are allowed but probably unintended. It warns
+// only about a new pod: updates are frequent, and come from machines.
+func WarnPod(p, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
 	}
@@ -40,18 +39,19 @@ func WarnWorkloadName[T api.Object](obj, old T) []string {
 		"surprising behavior; a DNS label is recommended: %v", complaints)}
 }
 
-// WarnTemplate returns warnings about the template at spec.template, unless an update has not changed the spec.
-func WarnTemplate[T api.Object](obj, old T, t *corev1.PodTemplateSpec) []string {
+// WarnChangedTemplate returns warnings about the template at spec.template, unless an update has not changed the spec.
+func WarnChangedTemplate[T api.Object](obj, old T, t *corev1.PodTemplateSpec) []string {
 	if t == nil || any(old) != any(*new(T)) && old.GetGeneration() == obj.GetGeneration() {
 		return nil
 	}
-	return WarnPodTemplate(t, field.NewPath("spec", "template"))
+	return WarnTemplate(t, field.NewPath("spec", "template"))
 }
 
 // podWarnings collects the warnings about a pod's spec.
 type podWarnings struct{ warning.List }
 
-func WarnPodTemplate(t *corev1.PodTemplateSpec, path *field.Path) []string {
+// WarnTemplate returns warnings about the template at path.
+func WarnTemplate(t *corev1.PodTemplateSpec, path *field.Path) []string {
 	return warnPodSpec(t.Annotations, &t.Spec, path)
 }
 
@@ -74,6 +74,7 @@ func warnPodSpec(annotations map[string]string, spec *corev1.PodSpec, path *fiel
 	return w.List
 }
 
+// DeprecatedNodeLabels has the warning about each label of nodes that another one has replaced.
 var DeprecatedNodeLabels = map[string]string{
 	"beta.kubernetes.io/arch":                  `deprecated since v1.14; use "kubernetes.io/arch" instead`,
 	"beta.kubernetes.io/os":                    `deprecated since v1.14; use "kubernetes.io/os" instead`,
@@ -372,14 +373,4 @@ func (w *podWarnings) portAgain(port *corev1.ContainerPort, earlier []knownPort,
 			w.Add(fldPath, "dangerously ambiguous port definition with %s", there.String())
 		}
 	}
-}
-
-// WarnClaimSpec warns about a request for a fraction of a byte.
-func WarnClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
-	var w warning.List
-	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok && q.MilliValue()%1000 != 0 {
-		w.Add(path.Child("resources", "requests").Key(string(corev1.ResourceStorage)),
-			"fractional byte value %q is invalid, must be an integer", q.String())
-	}
-	return w
 }

@@ -1,4 +1,4 @@
-package core
+package podspec
 
 import (
 	"strings"
@@ -37,7 +37,7 @@ func filePath(path *field.Path, p string) field.ErrorList {
 	if p == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	errs := relativePath(path, p)
+	errs := validate.RelativePath(path, p)
 	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {
 		errs = append(errs, field.Invalid(path, p, "must not start with '..'"))
 	}

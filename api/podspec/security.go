@@ -1,4 +1,4 @@
-package core
+package podspec
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ func validateSeccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList
 	case p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile == nil:
 		errs = append(errs, field.Required(localhostProfilePath, "must be set when seccomp type is Localhost"))
 	case p.Type == corev1.SeccompProfileTypeLocalhost:
-		errs = append(errs, relativePath(localhostProfilePath, *p.LocalhostProfile)...)
+		errs = append(errs, validate.RelativePath(localhostProfilePath, *p.LocalhostProfile)...)
 	case p.LocalhostProfile != nil:
 		errs = append(errs, field.Invalid(localhostProfilePath, p, "can only be set when seccomp type is Localhost"))
 	}

@@ -1,4 +1,4 @@
-package core
+package podspec
 
 import (
 	"slices"
@@ -109,7 +109,7 @@ func validateFileKeyRef(ref *corev1.FileKeySelector, volumes map[string]*corev1.
 	if ref.Path == "" {
 		return append(errs, field.Required(path.Child("path"), ""))
 	}
-	return append(errs, relativePath(path.Child("path"), ref.Path)...)
+	return append(errs, validate.RelativePath(path.Child("path"), ref.Path)...)
 }
 
 func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed []string, path *field.Path) field.ErrorList {

@@ -1,4 +1,4 @@
-package core_test
+package podspec_test
 
 import (
 	"testing"
@@ -243,29 +243,6 @@ spec:
 		{"annotation", []string{"labels: {a: b}}",
 			"labels: {a: b}, annotations: {controller.kubernetes.io/pod-deletion-cost: x}}"},
 			[]string{"Invalid spec.template.annotations[controller.kubernetes.io/pod-deletion-cost]"}},
-	})
-}
-
-func TestPod_GatedPodsMayOnlyBeNarrowed(t *testing.T) {
-	t.Parallel()
-	const gated = `
-metadata: {name: web, namespace: default}
-spec:
-  schedulingGates: [{name: a}]
-  nodeSelector: {x: y}
-  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
-  containers: [{name: main, image: nginx}]
-`
-	const terms = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-	kindtest.Update(t, "Pod", gated, []kindtest.Case{
-		{"gate gone", []string{"[{name: a}]", "[]"}, nil},
-		{"selector more", []string{"{x: y}", "{x: y, z: y}"}, nil},
-		{"selector other", []string{"{x: y}", "{x: z}"}, []string{"Invalid spec.nodeSelector"}},
-		{"expression more",
-			[]string{"{key: a, operator: Exists}", "{key: a, operator: Exists}, {key: b, operator: Exists}"}, nil},
-		{"expression other", []string{"key: a,", "key: b,"}, []string{"Invalid " + terms + "[0]"}},
-		{"term more", []string{"[{matchExpressions:",
-			"[{matchExpressions: [{key: z, operator: Exists}]}, {matchExpressions:"}, []string{"Invalid " + terms}},
 	})
 }
 

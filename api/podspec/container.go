@@ -1,8 +1,7 @@
-package core
+package podspec
 
 import (
 	"fmt"
-	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -228,7 +227,7 @@ func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.E
 		if paths[d.DevicePath] {
 			errs = append(errs, field.Invalid(idxPath.Child("devicePath"), d.DevicePath, "must be unique"))
 		}
-		if len(noBacksteps(idxPath, d.DevicePath)) > 0 {
+		if len(validate.NoBacksteps(idxPath, d.DevicePath)) > 0 {
 			errs = append(errs,
 				field.Invalid(idxPath.Child("devicePath"), d.DevicePath, "can not contain backsteps ('..')"))
 		}
@@ -253,14 +252,14 @@ func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.E
 func validateSubPaths(m *corev1.VolumeMount, path, fldPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.SubPath != "" {
-		errs = append(errs, relativePath(path.Child("subPath"), m.SubPath)...)
+		errs = append(errs, validate.RelativePath(path.Child("subPath"), m.SubPath)...)
 	}
 	if m.SubPathExpr != "" {
 		if m.SubPath != "" {
 			errs = append(errs, field.Invalid(fldPath.Child("subPathExpr"), m.SubPathExpr,
 				"subPathExpr and subPath are mutually exclusive"))
 		}
-		errs = append(errs, relativePath(path.Child("subPathExpr"), m.SubPathExpr)...)
+		errs = append(errs, validate.RelativePath(path.Child("subPathExpr"), m.SubPathExpr)...)
 	}
 	return errs
 }
@@ -301,20 +300,7 @@ func isPrivileged(c *corev1.Container) bool {
 	return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
 }
 
-// relativePath checks a path below another one: it must not be absolute or contain "..".
-func relativePath(fldPath *field.Path, p string) field.ErrorList {
-	var errs field.ErrorList
-	if path.IsAbs(p) {
-		errs = append(errs, field.Invalid(fldPath, p, "must be a relative path"))
-	}
-	return append(errs, noBacksteps(fldPath, p)...)
-}
-
-func noBacksteps(path *field.Path, p string) field.ErrorList {
-	for part := range strings.SplitSeq(p, "/") {
-		if part == ".." {
-			return field.ErrorList{field.Invalid(path, p, "must not contain '..'")}
-		}
-	}
-	return nil
+// IsSidecar reports whether an init container keeps running beside the main ones (KEP-753).
+func IsSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

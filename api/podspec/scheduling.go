@@ -1,4 +1,4 @@
-package core
+package podspec
 
 import (
 	"fmt"
@@ -220,6 +220,7 @@ func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.E
 	return errs
 }
 
+// ValidateTolerations checks the tolerations of a pod, or of a runtime class for its pods.
 func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
@@ -253,18 +254,32 @@ func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
 		if t.Effect != "" {
-			errs = append(errs, taintEffect(t.Effect, idxPath.Child("effect"))...)
+			errs = append(errs, ValidateTaintEffect(t.Effect, idxPath.Child("effect"))...)
 		}
 	}
 	return errs
 }
 
-func taintEffect(e corev1.TaintEffect, path *field.Path) field.ErrorList {
+// ValidateTaintEffect requires one of the effects of a taint.
+func ValidateTaintEffect(e corev1.TaintEffect, path *field.Path) field.ErrorList {
 	if e == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
 	return validate.OneOf(path, e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
 		corev1.TaintEffectNoExecute)
+}
+
+// TimelessToleration returns a toleration without its seconds, as Toleration.MatchToleration compares it.
+func TimelessToleration(t *corev1.Toleration) corev1.Toleration {
+	return corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}
+}
+
+// TolerationKey returns a toleration's identity, including its seconds.
+func TolerationKey(t *corev1.Toleration) any {
+	if t.TolerationSeconds == nil {
+		return TimelessToleration(t)
+	}
+	return [2]any{TimelessToleration(t), *t.TolerationSeconds}
 }
 
 func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
