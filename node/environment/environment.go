@@ -1,5 +1,6 @@
-// Package environment resolves a container's environment variables and command, and the fields that the downward API
-// shows: ConfigMaps, Secrets, Services, fields of the pod, resources. It reads the API and touches no file.
+// Package environment resolves a container's environment variables and command, and the fields of the downward API.
+// Values come from ConfigMaps, Secrets, Services, and the pod's fields and resources. The package reads the API and
+// touches no file.
 package environment
 
 import (
@@ -23,7 +24,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Environment resolves what a container's environment and its command are made of. The pod's status has its addresses.
+// Environment resolves the environment and command of a pod's containers. Pod.Status must have the pod's addresses.
 type Environment struct {
 	Client      kubernetes.Interface
 	References  *references.References // nil reads everything from the API server
@@ -31,7 +32,8 @@ type Environment struct {
 	Allocatable corev1.ResourceList
 }
 
-// Resolve is a container's environment, in the order in which it came to be, and its command with $(NAME) replaced.
+// Resolve returns a container's environment in the order of its definitions, and its command and arguments with
+// $(NAME) replaced.
 func (e *Environment) Resolve(ctx context.Context, c *corev1.Container) (env, argv []string, err error) {
 	vars := &variables{values: map[string]string{}}
 	if err := e.services(ctx, vars); err != nil {
@@ -72,8 +74,8 @@ func (e *Environment) Resolve(ctx context.Context, c *corev1.Container) (env, ar
 	return vars.list(), argv, nil
 }
 
-// What the kernel takes of an environment and arguments (execve(2)): bytes of a string, and of all of them.
-// They are bounded while they are made, because variables of variables grow without end.
+// Limits of the kernel (execve(2)) on environment and arguments: bytes of one string, and bytes of all of them. They
+// are enforced during expansion, because variables that refer to variables grow exponentially.
 const (
 	maxString  = 128 << 10
 	maxStrings = 2 << 20
@@ -83,11 +85,11 @@ var errTooLarge = runtime.ConfigError{Err: errors.New(
 	"environment and arguments are larger than the kernel takes: 131072 " +
 		"bytes each, 2097152 in all")}
 
-// variables are environment variables in their order; a later one of a name replaces the value.
+// variables holds environment variables in the order of their definition; a later definition replaces the value.
 type variables struct {
 	order  []string
 	values map[string]string
-	size   int // of all that was set
+	size   int // of everything that was set, replaced values included
 }
 
 func (v *variables) set(name, value string) {
@@ -106,11 +108,11 @@ func (v *variables) list() []string {
 	return all
 }
 
-// Expand replaces $(NAME) by a variable's value. Names that are not variables stay, and $$ is a dollar.
+// Expand replaces $(NAME) by a variable's value. References to unknown names stay as they are, and $$ is a dollar.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
 func Expand(text string, values map[string]string) (string, error) {
 	var out strings.Builder
-	closed := true // that there is a parenthesis to find
+	closed := true // whether the rest of the text may have a closing parenthesis
 	for out.Len() <= maxString {
 		at := strings.IndexByte(text, '$')
 		if at < 0 || at == len(text)-1 {
@@ -129,8 +131,8 @@ func Expand(text string, values map[string]string) (string, error) {
 			out.WriteByte('$')
 			text = text[2:]
 		case end > 0:
-			value, known := values[text[2:end]]
-			if !known {
+			value, ok := values[text[2:end]]
+			if !ok {
 				value = text[:end+1]
 			}
 			out.WriteString(value)
@@ -146,7 +148,7 @@ func Expand(text string, values map[string]string) (string, error) {
 	return out.String(), nil
 }
 
-// from adds all of a ConfigMap or Secret.
+// from adds all entries of a ConfigMap or Secret.
 func (e *Environment) from(ctx context.Context, f *corev1.EnvFromSource, vars *variables) error {
 	data := map[string]string{}
 	switch {
@@ -178,7 +180,7 @@ func (e *Environment) from(ctx context.Context, f *corev1.EnvFromSource, vars *v
 	return nil
 }
 
-// value is what a variable has from elsewhere; set is false where that is optional and not there.
+// value resolves a valueFrom; set is false if the source is optional and does not exist.
 func (e *Environment) value(ctx context.Context, c *corev1.Container, s *corev1.EnvVarSource) (
 	value string, set bool, err error) {
 	switch {
@@ -218,7 +220,7 @@ func (e *Environment) value(ctx context.Context, c *corev1.Container, s *corev1.
 	return "", false, runtime.ConfigError{Err: fmt.Errorf("unsupported source of an environment variable: %v", s)}
 }
 
-// configMap reads one; where it is optional and not there it is empty.
+// configMap returns a ConfigMap; an empty one if it is optional and does not exist.
 func (e *Environment) configMap(ctx context.Context, name string, optional *bool) (*corev1.ConfigMap, error) {
 	cm, err := e.References.ConfigMap(ctx, e.Client, e.Pod, name)
 	if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
@@ -241,7 +243,7 @@ func (e *Environment) secret(ctx context.Context, name string, optional *bool) (
 	return secret, nil
 }
 
-// FieldValue is a field of a pod as the downward API shows it.
+// FieldValue returns a field of a pod as the downward API shows it.
 // https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
 func FieldValue(pod *corev1.Pod, path string) (string, error) {
 	switch path {
@@ -261,7 +263,7 @@ func FieldValue(pod *corev1.Pod, path string) (string, error) {
 	return value, nil
 }
 
-// ResourceValue is a request or limit; a limit that is not set is what the node can give.
+// ResourceValue returns a container's request or limit; a limit that is not set is the node's allocatable.
 func ResourceValue(pod *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector,
 	allocatable corev1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
@@ -291,20 +293,20 @@ func ResourceValue(pod *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFie
 	return value, nil
 }
 
-// services are the variables by which a container finds Services without DNS: those of its own namespace, unless it
-// wants none, and always that of the API server.
+// services adds the variables that let containers find Services without DNS: the Services of the pod's namespace,
+// unless enableServiceLinks is false, and always the API server's Service.
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 func (e *Environment) services(ctx context.Context, vars *variables) error {
 	found := map[string]*corev1.Service{}
 	var names []string
-	add := func(namespace string, mine func(*corev1.Service) bool) error {
+	add := func(namespace string, include func(*corev1.Service) bool) error {
 		list, err := e.Client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return fmt.Errorf("services: %w", err)
 		}
 		for i := range list.Items {
 			s := &list.Items[i]
-			if ip := s.Spec.ClusterIP; ip == "" || ip == corev1.ClusterIPNone || !mine(s) || found[s.Name] != nil {
+			if ip := s.Spec.ClusterIP; ip == "" || ip == corev1.ClusterIPNone || !include(s) || found[s.Name] != nil {
 				continue
 			}
 			found[s.Name] = s

@@ -30,7 +30,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func TestEnvironment_DoesNotGrowWithoutEnd(t *testing.T) {
+func TestResolve_BoundsTheSize(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: named("p"), Spec: corev1.PodSpec{NodeName: "n",
 		Containers: []corev1.Container{{Name: "c", Image: "nginx:1"}}}}
@@ -42,8 +42,8 @@ func TestEnvironment_DoesNotGrowWithoutEnd(t *testing.T) {
 	}
 	env := []corev1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 1000)}}
 	for i := range 60 {
-		of := fmt.Sprintf("$(V%d)", i)
-		env = append(env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: of + of})
+		reference := fmt.Sprintf("$(V%d)", i)
+		env = append(env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: reference + reference})
 	}
 	require.Equal(t, errTooLarge, resolve(env))
 	require.NoError(t, resolve(env[:7]))
@@ -56,7 +56,7 @@ func TestEnvironment_DoesNotGrowWithoutEnd(t *testing.T) {
 	require.Equal(t, errTooLarge, resolve(nil, strings.Repeat("$(", 1<<19)), "a string that the kernel does not take")
 }
 
-func TestEnvironment_IsMadeOfAllItsSources(t *testing.T) {
+func TestResolve_ReadsAllSources(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(
 		&corev1.ConfigMap{ObjectMeta: named("cm"), Data: map[string]string{"color": "blue", "size": "L"}},

@@ -1,4 +1,4 @@
-// Package probe asks containers how they are, and runs their lifecycle hooks: exec, HTTP, TCP, gRPC and sleep.
+// Package probe runs containers' probes and lifecycle hooks: exec, HTTP, TCP, gRPC and sleep.
 //
 // A Target is a container with two ways to reach it, Exec and Dial, which its runtime supplies. A Prober repeats the
 // startup, readiness and liveness probes of one run of a container and reports through callbacks.
@@ -33,10 +33,10 @@ import (
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
 
-// userAgent is the client's name that servers see in their logs.
+// userAgent is the User-Agent of HTTP and gRPC probes.
 const userAgent = "kube-probe/" + kubeversion.MajorMinor
 
-// Target is what probes and hooks act on: a container, its pod's addresses, and a way there.
+// Target is the container that probes and hooks act on, with the ways to reach it.
 type Target struct {
 	Pod       *corev1.Pod
 	Container *corev1.Container
@@ -46,7 +46,7 @@ type Target struct {
 	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
 }
 
-// Kind is which question a probe answers.
+// Kind is the type of a probe.
 type Kind string
 
 const (
@@ -55,28 +55,29 @@ const (
 	Liveness  Kind = "Liveness"
 )
 
-// maxRedirects is how often a probe follows the server to another path, as the kubelet does.
+// maxRedirects limits the redirects that a probe follows, as in the kubelet.
 const maxRedirects = 10
 
-// Prober asks one container the questions that its probes are, from its start to its end.
+// Prober repeats the probes of one run of a container, from its start to its end.
 // https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
 type Prober struct {
 	Target
 	Clock clock.WithTicker
-	// Changed is called when ready or started became another; unhealthy when a probe has given the container up.
-	Changed   func()
+	// Changed is called after ready or started has changed.
+	Changed func()
+	// Unhealthy is called once a startup or liveness probe has reached its failureThreshold.
 	Unhealthy func(kind Kind)
 	Event     func(kind, reason, message string)
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards ready and started
 	ready   bool
 	started bool
 }
 
-// Resume is state, at the start, of a container that an earlier agent has probed.
+// Resume sets the state of a container that an earlier agent has probed. It must be called before Run.
 func (p *Prober) Resume(ready, started bool) { p.ready, p.started = ready, started }
 
-// State is what the probes have found so far.
+// State returns the results of the probes so far. A container is not ready before it has started.
 func (p *Prober) State() (ready, started bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +94,7 @@ func (p *Prober) set(ready, started bool) {
 	}
 }
 
-// Run asks until ctx ends. since is when the container started.
+// Run probes until ctx ends, or until the startup probe has failed for good. since is the container's start time.
 func (p *Prober) Run(ctx context.Context, since time.Time) {
 	c := p.Container
 	if c.StartupProbe != nil && !p.IsStarted() {
@@ -130,9 +131,9 @@ func (p *Prober) isReady() bool {
 	return p.ready
 }
 
-// ask repeats one probe until decided returns true or ctx ends. decided is called when enough answers in a
-// row say the same. A probe but that of readiness that has failed for good gives the container up, and ask
-// returns true.
+// ask repeats one probe until decided returns true or ctx ends. decided is called after each result, as soon as the
+// threshold of consecutive equal results is reached. A startup or liveness probe that reaches its failureThreshold
+// calls Unhealthy instead, and ask returns true.
 func (p *Prober) ask(ctx context.Context, kind Kind, probe *corev1.Probe, since time.Time,
 	decided func(ok bool) (done bool)) (failed bool) {
 	delay := since.Add(amount.Seconds(int64(probe.InitialDelaySeconds))).Sub(p.Clock.Now())
@@ -172,7 +173,7 @@ func (p *Prober) ask(ctx context.Context, kind Kind, probe *corev1.Probe, since 
 	}
 }
 
-// once asks one time.
+// once runs a probe once.
 func (p *Prober) once(ctx context.Context, probe *corev1.Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, amount.Seconds(int64(max(1, probe.TimeoutSeconds))))
 	defer cancel()
@@ -209,7 +210,7 @@ func (p *Prober) once(ctx context.Context, probe *corev1.Probe) error {
 	return errors.New("missing probe handler")
 }
 
-// output runs a command and returns what it wrote, as far as people will read it.
+// output runs a command and returns the beginning of its output, for Events.
 func (t *Target) output(ctx context.Context, argv []string) (string, error) {
 	var out bytes.Buffer
 	w := &atMost{w: &out, left: 10 << 10}
@@ -217,7 +218,7 @@ func (t *Target) output(ctx context.Context, argv []string) (string, error) {
 	return strings.TrimSpace(out.String()), err
 }
 
-// atMost writes so many bytes and drops the rest. It is safe for concurrent use.
+// atMost writes the first left bytes and drops the rest. It is safe for concurrent use.
 type atMost struct {
 	mu   sync.Mutex
 	w    io.Writer
@@ -242,7 +243,7 @@ func (t *Target) host(host string) string {
 	return host
 }
 
-// port is a number, or the container's port of that name.
+// port resolves a port number, or the name of one of the container's ports.
 func (t *Target) port(p intstr.IntOrString) (uint16, error) {
 	n := p.IntValue()
 	if p.Type == intstr.String && n == 0 {
@@ -258,22 +259,22 @@ func (t *Target) port(p intstr.IntOrString) (uint16, error) {
 	return uint16(n), nil
 }
 
-// get makes an HTTP request of a container. Certificates are not verified: they are rarely for an address.
+// get sends an HTTP request to a container. Certificates are not verified: they are seldom valid for a pod's address.
 func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction) (code int, body string, err error) {
 	port, err := t.port(a.Port)
 	if err != nil {
 		return 0, "", err
 	}
-	at, err := url.Parse(a.Path)
+	address, err := url.Parse(a.Path)
 	if err != nil {
-		at = &url.URL{Path: a.Path}
+		address = &url.URL{Path: a.Path}
 	}
 	host := t.host(a.Host)
-	at.Scheme, at.Host = strings.ToLower(string(a.Scheme)), net.JoinHostPort(host, strconv.Itoa(int(port)))
-	if at.Scheme == "" {
-		at.Scheme = "http"
+	address.Scheme, address.Host = strings.ToLower(string(a.Scheme)), net.JoinHostPort(host, strconv.Itoa(int(port)))
+	if address.Scheme == "" {
+		address.Scheme = "http"
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
 		return 0, "", err
 	}
@@ -298,7 +299,7 @@ func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction) (code int, bo
 	client := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		switch {
 		case r.URL.Hostname() != via[0].URL.Hostname():
-			return http.ErrUseLastResponse // elsewhere is none of the probe's business
+			return http.ErrUseLastResponse // redirects to other hosts are not followed
 		case len(via) >= maxRedirects:
 			return fmt.Errorf("stopped after %d redirects", maxRedirects)
 		}
@@ -313,7 +314,7 @@ func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction) (code int, bo
 	return answer.StatusCode, string(text), err
 }
 
-// grpc asks by gRPC's health checking protocol.
+// grpc calls the Check method of gRPC's health checking protocol.
 func (t *Target) grpc(ctx context.Context, a *corev1.GRPCAction) error {
 	security := insecure.NewCredentials()
 	if a.Mode != nil && *a.Mode == corev1.GRPCProbeModeTLS {
@@ -343,7 +344,7 @@ func (t *Target) grpc(ctx context.Context, a *corev1.GRPCAction) error {
 	return nil
 }
 
-// Hook runs a lifecycle handler to its end.
+// Hook runs a lifecycle handler and waits until it has finished.
 func (t *Target) Hook(ctx context.Context, h *corev1.LifecycleHandler, c clock.Clock) error {
 	switch {
 	case h.Exec != nil:

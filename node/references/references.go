@@ -1,8 +1,8 @@
-// Package references watches the ConfigMaps and Secrets that pods' volumes are made from, each by its name,
-// which is all that a node may watch, and reads them for volumes and environments.
+// Package references watches the ConfigMaps and Secrets that pods' volumes are made from, and reads them for volumes
+// and environments. Each object is watched by its name, because a node may watch no more than that.
 //
-// What comes in: the pods that are set up and released. What goes out: a call for each pod that has read something that
-// has since changed. An immutable object is kept until the last of its pods goes, and read from memory.
+// Input: the pods that are set up and released. Output: a call of changed for each pod that has read an object whose
+// content is different now. An immutable object is kept in memory until the last of its pods is released.
 package references
 
 import (
@@ -24,16 +24,16 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// References are the ConfigMaps and Secrets that volumes of pods are made from. Each is watched by its name,
-// which is what a node may watch, as long as there is such a pod. What is seen is not kept, but for an
-// immutable object: its watch ends, and it stays what it was until the last of its pods goes, as with the
-// kubelet. It is safe for concurrent use.
+// References watches the ConfigMaps and Secrets that volumes of pods are made from, each by its name and for as long
+// as such a pod is set up. Only the resourceVersion of an observed object is kept, not its content. An immutable object
+// is the exception: as in the kubelet, its watch ends and the object is kept until its last pod is released.
+// References is safe for concurrent use.
 type References struct {
-	ctx     context.Context
-	watches *sync.WaitGroup
-	changed func(runtime.PodKey) // something that the pod has read is different now
+	ctx     context.Context      // ends all watches
+	watches *sync.WaitGroup      // the goroutines of all watches; the caller of New waits for it
+	changed func(runtime.PodKey) // an object that the pod has read is different now; called without mu
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the maps and everything in them
 	byKey map[referenceKey]*reference
 	byPod map[types.UID][]referenceKey
 }
@@ -50,28 +50,31 @@ type referenceKey struct {
 	kind                  referenceKind
 }
 
-// reference is an object that is watched.
+// reference is one watched object.
 type reference struct {
-	cancel context.CancelFunc
-	known  bool   // something was seen, if only that there is no such object
-	seen   string // its resourceVersion; "" where there is none
-	held   apiruntime.Object
-	pods   map[runtime.PodKey]*readVersion
+	cancel   context.CancelFunc // ends the watch
+	observed bool               // the watch has reported the object, or that it does not exist
+	version  string             // the last observed resourceVersion; "" if the object does not exist
+	// immutable is the object, once it was observed to be immutable.
+	immutable apiruntime.Object
+	pods      map[runtime.PodKey]*readVersion
 }
 
-// readVersion is what a pod has read of an object: its resourceVersion, "" where there was none.
+// readVersion is the resourceVersion that a pod has read of an object; "" if the object did not exist.
 type readVersion struct {
 	done    bool
 	version string
 }
 
-// A pod's references beyond the first so many, and a process' beyond so many, are looked at every
-// runtime.RefreshEvery instead.
+// Limits on watched objects, per pod and per process. Objects beyond a limit are not watched; their pods are set up
+// again every runtime.RefreshEvery instead.
 const (
 	maxPodReferences = 64
 	maxReferences    = 1024
 )
 
+// New returns References that watch until ctx ends; wait for watches then. Calls of changed run in the goroutines of
+// watches and readers, and must not block.
 func New(ctx context.Context, watches *sync.WaitGroup, changed func(runtime.PodKey)) *References {
 	return &References{
 		ctx: ctx, watches: watches, changed: changed, byKey: map[referenceKey]*reference{},
@@ -79,7 +82,7 @@ func New(ctx context.Context, watches *sync.WaitGroup, changed func(runtime.PodK
 	}
 }
 
-// referencesOf are the objects that a pod's volumes are made from.
+// referencesOf returns the keys of the objects that a pod's volumes are made from, each once.
 func referencesOf(pod *corev1.Pod) []referenceKey {
 	var all []referenceKey
 	has := map[referenceKey]bool{}
@@ -110,17 +113,17 @@ func referencesOf(pod *corev1.Pod) []referenceKey {
 	return all
 }
 
-// Watch begins to watch what a pod's volumes are made from.
+// Watch begins to watch the objects that a pod's volumes are made from.
 func (r *References) Watch(client kubernetes.Interface, pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, watched := r.byPod[pod.UID]; watched {
-		return // volumes do not change
+		return // a pod's volumes are immutable
 	}
-	wanted := referencesOf(pod)
-	wanted = wanted[:min(len(wanted), maxPodReferences)]
-	mine := make([]referenceKey, 0, len(wanted))
-	for _, key := range wanted {
+	keys := referencesOf(pod)
+	keys = keys[:min(len(keys), maxPodReferences)]
+	watched := make([]referenceKey, 0, len(keys))
+	for _, key := range keys {
 		ref := r.byKey[key]
 		if ref == nil && len(r.byKey) >= maxReferences {
 			continue
@@ -129,12 +132,12 @@ func (r *References) Watch(client kubernetes.Interface, pod *corev1.Pod) {
 			ref = r.begin(client, key)
 		}
 		ref.pods[runtime.KeyOf(pod)] = &readVersion{}
-		mine = append(mine, key)
+		watched = append(watched, key)
 	}
-	r.byPod[pod.UID] = mine
+	r.byPod[pod.UID] = watched
 }
 
-// begin watches an object. The caller has the lock.
+// begin watches an object. The caller holds mu.
 func (r *References) begin(client kubernetes.Interface, key referenceKey) *reference {
 	ctx, cancel := context.WithCancel(r.ctx)
 	ref := &reference{cancel: cancel, pods: map[runtime.PodKey]*readVersion{}}
@@ -147,7 +150,7 @@ func (r *References) begin(client kubernetes.Interface, key referenceKey) *refer
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, key.name).String()
 	}
 	lw := cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), string(key.kind), key.namespace, byName)
-	reflector := cache.NewReflectorWithOptions(lw, example, seenBy{r, ref},
+	reflector := cache.NewReflectorWithOptions(lw, example, observer{r, ref},
 		cache.ReflectorOptions{Name: "volumes of pods"})
 	r.watches.Go(func() { reflector.RunWithContext(ctx) })
 	return ref
@@ -172,29 +175,29 @@ func (r *References) Release(pod types.UID) {
 	delete(r.byPod, pod)
 }
 
-// Complete reports that every change of what a pod's volumes are made from will be noticed.
+// Complete reports whether changes of all objects behind a pod's volumes will be noticed.
 func (r *References) Complete(pod *corev1.Pod) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range referencesOf(pod) {
-		if ref := r.byKey[key]; ref == nil || !ref.known || ref.pods[runtime.KeyOf(pod)] == nil {
+		if ref := r.byKey[key]; ref == nil || !ref.observed || ref.pods[runtime.KeyOf(pod)] == nil {
 			return false
 		}
 	}
 	return true
 }
 
-// held is an immutable object; nil where it is not known to be one.
-func (r *References) held(key referenceKey) apiruntime.Object {
+// cached returns an object that was observed to be immutable; nil if there is none.
+func (r *References) cached(key referenceKey) apiruntime.Object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ref := r.byKey[key]; ref != nil {
-		return ref.held
+		return ref.immutable
 	}
 	return nil
 }
 
-// read notes what a pod has read, and calls changed where that is known to be old.
+// read records the version that a pod has read, and calls changed if a newer one was already observed.
 func (r *References) read(key referenceKey, pod runtime.PodKey, version string) {
 	r.mu.Lock()
 	ref := r.byKey[key]
@@ -203,9 +206,9 @@ func (r *References) read(key referenceKey, pod runtime.PodKey, version string) 
 		return
 	}
 	*ref.pods[pod] = readVersion{true, version}
-	old := ref.known && ref.seen != version
-	if order, err := resourceversion.CompareResourceVersion(ref.seen, version); err == nil && order < 0 {
-		old = false // the watch is not there yet
+	old := ref.observed && ref.version != version
+	if order, err := resourceversion.CompareResourceVersion(ref.version, version); err == nil && order < 0 {
+		old = false // the watch lags behind the read
 	}
 	r.mu.Unlock()
 	if old {
@@ -213,25 +216,27 @@ func (r *References) read(key referenceKey, pod runtime.PodKey, version string) 
 	}
 }
 
-// seenBy is where a reflector puts what it sees of an object.
-type seenBy struct {
+// observer is the reflector's store for one object.
+type observer struct {
 	*References
 	*reference
 }
 
-func (s seenBy) Add(o any) error    { return s.see(o) }
-func (s seenBy) Update(o any) error { return s.see(o) }
-func (s seenBy) Delete(any) error   { return s.see(nil) }
-func (s seenBy) Resync() error      { return nil }
+func (s observer) Add(o any) error    { return s.observe(o) }
+func (s observer) Update(o any) error { return s.observe(o) }
+func (s observer) Delete(any) error   { return s.observe(nil) }
+func (s observer) Resync() error      { return nil }
 
-func (s seenBy) Replace(list []any, _ string) error {
+func (s observer) Replace(list []any, _ string) error {
 	if len(list) == 0 {
-		return s.see(nil)
+		return s.observe(nil)
 	}
-	return s.see(list[0])
+	return s.observe(list[0])
 }
 
-func (s seenBy) see(o any) error {
+// observe records the state of the object, nil if it does not exist, and calls changed for each pod that has read
+// another one. Once an immutable object is kept, later reports are ignored.
+func (s observer) observe(o any) error {
 	version := ""
 	if o != nil {
 		m, err := meta.Accessor(o)
@@ -241,13 +246,13 @@ func (s seenBy) see(o any) error {
 		version = m.GetResourceVersion()
 	}
 	s.mu.Lock()
-	if s.reference.held != nil {
+	if s.immutable != nil {
 		s.mu.Unlock()
 		return nil
 	}
-	s.known, s.seen = true, version
+	s.observed, s.version = true, version
 	if isImmutable(o) {
-		s.reference.held = o.(apiruntime.Object)
+		s.immutable = o.(apiruntime.Object)
 		s.cancel()
 	}
 	var old []runtime.PodKey
@@ -273,8 +278,8 @@ func isImmutable(o any) bool {
 	return false
 }
 
-// readReference reads a ConfigMap or Secret for a pod: what is held of an immutable one, and what the API server has
-// otherwise.
+// readReference returns a ConfigMap or Secret for a pod: the cached object if it is immutable, and otherwise the API
+// server's, whose version is recorded.
 func readReference[T interface {
 	apiruntime.Object
 	metav1.Object
@@ -283,8 +288,8 @@ func readReference[T interface {
 		return get()
 	}
 	key := referenceKey{pod.Spec.NodeName, pod.Namespace, name, kind}
-	if held, ok := r.held(key).(T); ok {
-		return held, nil
+	if object, ok := r.cached(key).(T); ok {
+		return object, nil
 	}
 	o, err := get()
 	switch {
@@ -312,7 +317,7 @@ func (r *References) Secret(ctx context.Context, client kubernetes.Interface, po
 	})
 }
 
-// Count is how many objects are watched, or held.
+// Count returns the number of objects that are watched or cached.
 func (r *References) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,7 +32,7 @@ func secret(name string) corev1.VolumeSource {
 	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}
 }
 
-func TestReferences_AreThoseOfVolumesEachOnce(t *testing.T) {
+func TestReferencesOf_ReturnsEachVolumeSourceOnce(t *testing.T) {
 	t.Parallel()
 	projected := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "a"}}},
@@ -64,9 +64,9 @@ func calls() (*References, *[]string) {
 	return r, &called
 }
 
-// TestReferences_CallChangedWhereAPodHasReadSomethingElse shows versions to a pod's reference and to the pod, in
+// TestReferences_CallChangedForStaleReads shows versions to a pod's reference and to the pod, in
 // any order: what is read may be newer than what the watch has seen, and then only the watch is late.
-func TestReferences_CallChangedWhereAPodHasReadSomethingElse(t *testing.T) {
+func TestReferences_CallChangedForStaleReads(t *testing.T) {
 	t.Parallel()
 	pod := podWith("p", configMap("a"))
 	key := referencesOf(pod)[0]
@@ -100,13 +100,13 @@ func TestReferences_CallChangedWhereAPodHasReadSomethingElse(t *testing.T) {
 			if version != "" {
 				seen = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: version}}
 			}
-			require.NoError(t, seenBy{r, ref}.see(seen))
+			require.NoError(t, observer{r, ref}.observe(seen))
 		}
 		require.Len(t, *called, c.calls, name)
 	}
 }
 
-func TestReferences_OfAReleasedPodCallNothing(t *testing.T) {
+func TestRelease_EndsWatchesAndCalls(t *testing.T) {
 	t.Parallel()
 	pod := podWith("p", configMap("a"))
 	key := referencesOf(pod)[0]
@@ -118,7 +118,7 @@ func TestReferences_OfAReleasedPodCallNothing(t *testing.T) {
 	require.True(t, ended)
 	require.Zero(t, r.Count())
 	r.read(key, runtime.KeyOf(pod), "1")
-	require.NoError(t, seenBy{r, ref}.see(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}}))
+	require.NoError(t, observer{r, ref}.observe(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}}))
 	require.Empty(t, *called)
 	r.Release(pod.UID)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-func TestReferences_ShareAWatchAndCallThePodsThatHaveRead(t *testing.T) {
+func TestReferences_ShareWatchesAndNotifyReaders(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.APIServerOnly()))
 	ctx, cancel := context.WithCancel(t.Context())

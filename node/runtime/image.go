@@ -29,7 +29,7 @@ type Image struct {
 	Download *Download
 }
 
-// Download is the fetching of an image. Took leaves out the time for which it waited for other downloads.
+// Download describes how an image was fetched. Took excludes the time spent waiting for other downloads.
 type Download struct {
 	Took  time.Duration
 	Bytes int64 // size of the image

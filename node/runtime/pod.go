@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/amount"
 )
 
-// PodKey is a pod of one life: a later pod of the same name is another.
+// PodKey identifies one pod. A later pod of the same name has another UID, and so another key.
 type PodKey struct {
 	Node, Namespace, Name string
 	UID                   types.UID
@@ -26,7 +26,7 @@ func KeyOf(pod *corev1.Pod) PodKey {
 	return PodKey{pod.Spec.NodeName, pod.Namespace, pod.Name, pod.UID}
 }
 
-// GracePeriod is how long a pod has for its end.
+// GracePeriod returns a pod's terminationGracePeriodSeconds, or the default.
 func GracePeriod(pod *corev1.Pod) time.Duration {
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		return amount.Seconds(*s)
@@ -34,7 +34,7 @@ func GracePeriod(pod *corev1.Pod) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// Containers are all containers of a pod.
+// Containers returns all containers of a pod: init, regular and ephemeral ones.
 func Containers(pod *corev1.Pod) []*corev1.Container {
 	var all []*corev1.Container
 	for i := range pod.Spec.InitContainers {
@@ -59,17 +59,17 @@ func InitKind(pod *corev1.Pod, c *corev1.Container) (isInit, sidecar bool) {
 	return false, false
 }
 
-// IsSidecar reports whether an init container runs beside the pod's work.
+// IsSidecar reports whether an init container is a sidecar: it runs beside the regular containers.
 func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// ContainerID is the ID of one run of a container, in the form of ContainerStatus: "runtime://...".
+// ContainerID returns the ID of one run of a container, in the form of ContainerStatus: "runtime://...".
 func ContainerID(runtime string, pod types.UID, container string, run int32) string {
 	return runtime + "://" + Digest(string(pod), container, strconv.Itoa(int(run)))
 }
 
-// Digest is the SHA-256 of its parts, in hexadecimal.
+// Digest returns the SHA-256 of its parts, in hexadecimal.
 func Digest(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])

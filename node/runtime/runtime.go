@@ -43,10 +43,11 @@ type Runtime interface {
 	// to date when it is called again. The agent offers addresses; the pod has the addresses of the Sandbox. A
 	// *SetUpError names its Event.
 	SetUp(ctx context.Context, pod *corev1.Pod, addresses []string) (Sandbox, error)
-	// TearDown ends all containers of a pod. Its logs stay until Forget, which leaves nothing. Both may be repeated.
+	// TearDown ends all containers of a pod. Its logs stay until Forget. It may be repeated.
 	TearDown(ctx context.Context, pod *corev1.Pod) error
+	// Forget removes everything that a pod has left. It may be repeated.
 	Forget(ctx context.Context, uid types.UID) error
-	// Sweep forgets pods of an earlier agent for which known is false.
+	// Sweep forgets the pods of an earlier agent that are not known.
 	Sweep(ctx context.Context, known func(types.UID) bool)
 	// Pull makes the image of a container available. It may take minutes: the agent calls it in a goroutine of the
 	// container, unless the runtime is Imageless. A *PullError has the class of a failure; other errors count as
@@ -58,7 +59,7 @@ type Runtime interface {
 	// Adopt takes over a container that an earlier agent started, described by its status. An error means that the
 	// container is lost, unless ctx has ended.
 	Adopt(ctx context.Context, pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (Container, error)
-	// Dial connects to a port of a pod, as from within.
+	// Dial connects to a port of a pod, as if from within the pod.
 	Dial(ctx context.Context, pod *corev1.Pod, port uint16) (net.Conn, error)
 	// OpenLog opens the output of a run of a container, at its beginning.
 	OpenLog(pod *corev1.Pod, run *LogRun) (LogReader, error)
@@ -76,82 +77,83 @@ type Sandbox struct {
 	Again time.Duration
 }
 
-// Machine is what a runtime knows, besides, whose containers are programs of this machine. All methods are safe for
+// Machine is implemented by runtimes that run containers as programs of this machine. All methods are safe for
 // concurrent use.
 type Machine interface {
-	// Describe fills in what machine and system this is.
+	// Describe fills in the machine's hardware and system.
 	Describe(*corev1.NodeSystemInfo)
-	// Connect puts a node on the network, as soon as it is known where the addresses of its pods come from. It may be
-	// repeated. A failure is among the Conditions.
+	// Connect puts a node on the network, as soon as its pod subnet is known. It may be repeated. A failure is reported
+	// by Conditions.
 	Connect(node string)
-	// Conditions are what the runtime reports of a node.
+	// Conditions returns the conditions that the runtime reports for a node.
 	Conditions(node string) []corev1.NodeCondition
-	// Load is what all of the machine takes.
+	// Load returns the usage of the whole machine.
 	Load(now time.Time) (Usage, error)
-	// Resources are what the machine has, and what of it is free.
+	// Resources returns the machine's resources, total and free.
 	Resources() Resources
-	// DiskUse is what a pod takes of the machine's disk.
+	// DiskUse returns the disk usage of a pod.
 	DiskUse(pod types.UID) (bytes, inodes int64)
-	// LocalStorage is what the parts of a pod take of the machine's disk that have limits.
+	// LocalStorage returns the disk usage of the parts of a pod that have limits of their own.
 	LocalStorage(pod *corev1.Pod) LocalStorage
 }
 
-// LocalStorage is in bytes on the disk: of the files and logs of containers, and of volumes of the kind emptyDir, by
-// their names, but those in memory.
+// LocalStorage has bytes on the disk: for each container its files and logs, and for each emptyDir volume that is not
+// in memory, by name.
 type LocalStorage struct{ Containers, Volumes map[string]int64 }
 
-// Admission is what a runtime adds that does not run every pod.
+// Admission is implemented by runtimes that cannot run every pod.
 type Admission interface {
-	// Unsupported returns what of a pod's spec the runtime cannot honour, for its status and Event; "" if nothing. Such
-	// a pod is refused: it must not run without what it asks for.
+	// Unsupported describes the part of a pod's spec that the runtime cannot honour, for the pod's status and Event; ""
+	// if there is none. Such a pod is rejected: it must not run with less than it asks for.
 	Unsupported(pod *corev1.Pod) string
 }
 
-// Router is the network of the pods of this machine: network/router has one. Its methods are safe for concurrent use.
+// Router is the network of this machine's pods, built on network/router. Its methods are safe for concurrent use.
 type Router interface {
-	// AddNode gives a node its subnets. The device is the name of the node's on this machine.
+	// AddNode assigns subnets to a node. device is the name of the node's network device on this machine.
 	AddNode(device string, subnets ...netip.Prefix) error
-	// Protect returns when a new pod's NetworkPolicies are in force at its addresses; before that it is not connected.
+	// Protect returns once a new pod's NetworkPolicies are in force at its addresses. The pod is connected only then.
 	Protect(ctx context.Context, pod *corev1.Pod, addresses ...netip.Addr) error
-	// Problem is why new pods are not connected; nil where they are.
+	// Problem returns the reason why new pods cannot be connected; nil if they can.
 	Problem() error
-	// Conditions are what else the network reports of each of its nodes.
+	// Conditions returns further conditions that the network reports for each of its nodes.
 	Conditions() []corev1.NodeCondition
 	// ConnectPod connects the network namespace of a pod.
 	ConnectPod(pod *os.File, addresses ...netip.Addr) error
-	// ServeHostPorts has ports of the machine lead to a pod, and no others than these.
+	// ServeHostPorts replaces the machine's ports that lead to a pod.
 	ServeHostPorts(pod netip.Addr, ports []router.HostPort) error
-	// Namespace is the router's own, which is open until Close. It is there as long as any process has it open.
+	// Namespace returns the router's network namespace. The file is open until Close; the namespace exists as long as
+	// any process has it open.
 	Namespace() *os.File
 	Close()
 }
 
-// Resources are what a node has, of what its pods share. A resource of which there is nothing in all is not known.
+// Resources are the resources that a node's pods share. A resource with a Capacity of zero is unknown.
 type Resources struct{ Memory, Disk, Inodes, PIDs Supply }
 
-// Supply is how much there is of a resource, in all and free.
+// Supply is the amount of a resource, total and free.
 type Supply struct{ Capacity, Available int64 }
 
-// Host is what a runtime may ask of the agent that it runs containers for. No method blocks, and
-// all are safe for concurrent use.
+// Host is the part of the agent that a runtime may call. No method blocks, and all are safe for concurrent use.
 type Host interface {
-	// Event records an Event about a pod; nodeEvent one about a Node.
+	// Event records an Event about a pod.
 	Event(pod *corev1.Pod, kind, reason, message string)
+	// NodeEvent records an Event about a Node.
 	NodeEvent(node, kind, reason, message string)
-	// Wake has a pod looked at because one of its containers has changed.
+	// Wake syncs a pod because one of its containers has changed.
 	Wake(PodKey)
-	// Refresh has SetUp called again for a pod because what it was made from has changed.
+	// Refresh calls SetUp again for a pod because the sources of its volumes have changed.
 	Refresh(PodKey)
-	// NodeChanged has a Node's status reported because the runtime's conditions have changed.
+	// NodeChanged reports a Node's status because the runtime's conditions have changed.
 	NodeChanged(node string)
-	// Client is the API, with the rights of a node.
+	// Client returns a client of the API with the rights of the node.
 	Client(node string) kubernetes.Interface
-	// Subnet is where the addresses of a node's pods come from; the zero Prefix while that is not known.
+	// Subnet returns the subnet of a node's pods; the zero Prefix while it is unknown.
 	Subnet(node string) netip.Prefix
 }
 
-// A pod is set up again RefreshEvery after a failure, or where a runtime is not notified of what its volumes are made
-// from. A change that is reported leads to it at once, but no sooner than RefreshPause after the last time.
+// A pod is set up again RefreshEvery after a failure, or if its runtime is not notified of changes in the sources of
+// its volumes. A reported change leads to it at once, except that RefreshPause must have passed since the last time.
 const (
 	RefreshEvery = time.Minute
 	RefreshPause = time.Second
@@ -163,8 +165,8 @@ type Container interface {
 	ID() string
 	// State returns the present state, from memory.
 	State(now time.Time) State
-	// Stop asks the container to end within grace, and returns at once. State has the Exit when it has ended. A later
-	// call with less grace may shorten it.
+	// Stop asks the container to end within grace, and returns at once. State has the Exit once it has ended. A later
+	// call with a shorter grace may shorten the wait.
 	Stop(now time.Time, grace time.Duration)
 	// Resize applies the resources of a spec while the container runs.
 	Resize(ctx context.Context, spec *corev1.Container) error
@@ -179,21 +181,21 @@ type State struct {
 	Ready bool
 	// Starting is true until a startup probe and a postStart hook have succeeded.
 	Starting bool
-	// Exit is nil while it runs.
+	// Exit is nil while the container runs.
 	Exit *Exit
-	// Next is when the state will change by itself; zero where that is not known.
+	// Next is when the state will change by itself; zero if that is unknown.
 	Next time.Time
 }
 
-// Exit is how a container ended.
+// Exit describes how a container ended.
 type Exit struct {
 	Code int32
 	At   time.Time
-	// Reason is said in place of Completed or Error, and message is the container's own.
+	// Reason overrides Completed and Error. Message is the container's termination message.
 	Reason, Message string
 }
 
-// SetUpError is why a pod cannot be prepared, and the reason of the Event that reports it.
+// SetUpError is a failure of SetUp with the reason of the Event that reports it.
 type SetUpError struct {
 	Reason string
 	Err    error
@@ -202,27 +204,29 @@ type SetUpError struct {
 func (e *SetUpError) Error() string { return e.Err.Error() }
 func (e *SetUpError) Unwrap() error { return e.Err }
 
-// ConfigError is why a container cannot be made from what the API has: the kubelet's CreateContainerConfigError.
+// ConfigError reports a container that cannot be created from the API's objects: the kubelet's
+// CreateContainerConfigError.
 type ConfigError struct{ Err error }
 
 func (e ConfigError) Error() string { return e.Err.Error() }
 func (e ConfigError) Unwrap() error { return e.Err }
 
-// StartError is why a container's own command did not start. It counts as a run that failed: the kubelet's StartError.
+// StartError reports that a container's command did not start. It counts as a failed run: the kubelet's StartError.
 type StartError struct{ Err error }
 
 func (e StartError) Error() string { return e.Err.Error() }
 func (e StartError) Unwrap() error { return e.Err }
 
-// Usage is what something takes of a machine.
+// Usage is the resource usage of a container, a pod or a machine.
 type Usage struct {
-	CPU        float64 // cores, lately
-	CPUSeconds float64 // since its start
-	Memory     int64   // bytes of its working set
-	Disk       int64   // bytes; the process runtime has those of whole pods only
+	CPU        float64 // cores, averaged over a recent interval
+	CPUSeconds float64 // since the start
+	Memory     int64   // bytes of the working set
+	Disk       int64   // bytes; the process runtime reports it for whole pods only
 	PIDs       int64   // processes and threads
 }
 
+// Add adds another usage; sums of integers saturate.
 func (u *Usage) Add(o Usage) {
 	u.CPU += o.CPU
 	u.CPUSeconds += o.CPUSeconds
@@ -236,17 +240,17 @@ type LogRun struct {
 	Container string
 	Run       int32
 	Started   time.Time
-	Ended     func() (at time.Time, ended bool) // asked again while the log is followed
+	Ended     func() (at time.Time, ended bool) // called repeatedly while the log is followed
 }
 
 // LogReader reads a log record by record. It is not safe for concurrent use.
 type LogReader interface {
-	// Next is the next record, and io.EOF where there is none yet. The text is valid until the next call.
+	// Next returns the next record, or io.EOF if there is none yet. The text is valid until the next call.
 	Next() (LogRecord, error)
 	Close() error
 }
 
-// LogRecord is a line, or the part of one that was written when there was enough of it.
+// LogRecord is a line, or a part of a line that exceeded the size of a record.
 type LogRecord struct {
 	At      time.Time
 	Text    []byte

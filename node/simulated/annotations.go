@@ -11,27 +11,27 @@ import (
 	"github.com/coxswain-dev/coxswain/node/amount"
 )
 
-// What pods and Nodes may say of their simulation. A value below its bounds counts as the least, one above
-// them as the most.
+// Bounds of the values in simulation annotations of pods and Nodes. A value outside of its bounds counts as the nearest
+// bound.
 const (
 	longest     = 365 * 24 * time.Hour // of ready-after, run-for, ready-for, unready-for and log-every
 	longestSlow = time.Hour
-	// shortestTurn is the least of ready-for and unready-for, each of which ends with a write to the API.
+	// shortestTurn is the minimum of ready-for and unready-for: each turn ends with a write to the API.
 	shortestTurn     = time.Second
 	shortestLogEvery = 100 * time.Millisecond
 
 	maxExitCode  = 255
 	maxFailures  = 1_000_000
 	maxPullError = 1024      // bytes; it is in every status and Event
-	maxLogLines  = 10_000    // that are kept of an endless log
-	maxLogBytes  = 1 << 20   // bytes that are kept of it
+	maxLogLines  = 10_000    // retained of an endless log
+	maxLogBytes  = 1 << 20   // retained of an endless log
 	maxCPU       = 1_000_000 // cores
 	maxBytes     = 1 << 50   // of memory and of disk
 	maxPIDs      = 1 << 22   // the kernel's PID_MAX_LIMIT
 )
 
-// annotatedDuration is a duration of a pod's or Node's annotations within bounds. An annotation that
-// is not a duration is ignored.
+// annotatedDuration returns the duration in an annotation, within bounds. An annotation that is not a duration is
+// ignored.
 func annotatedDuration(annotations map[string]string, key string, least, most time.Duration) (time.Duration, bool) {
 	d, err := time.ParseDuration(annotations[key])
 	if err != nil {
@@ -40,7 +40,7 @@ func annotatedDuration(annotations map[string]string, key string, least, most ti
 	return amount.Within(d, least, most), true
 }
 
-// annotatedNumber is annotatedDuration of a whole number.
+// annotatedNumber returns the whole number in an annotation, within bounds.
 func annotatedNumber(annotations map[string]string, key string, most int64) (int64, bool) {
 	n, err := strconv.ParseInt(annotations[key], 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
@@ -49,7 +49,7 @@ func annotatedNumber(annotations map[string]string, key string, most int64) (int
 	return amount.Within(n, 0, most), true
 }
 
-// annotatedQuantity is annotatedDuration of a quantity.
+// annotatedQuantity returns the quantity in an annotation, within bounds.
 func annotatedQuantity(annotations map[string]string, key string, most int64) (q resource.Quantity, ok bool) {
 	text, ok := annotations[key]
 	if !ok {

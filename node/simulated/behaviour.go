@@ -9,23 +9,23 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Annotations on a Node by which its simulation goes wrong.
+// Annotations on a Node that make its simulation misbehave.
 const (
 	AnnotationStopped = "sim.coxswain.dev/stopped"
 	AnnotationPaused  = "sim.coxswain.dev/paused"
 	AnnotationSlow    = "sim.coxswain.dev/slow"
-	// annotationMemory, annotationDisk and annotationPIDs of a Node are what it takes itself, besides its pods.
+	// AnnotationMemory, AnnotationDisk and AnnotationPIDs of a Node are the node's own usage, besides its pods.
 )
 
-// Behaviour is how a simulated node differs from a good one.
+// Behaviour describes how a simulated node deviates from a healthy one.
 type Behaviour struct {
-	Stopped bool          // as if it had no power: no heartbeats, nothing happens to its pods, nobody answers
-	Paused  bool          // heartbeats go on, nothing happens to pods
-	Slow    time.Duration // how long it takes to notice what is new with a pod
-	Taken   runtime.Usage // by the node itself
+	Stopped bool          // as if powered off: no heartbeats, pods do not change, no endpoint answers
+	Paused  bool          // heartbeats continue, pods do not change
+	Slow    time.Duration // delay until the node notices a change of a pod
+	Taken   runtime.Usage // the node's own usage
 }
 
-// BehaviourOf is how a Node's annotations say that it behaves.
+// BehaviourOf reads a node's behaviour from its annotations.
 func BehaviourOf(node *corev1.Node) Behaviour {
 	b := Behaviour{}
 	b.Stopped, _ = strconv.ParseBool(node.Annotations[AnnotationStopped])

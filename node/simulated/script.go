@@ -19,32 +19,32 @@ const (
 	AnnotationUnreadyFor     = "sim.coxswain.dev/unready-for"
 )
 
-// Script is what the containers of a pod do. That of a good server is empty: it is ready at once, and runs until it is
-// stopped. Init containers have none of it but the images' error: they end at once and with success, and sidecars run.
+// Script describes the behaviour of a pod's containers. The zero Script is a healthy server: it is ready at once and
+// runs until it is stopped. Init containers follow ImagePullError only: they succeed at once, and sidecars run.
 type Script struct {
-	// StartDelay is how long after its admission the pod's first container starts.
+	// StartDelay is the time between the pod's admission and the start of its first container.
 	StartDelay time.Duration
-	// ImagePullError, while it is not nil, is why the images cannot be pulled.
+	// ImagePullError, if not nil, is the error of every image pull.
 	ImagePullError error
-	// ReadyAfter is how long after its start a container becomes ready.
+	// ReadyAfter is the time between a container's start and its readiness.
 	ReadyAfter time.Duration
-	// ReadyFor and UnreadyFor are how long it then is ready and not, in turns, a second at least. With 0 it stays
-	// ready; the default of UnreadyFor is ReadyFor.
+	// ReadyFor and UnreadyFor are the alternating periods of readiness and unreadiness that follow, each at least a
+	// second. With ReadyFor 0 the container stays ready; UnreadyFor defaults to ReadyFor.
 	ReadyFor, UnreadyFor time.Duration
-	// RunFor is how long it runs before it ends by itself; nil is for ever.
+	// RunFor is a container's lifetime: it then ends by itself; nil is unlimited.
 	RunFor *time.Duration
-	// ExitCode is with what code it ends; without RunFor it ends at once. nil is 0.
+	// ExitCode is a container's exit code; nil is 0. With ExitCode but without RunFor, a container ends at once.
 	ExitCode *int32
-	// Failures is how many of a container's first runs fail, at once or after RunFor, with ExitCode or 1; those after
-	// them do not.
+	// Failures is the number of a container's first runs that fail, at once or after RunFor, with ExitCode or 1. Later
+	// runs do not fail.
 	Failures *int64
-	// Log is the lines that each container writes at its start or, with LogEvery, one of them each time that this has
-	// passed, from the first again after the last.
+	// Log holds the lines that each container writes. Without LogEvery it writes all of them at its start; with
+	// LogEvery, one line per period, starting over after the last.
 	Log      string
 	LogEvery time.Duration
 }
 
-// script is what a pod's annotations say, changed by Options.Script.
+// script returns the script in a pod's annotations, changed by Options.Script.
 func (s *Runtime) script(pod *corev1.Pod) Script {
 	script := annotatedScript(pod.Annotations)
 	script.StartDelay = s.StartDelay

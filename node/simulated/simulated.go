@@ -1,12 +1,12 @@
-// Package simulated is the runtime in which no program runs. Containers start after a delay, are ready at once and run
-// for ever, whatever their image. Annotations on the pod change that; docs/node.md lists them.
+// Package simulated implements a runtime that runs no programs. Containers start after a delay, are ready at once and
+// run forever, whatever their image. Annotations on the pod change that; docs/node.md lists them.
 //
-// The runtime has no state: what a container does is a function of its pod's script, of when it started, and of the
-// time. A restarted agent takes up containers by their status alone.
+// The runtime has no state: the state of a container is a function of its pod's script, its start time, and the present
+// time. A restarted agent adopts containers by their status alone.
 //
 //	simulated.go    the runtime and its containers
-//	script.go       what the containers of a pod do
-//	use.go          what containers log, and what they take of the node
+//	script.go       the scripts of containers
+//	use.go          the logs and resource usage of containers
 //	behaviour.go    Nodes that stop, pause or are slow
 //	annotations.go  annotations as bounded values
 package simulated
@@ -24,34 +24,34 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Options are those of the runtime. Now is required.
+// Options configure the runtime. Now is required.
 type Options struct {
-	// StartDelay is how long after its admission a pod's first container starts, unless its script says otherwise.
+	// StartDelay is the time between a pod's admission and the start of its first container, unless its script has
+	// another.
 	StartDelay time.Duration
-	// Script, if not nil, changes what the annotations of a pod say of its containers. It is called often, for several
-	// pods at once, and always answers alike for the same pod, which it must not change.
+	// Script, if not nil, changes the script that was read from a pod's annotations. It is called often and
+	// concurrently. It must return the same result for the same pod each time, and must not change the pod.
 	Script func(*corev1.Pod, *Script)
-	// Now is the time.
+	// Now returns the current time.
 	Now func() time.Time
 }
 
-// Runtime is the runtime in which no program runs. It has no state: what a container does is a
-// function of its pod's script, when it started, and the time.
+// Runtime implements runtime.Runtime without running programs. It has no state.
 type Runtime struct{ Options }
 
-// New returns a runtime.
+// New returns a runtime with the given options.
 func New(o Options) runtime.Runtime { return &Runtime{o} }
 
 func (*Runtime) Version() string { return "simulated://1.0.0" }
 
 func (s *Runtime) Delay(pod *corev1.Pod) time.Duration { return s.script(pod).StartDelay }
 
-// SetUp gives a simulated pod the addresses that it is offered: it needs no other preparation.
+// SetUp assigns the offered addresses to a simulated pod, which needs no other preparation.
 func (*Runtime) SetUp(_ context.Context, _ *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
 	return runtime.Sandbox{Addresses: addresses}, nil
 }
 
-// A simulated pod leaves no traces.
+// TearDown does nothing: a simulated pod leaves no traces. The same is true of Forget, Sweep and Close.
 func (*Runtime) TearDown(context.Context, *corev1.Pod) error { return nil }
 func (*Runtime) Forget(context.Context, types.UID) error     { return nil }
 func (*Runtime) Sweep(context.Context, func(types.UID) bool) {}
@@ -60,7 +60,7 @@ func (*Runtime) Close()                                      {}
 // Imageless implements runtime.Imageless.
 func (*Runtime) Imageless() {}
 
-// Pull accepts every image, unless the pod's script has an error for it.
+// Pull accepts every image, unless the pod's script has an ImagePullError.
 func (s *Runtime) Pull(_ context.Context, r runtime.PullRequest) (runtime.Image, error) {
 	if err := s.script(r.Pod).ImagePullError; err != nil {
 		message := err.Error()
@@ -81,13 +81,13 @@ func (s *Runtime) Adopt(_ context.Context, pod *corev1.Pod, c *corev1.Container,
 		nil
 }
 
-// container is immutable but for stop.
+// container is one run of a container. It is immutable, except for stopped.
 type container struct {
 	name    string
 	readyAt time.Time
-	// on and off are for how long it is ready and not, in turns; on is 0 where it stays ready.
+	// on and off are the alternating periods of readiness and unreadiness; on is 0 if the container stays ready.
 	on, off time.Duration
-	ends    bool // by itself
+	ends    bool // ends by itself, at endsAt with code
 	endsAt  time.Time
 	code    int32
 	stopped *runtime.Exit
@@ -123,7 +123,7 @@ func (r *Runtime) newContainer(pod *corev1.Pod, c *corev1.Container, id string, 
 	return s
 }
 
-// fail makes this one of the runs that fail, or one after them, which do not.
+// fail adapts the exit of a run to Script.Failures: this is true for one of the first runs, which fail.
 func (s *container) fail(this bool, started time.Time) {
 	switch {
 	case !this:
@@ -163,8 +163,8 @@ func (s *container) State(now time.Time) runtime.State {
 	return state
 }
 
-// Stop ends a server as a good one ends on SIGTERM, with 0. Work that was cut short did not succeed: 143
-// is what the shell reports for SIGTERM, and a Job must not count it as done.
+// Stop ends a server like a well-behaved process on SIGTERM: with code 0. A container that would have ended by itself
+// was interrupted and exits with 143, which shells report for SIGTERM, so that a Job does not count it as completed.
 func (s *container) Stop(now time.Time, _ time.Duration) {
 	if s.stopped != nil {
 		return

@@ -26,7 +26,7 @@ func annotatedPod(annotations ...string) *corev1.Pod {
 	return pod
 }
 
-func TestSimulation_CountsWhatIsOutOfBoundsAsTheBound(t *testing.T) {
+func TestAnnotations_ClampValuesToBounds(t *testing.T) {
 	t.Parallel()
 	run := func(annotations ...string) *container {
 		pod := annotatedPod(annotations...)
@@ -55,7 +55,7 @@ func TestSimulation_CountsWhatIsOutOfBoundsAsTheBound(t *testing.T) {
 	require.Equal(t, time.Hour, BehaviourOf(node).Slow)
 }
 
-func TestSimulation_KeepsNoMoreOfALogThanAFileWouldHave(t *testing.T) {
+func TestLog_IsBounded(t *testing.T) {
 	t.Parallel()
 	read := func(line, every string) (lines, size int) {
 		s := &Runtime{Options{Now: func() time.Time { return someTime.Add(24 * time.Hour) }}}
@@ -81,7 +81,7 @@ func TestSimulation_KeepsNoMoreOfALogThanAFileWouldHave(t *testing.T) {
 	require.Equal(t, 2, lines, "they are written at the start")
 }
 
-func TestSimulation_AScriptBeginsWithWhatTheAnnotationsSay(t *testing.T) {
+func TestScript_StartsFromAnnotations(t *testing.T) {
 	t.Parallel()
 	r := &Runtime{Options{StartDelay: time.Second, Script: func(pod *corev1.Pod, s *Script) {
 		if pod.Annotations[AnnotationReadyAfter] == "1m" {

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
 
-// What a simulated pod is said to write and to take. Quantities are Kubernetes'.
+// Annotations of a pod, or of a Node, that set its simulated logs and resource usage.
 const (
 	AnnotationLog      = "sim.coxswain.dev/log"
 	AnnotationLogEvery = "sim.coxswain.dev/log-every"
@@ -25,7 +25,7 @@ const (
 	AnnotationPIDs     = "sim.coxswain.dev/pids"
 )
 
-// What a container takes whose pod does not say: about as much as a server that has nothing to do.
+// The default usage of a container: about that of an idle server.
 var (
 	idleCPU    = resource.MustParse("1m")
 	idleMemory = resource.MustParse("8Mi")
@@ -51,13 +51,13 @@ func (*Runtime) Usage(_ context.Context, pod *corev1.Pod, _ *corev1.Container, s
 	return u, nil
 }
 
-// UsageOf is what each container of a pod takes.
+// UsageOf returns the usage of each container of a pod.
 func UsageOf(pod *corev1.Pod) runtime.Usage {
 	return annotatedUse(pod.Annotations, runtime.Usage{CPU: idleCPU.AsApproximateFloat64(), Memory: idleMemory.Value(),
 		PIDs: 1})
 }
 
-// annotatedUse is a usage with what annotations say in place of parts of it.
+// annotatedUse returns u with the values that annotations override.
 func annotatedUse(annotations map[string]string, u runtime.Usage) runtime.Usage {
 	if len(annotations) == 0 {
 		return u
@@ -65,16 +65,16 @@ func annotatedUse(annotations map[string]string, u runtime.Usage) runtime.Usage 
 	if q, ok := annotatedQuantity(annotations, AnnotationCPU, maxCPU); ok {
 		u.CPU = q.AsApproximateFloat64()
 	}
-	for _, of := range []struct {
-		key  string
-		to   *int64
-		most int64
+	for _, field := range []struct {
+		key    string
+		target *int64
+		limit  int64
 	}{
 		{AnnotationMemory, &u.Memory, maxBytes}, {AnnotationDisk, &u.Disk, maxBytes},
 		{AnnotationPIDs, &u.PIDs, maxPIDs},
 	} {
-		if q, ok := annotatedQuantity(annotations, of.key, of.most); ok {
-			*of.to = q.Value()
+		if q, ok := annotatedQuantity(annotations, field.key, field.limit); ok {
+			*field.target = q.Value()
 		}
 	}
 	return u
@@ -93,50 +93,50 @@ func (s *Runtime) OpenLog(pod *corev1.Pod, run *runtime.LogRun) (runtime.LogRead
 		for _, line := range l.lines {
 			longest = max(longest, len(line)+1)
 		}
-		l.at = max(0, l.written()-max(1, min(maxLogLines, maxLogBytes/longest)))
+		l.next = max(0, l.written()-max(1, min(maxLogLines, maxLogBytes/longest)))
 	}
 	return l, nil
 }
 
-// log is a function of the time: the annotation's lines at the start or, with log-every, one of
-// them after each such time, from the first again after the last.
+// log is a function of the time: all lines are written at the start or, with LogEvery, one line after each period,
+// starting over after the last.
 type log struct {
 	lines []string
 	every time.Duration
 	run   *runtime.LogRun
 	clock func() time.Time
-	at    int
+	next  int // number of the next record
 }
 
-// written is how many lines there are at this moment.
+// written returns the number of records written so far.
 func (l *log) written() int {
 	if l.every <= 0 {
 		return len(l.lines)
 	}
 	end := l.clock()
-	if at, ended := l.run.Ended(); ended {
-		end = at
+	if exited, ended := l.run.Ended(); ended {
+		end = exited
 	}
 	return int(max(0, end.Sub(l.run.Started)) / l.every)
 }
 
 func (l *log) Next() (runtime.LogRecord, error) {
-	if len(l.lines) == 0 || l.at >= l.written() {
+	if len(l.lines) == 0 || l.next >= l.written() {
 		return runtime.LogRecord{}, io.EOF
 	}
-	i := l.at
-	l.at++
-	at := l.run.Started
+	i := l.next
+	l.next++
+	written := l.run.Started
 	if l.every > 0 {
-		at = at.Add(time.Duration(i+1) * l.every)
+		written = written.Add(time.Duration(i+1) * l.every)
 	}
-	return runtime.LogRecord{At: at, Text: []byte(l.lines[i%len(l.lines)]), Stream: "stdout"}, nil
+	return runtime.LogRecord{At: written, Text: []byte(l.lines[i%len(l.lines)]), Stream: "stdout"}, nil
 }
 
 func (*log) Close() error { return nil }
 
-// errSimulated is why a request that needs a program fails.
-func errSimulated(what string) error {
+// errSimulated returns the error of an operation that needs a program.
+func errSimulated(operation string) error {
 	return fmt.Errorf("cannot %s: the container is simulated, no program runs in it (the agent runs programs with "+
-		"--runtime process)", what)
+		"--runtime process)", operation)
 }

@@ -1,13 +1,13 @@
-// Package stream is the server's side of the streams that kubectl exec, attach, cp and port-forward open:
-// over WebSocket (v5.channel.k8s.io and before, and SPDY tunnelled through it for ports) and over SPDY/3.1.
+// Package stream implements the server side of the streams that kubectl exec, attach, cp and port-forward open: over
+// WebSocket (v5.channel.k8s.io and older protocols, and SPDY tunnelled through WebSocket for ports) and over SPDY/3.1.
 //
-// What comes in: an HTTP request that asks to be upgraded. What goes out: plain readers and writers to
-// a function that runs a command, or a connection for each forwarded port. Nothing here knows pods.
+// Input: an HTTP request for an upgrade. Output: plain readers and writers for a function that runs a command, or a
+// connection for each forwarded port. The package knows nothing of pods.
 //
-//	command.go      exec and attach, whatever the transport
+//	command.go      exec and attach, independent of the transport
 //	spdy.go         a command over SPDY
 //	websocket.go    a command over WebSocket
-//	portforward.go  ports over either
+//	portforward.go  ports over either transport
 package stream
 
 import (
@@ -25,29 +25,29 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// Size is a terminal's, in characters.
+// Size is the size of a terminal, in characters.
 type Size struct{ Width, Height uint16 }
 
-// Command is what a client and a command say to each other. What the client did not ask for is nil.
+// Command is the set of streams between a client and a command. Streams that the client did not request are nil.
 type Command struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	TTY            bool
-	// Resize brings the terminal's sizes, and is closed when no more will come.
+	// Resize delivers the terminal's sizes. It is closed after the last one.
 	Resize <-chan Size
 }
 
-// ExitError is the error of a command that ran and ended with a code other than 0.
+// ExitError reports that a command ran and ended with a code other than 0.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string {
 	return "command terminated with non-zero exit code: exit status " + strconv.Itoa(e.Code)
 }
 
-// Options are which streams a client asks for.
+// Options are the streams that a client requests.
 type Options struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// ParseOptions reads them from a query in the kubelet's words. A terminal has one output.
+// ParseOptions reads Options from the query parameters of the kubelet's API. A terminal has no separate stderr.
 func ParseOptions(q url.Values) (Options, error) {
 	on := func(name string) bool { return q.Get(name) == "1" || q.Get(name) == "true" }
 	o := Options{Stdin: on("input"), Stdout: on("output"), Stderr: on("error"), TTY: on("tty")}
@@ -60,17 +60,17 @@ func ParseOptions(q url.Values) (Options, error) {
 	return o, nil
 }
 
-// client is the other side of a command, whatever the transport.
+// client is the client's side of a command, over any transport.
 type client struct {
 	Command
-	resize io.Reader                          // JSON documents; nil where there are none
-	status func(*metav1.Status) error         // says how the command ended; the last that is said
-	gone   func(cancel func()) (ended func()) // calls cancel once the client has left
+	resize io.Reader                          // JSON documents; nil if there are none
+	status func(*metav1.Status) error         // sends the result of the command; must be the last write
+	gone   func(cancel func()) (ended func()) // calls cancel once the client has left, until ended is called
 	close  func()
 }
 
-// ServeCommand upgrades a request, runs a command on its streams and reports to the client how it ended. run's ctx
-// ends when the client leaves. It returns when run has.
+// ServeCommand upgrades a request, runs a command on its streams, and sends the result to the client. The context of
+// run ends when the client leaves. ServeCommand returns after run has returned.
 func ServeCommand(w http.ResponseWriter, r *http.Request, o Options, run func(context.Context, *Command) error) {
 	open := openSPDY
 	if wsstream.IsWebSocketRequest(r) {
@@ -78,7 +78,7 @@ func ServeCommand(w http.ResponseWriter, r *http.Request, o Options, run func(co
 	}
 	c, err := open(w, r, o)
 	if err != nil {
-		return // the answer has been given
+		return // open has written the response
 	}
 	defer c.close()
 	ctx, cancel := context.WithCancel(r.Context())
@@ -89,20 +89,20 @@ func ServeCommand(w http.ResponseWriter, r *http.Request, o Options, run func(co
 		defer close(sizes)
 		readSizes(ctx, c.resize, sizes)
 		if c.resize != nil && wsstream.IsWebSocketRequest(r) {
-			cancel() // it is the channel that no client closes alone
+			cancel() // clients close this channel only together with the connection
 		}
 	}()
 	ended := c.gone(cancel)
 	err = run(ctx, &c.Command)
 	ended()
-	_ = c.status(statusOf(err)) // a client that has left will not read it
+	_ = c.status(statusOf(err)) // fails if the client has left
 }
 
-// maxSizeMessage is far beyond the length of what a client says of its terminal, in bytes. The decoder keeps
-// what has no end.
+// maxSizeMessage limits the bytes of one message about the terminal's size; real ones are far shorter. Without it the
+// decoder would buffer an endless message.
 const maxSizeMessage = 4 << 10
 
-// readSizes passes on what a client says of its terminal until it says no more.
+// readSizes forwards the terminal's sizes until the client sends no more.
 func readSizes(ctx context.Context, from io.Reader, to chan<- Size) {
 	if from == nil {
 		return
@@ -123,7 +123,7 @@ func readSizes(ctx context.Context, from io.Reader, to chan<- Size) {
 	}
 }
 
-// statusOf is how a command ended, as version 4 of the protocol says it.
+// statusOf returns the result of a command as version 4 of the protocol defines it.
 func statusOf(err error) *metav1.Status {
 	var exit *ExitError
 	switch {
@@ -141,8 +141,8 @@ func statusOf(err error) *metav1.Status {
 	return &status
 }
 
-// writeStatus says how a command ended in the words of a protocol's version: as a Status from version 4 on,
-// and before as a text, where there was an error.
+// writeStatus writes the result of a command: as a Status from version 4 of the protocol on, and as the text of the
+// error, if there is one, before.
 func writeStatus(w io.Writer, structured bool, status *metav1.Status) error {
 	if structured {
 		return json.NewEncoder(w).Encode(status)

@@ -23,10 +23,10 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// Dial connects to a port.
+// Dial connects to a port of the pod.
 type Dial func(ctx context.Context, port uint16) (net.Conn, error)
 
-// ServePorts upgrades a request and connects the client's streams with ports until it leaves.
+// ServePorts upgrades a request and connects the client's streams to ports until the client leaves.
 func ServePorts(w http.ResponseWriter, r *http.Request, dial Dial) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -38,7 +38,7 @@ func ServePorts(w http.ResponseWriter, r *http.Request, dial Dial) {
 	case slices.Contains(websocket.Subprotocols(r), portforwardconst.WebsocketsSPDYTunnelingPortForwardV1):
 		upgrader := websocket.Upgrader{
 			Subprotocols: []string{portforwardconst.WebsocketsSPDYTunnelingPortForwardV1},
-			CheckOrigin:  func(*http.Request) bool { return true }, // the credentials are no browser's
+			CheckOrigin:  func(*http.Request) bool { return true }, // browsers have no credentials for this endpoint
 		}
 		ws, err := upgrader.Upgrade(w, r, nil)
 		if err != nil {
@@ -65,18 +65,18 @@ func ServePorts(w http.ResponseWriter, r *http.Request, dial Dial) {
 	f.serve(conn)
 }
 
-// forwarder puts together the two streams of each forwarded connection: its data, and what went wrong.
+// forwarder joins the two streams of each forwarded connection: one for data, one for errors.
 type forwarder struct {
 	ctx     context.Context
 	dial    Dial
-	running sync.WaitGroup
+	running sync.WaitGroup // the goroutines of all pairs
 
-	mu     sync.Mutex
-	ended  bool
-	halves map[string]*pair // by the client's number of the connection
+	mu     sync.Mutex       // guards the fields below
+	ended  bool             // new streams are rejected
+	halves map[string]*pair // incomplete pairs, by the client's request ID
 }
 
-// maxHalves is how many connections of a client may have one of their two streams.
+// maxHalves limits the connections of a client that wait for their second stream.
 const maxHalves = 1000
 
 type pair struct{ data, failure httpstream.Stream }
@@ -91,7 +91,7 @@ func (f *forwarder) serve(conn httpstream.Connection) {
 	f.mu.Unlock()
 }
 
-// arrived takes a new stream; with the second of a pair, the pair begins.
+// arrived adds a new stream, and starts forwarding when it completes a pair.
 func (f *forwarder) arrived(s httpstream.Stream, replySent <-chan struct{}) error {
 	h := s.Headers()
 	port, err := strconv.ParseUint(h.Get(corev1.PortHeader), 10, 16)
@@ -135,7 +135,7 @@ func (f *forwarder) arrived(s httpstream.Stream, replySent <-chan struct{}) erro
 	return nil
 }
 
-// forward copies between a port and a stream until the port's side has ended.
+// forward copies between a port and a stream until the port's side ends.
 func (f *forwarder) forward(port uint16, s io.ReadWriteCloser) error {
 	conn, err := f.dial(f.ctx, port)
 	if err != nil {
@@ -158,7 +158,7 @@ func (f *forwarder) forward(port uint16, s io.ReadWriteCloser) error {
 	return err
 }
 
-// channels is the older protocol over WebSocket: the ports are in the query, and have two channels each.
+// channels serves the older protocol over WebSocket: the query lists the ports, and each port has two channels.
 func (f *forwarder) channels(w http.ResponseWriter, r *http.Request) {
 	var ports []uint16
 	var kinds []wsstream.ChannelType

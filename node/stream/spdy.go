@@ -14,29 +14,29 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// idleTimeout is how long nothing may be said on a connection, the kubelet's streamingConnectionIdleTimeout.
+// idleTimeout closes an idle connection: the kubelet's streamingConnectionIdleTimeout.
 const idleTimeout = 4 * time.Hour
 
-// openSPDY upgrades a request and waits for the streams that the client announced. An old one that names no version
-// is taken for one of version 1.
+// openSPDY upgrades a request and waits for the streams that the client announced. A client that names no version of
+// the protocol speaks version 1.
 func openSPDY(w http.ResponseWriter, r *http.Request, o Options) (*client, error) {
 	protocol, err := httpstream.Handshake(r, w, remotecommand.SupportedStreamingProtocols)
 	if err != nil {
 		return nil, err
 	}
-	wanted := map[string]bool{
+	requested := map[string]bool{
 		corev1.StreamTypeError: true, corev1.StreamTypeStdin: o.Stdin, corev1.StreamTypeStdout: o.Stdout,
 		corev1.StreamTypeStderr: o.Stderr,
 		corev1.StreamTypeResize: o.TTY && (protocol == remotecommand.StreamProtocolV4Name ||
 			protocol == remotecommand.StreamProtocolV3Name),
 	}
-	arriving := make(chan httpstream.Stream, len(wanted))
+	arriving := make(chan httpstream.Stream, len(requested))
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r,
 		func(s httpstream.Stream, replySent <-chan struct{}) error {
-			if !wanted[s.Headers().Get(corev1.StreamType)] {
+			if !requested[s.Headers().Get(corev1.StreamType)] {
 				return fmt.Errorf("invalid stream type %q", s.Headers().Get(corev1.StreamType))
 			}
-			go func() { // what is written before the reply could overtake it
+			go func() { // a write before the reply was sent could overtake it
 				<-replySent
 				select {
 				case arriving <- s:
@@ -51,7 +51,7 @@ func openSPDY(w http.ResponseWriter, r *http.Request, o Options) (*client, error
 	conn.SetIdleTimeout(idleTimeout)
 	ctx, cancel := context.WithTimeout(r.Context(), remotecommand.DefaultStreamCreationTimeout)
 	defer cancel()
-	streams, err := await(ctx, conn, arriving, wanted)
+	streams, err := await(ctx, conn, arriving, requested)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -59,12 +59,12 @@ func openSPDY(w http.ResponseWriter, r *http.Request, o Options) (*client, error
 	return spdyClient(conn, streams, protocol), nil
 }
 
-// await collects the streams that are wanted.
-func await(ctx context.Context, conn httpstream.Connection, arriving <-chan httpstream.Stream, wanted map[string]bool) (
-	map[string]httpstream.Stream, error) {
+// await collects the requested streams.
+func await(ctx context.Context, conn httpstream.Connection, arriving <-chan httpstream.Stream,
+	requested map[string]bool) (map[string]httpstream.Stream, error) {
 	missing := 0
-	for _, want := range wanted {
-		if want {
+	for _, isRequested := range requested {
+		if isRequested {
 			missing++
 		}
 	}

@@ -10,22 +10,22 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// The WebSocket protocols of a command. Those from version 4 on say how it ended as a Status, and those in base64
-// are for clients that know text only.
+// Base64 variants of the WebSocket protocols, for clients that can only read text. From version 4 on, the result of a
+// command is a Status.
 const (
 	v4Base64 = "v4." + wsstream.Base64ChannelWebSocketProtocol
 	v1Base64 = wsstream.Base64ChannelWebSocketProtocol
 )
 
-// quietly keeps the library from logging an error for every connection that we close.
+// quietly returns the request with a context that keeps the library from logging an error for each closed connection.
 func quietly(r *http.Request) *http.Request {
 	return r.WithContext(klog.NewContext(r.Context(), logr.Discard()))
 }
 
 // openWebSocket upgrades a request to the channels of a WebSocket.
 func openWebSocket(w http.ResponseWriter, r *http.Request, o Options) (*client, error) {
-	channel := func(wanted bool, kind wsstream.ChannelType) wsstream.ChannelType {
-		if wanted {
+	channel := func(requested bool, kind wsstream.ChannelType) wsstream.ChannelType {
+		if requested {
 			return kind
 		}
 		return wsstream.IgnoreChannel
@@ -51,7 +51,7 @@ func openWebSocket(w http.ResponseWriter, r *http.Request, o Options) (*client, 
 	}
 	c := &client{
 		resize: streams[remotecommand.StreamResize],
-		gone:   func(func()) func() { return func() {} }, // the end of the sizes tells
+		gone:   func(func()) func() { return func() {} }, // ServeCommand cancels when the resize channel ends
 		close:  func() { _ = conn.Close() },
 	}
 	structured := protocol == remotecommand.StreamProtocolV4Name || protocol == remotecommand.StreamProtocolV5Name ||

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/volumes"
 )
 
-func TestVolumes_OfClaimsAreThePodsOwnAndReadOnlyWhereItSaysSo(t *testing.T) {
+func TestSetUp_ResolvesClaimsOfThePod(t *testing.T) {
 	t.Parallel()
 	pod := podOfVolumes("p",
 		corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
@@ -38,9 +38,9 @@ func TestVolumes_OfClaimsAreThePodsOwnAndReadOnlyWhereItSaysSo(t *testing.T) {
 	_, err := set(foreign)
 	require.ErrorContains(t, err, "PVC default/p-v2 was not created for pod default/p (pod is not owner)")
 	foreign.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "p", UID: pod.UID, Controller: ptr.To(true)}}
-	at, err := set(foreign)
+	sources, err := set(foreign)
 	require.NoError(t, err)
-	require.False(t, at["v0"].ReadOnly)
-	require.True(t, at["v1"].ReadOnly)
-	require.Equal(t, volume.Spec.Local.Path, at["v2"].Path)
+	require.False(t, sources["v0"].ReadOnly)
+	require.True(t, sources["v1"].ReadOnly)
+	require.Equal(t, volume.Spec.Local.Path, sources["v2"].Path)
 }

@@ -14,24 +14,24 @@ func onRootMismatch(pod *corev1.Pod) bool {
 	return policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch
 }
 
-// What a group may do with the files of its volume, as the kubelet has it.
+// Permissions of the fsGroup in its volume, as in the kubelet.
 const (
 	groupReadsWrites = 0o660
 	groupEnters      = 0o110
 )
 
-// setGroup gives all of a volume to a group (fsGroup), or nothing where the top is the group's already and that is
-// enough. No symbolic link is followed.
-func setGroup(dir string, gid int, topDecides bool) error {
+// setGroup gives all files of a volume to a group (fsGroup). With rootDecides (OnRootMismatch) it returns at once if
+// the volume's root already has the group and its permissions. No symbolic link is followed.
+func setGroup(dir string, gid int, rootDecides bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if info, err := root.Lstat("."); err == nil && topDecides && isGroups(info, gid) {
+	if info, err := root.Lstat("."); err == nil && rootDecides && isGroups(info, gid) {
 		return nil
 	}
-	// The top comes last: it says that the work is done.
+	// The root comes last: OnRootMismatch takes its group as a sign that the work was completed.
 	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == "." {
 			return err
@@ -50,8 +50,8 @@ func setGroup(dir string, gid int, topDecides bool) error {
 
 func isGroups(info fs.FileInfo, gid int) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	const wanted = groupReadsWrites | groupEnters
-	return ok && int(stat.Gid) == gid && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&wanted == wanted
+	const permissions = groupReadsWrites | groupEnters
+	return ok && int(stat.Gid) == gid && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&permissions == permissions
 }
 
 func giveToGroup(root *os.Root, path string, gid int) error {

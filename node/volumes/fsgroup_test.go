@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestVolumes_BelongToTheGroupOfThePod(t *testing.T) {
+func TestVolumes_BelongToTheFSGroup(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: only root gives files to any group")

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// payload is the files of a volume that is made from API objects, by their paths.
+// payload is the content of a volume that is made from API objects: its files by path.
 type payload map[string]payloadFile
 
 type payloadFile struct {
@@ -19,15 +19,15 @@ type payloadFile struct {
 	mode fs.FileMode
 }
 
-// dataLink is the symbolic link through which all files of a payload are read, so that one rename changes them
-// together, as the kubelet's volumes do: a reader of ..data sees the old files or the new ones.
+// dataLink is the symbolic link through which all files of a payload are read. One rename of the link replaces all
+// files together, as in the kubelet's volumes: a reader of ..data sees the old files or the new ones.
 const dataLink = "..data"
 
-// stagePrefix begins the names of the folders to which dataLink leads.
+// stagePrefix begins the names of the folders that dataLink points to.
 const stagePrefix = "..files-"
 
-// write makes a folder show the payload. Where it does so already nothing changes. No symbolic link leads out
-// of the folder, whichever process made it.
+// write replaces the content of a folder with the payload, unless it is the same. No symbolic link leads out of the
+// folder, whichever process made it.
 func (p payload) write(dir string, gid *int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -36,7 +36,7 @@ func (p payload) write(dir string, gid *int64) error {
 	defer func() { _ = root.Close() }()
 	old, err := root.Readlink(dataLink)
 	if err != nil || !strings.HasPrefix(old, stagePrefix) || filepath.Base(old) != old {
-		old = "" // not ours
+		old = "" // not a link of the agent
 	}
 	if old != "" && p.same(root, old) {
 		return nil
@@ -64,13 +64,13 @@ func (p payload) write(dir string, gid *int64) error {
 	return nil
 }
 
-// stage writes the files into a new folder.
+// stage writes the files into a new folder and returns its name.
 func (p payload) stage(root *os.Root, gid *int64) (string, error) {
 	fresh := stagePrefix + rand.Text()
 	if err := root.Mkdir(fresh, 0o755); err != nil {
 		return "", err
 	}
-	if err := root.Chmod(fresh, 0o755); err != nil { // whatever the umask
+	if err := root.Chmod(fresh, 0o755); err != nil { // regardless of the umask
 		return "", err
 	}
 	for path, f := range p {
@@ -82,7 +82,7 @@ func (p payload) stage(root *os.Root, gid *int64) (string, error) {
 			return "", err
 		}
 		mode := f.mode
-		if gid != nil { // the group reads what the owner may
+		if gid != nil { // the group may read and write like the owner
 			mode |= (mode & 0o600) >> 3
 		}
 		if err := root.WriteFile(file, f.data, mode); err != nil {
@@ -100,12 +100,12 @@ func (p payload) stage(root *os.Root, gid *int64) (string, error) {
 	return fresh, nil
 }
 
-// link makes the names that users see, and removes those that are no more.
+// link creates the links that users see, and removes the links of files that no longer exist.
 func (p payload) link(root *os.Root) error {
-	wanted := map[string]bool{}
+	visible := map[string]bool{}
 	for path := range p {
 		first := firstPart(path)
-		wanted[first] = true
+		visible[first] = true
 		if err := root.Symlink(filepath.Join(dataLink, first), first); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -115,7 +115,7 @@ func (p payload) link(root *os.Root) error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Type()&fs.ModeSymlink != 0 && e.Name() != dataLink && !wanted[e.Name()] {
+		if e.Type()&fs.ModeSymlink != 0 && e.Name() != dataLink && !visible[e.Name()] {
 			if err := root.Remove(e.Name()); err != nil {
 				return err
 			}
@@ -134,7 +134,7 @@ func firstPart(path string) string {
 	}
 }
 
-// same reports that a folder has these files and no others.
+// same reports whether a folder has exactly the payload's files.
 func (p payload) same(root *os.Root, dir string) bool {
 	seen := 0
 	err := fs.WalkDir(root.FS(), dir, func(path string, d fs.DirEntry, err error) error {
@@ -160,13 +160,13 @@ func (p payload) same(root *os.Root, dir string) bool {
 	return err == nil && seen == len(p)
 }
 
-// parseMode is a file's mode, or otherwise the volume's.
-func parseMode(mode, otherwise *int32) fs.FileMode {
+// parseMode returns a file's mode, or the volume's default, or 0644.
+func parseMode(mode, fallback *int32) fs.FileMode {
 	switch {
 	case mode != nil:
 		return fs.FileMode(*mode)
-	case otherwise != nil:
-		return fs.FileMode(*otherwise)
+	case fallback != nil:
+		return fs.FileMode(*fallback)
 	}
 	return 0o644
 }

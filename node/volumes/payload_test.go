@@ -8,16 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A container that can write to a volume cannot lead the agent, which writes to it with the machine's rights,
-// out of it.
-func TestPayload_StaysInItsVolumeWhateverLinksAreThere(t *testing.T) {
+// A container that can write to a volume must not redirect the agent, which writes there with the machine's rights, out
+// of the volume.
+func TestPayload_FollowsNoLinksOutOfItsVolume(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	volume, victim := filepath.Join(top, "volume"), filepath.Join(top, "victim")
 	for _, dir := range []string{volume, victim} {
 		require.NoError(t, os.Mkdir(dir, 0o755))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(victim, "precious"), []byte("kept"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(victim, "precious"), []byte("content"), 0o600))
 	one, two := payload{"dir/key": {[]byte("one"), 0o644}}, payload{"dir/key": {[]byte("two"), 0o644}}
 	read := func() string {
 		text, err := os.ReadFile(filepath.Join(volume, "dir", "key"))
@@ -50,9 +50,9 @@ func TestPayload_StaysInItsVolumeWhateverLinksAreThere(t *testing.T) {
 			require.Equal(t, string(p["dir/key"].data), read())
 		}
 	}
-	kept, err := os.ReadFile(filepath.Join(victim, "precious"))
+	content, err := os.ReadFile(filepath.Join(victim, "precious"))
 	require.NoError(t, err, "nothing outside is removed")
-	require.Equal(t, "kept", string(kept))
+	require.Equal(t, "content", string(content))
 	entries, err := os.ReadDir(victim)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "nothing outside is written")

@@ -23,7 +23,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// volumesTest is a pod's volumes over an API server, made anew whenever something is said to have changed.
+// volumesTest is a pod's volumes and an API server. Volumes are set up again after each reported change.
 type volumesTest struct {
 	t       *testing.T
 	client  kubernetes.Interface
@@ -60,7 +60,8 @@ func ofConfigMap(name string, optional bool) corev1.VolumeSource {
 		LocalObjectReference: corev1.LocalObjectReference{Name: name}, Optional: &optional}}
 }
 
-// shows waits until a file of the pod's volumes has a text, "" for no file. Nothing is read anew but upon a change.
+// shows waits until a file of the pod's volumes has a text; "" means no file. Volumes are set up again only after a
+// reported change.
 func (v *volumesTest) shows(pod *corev1.Pod, file, text string) {
 	v.t.Helper()
 	timeout := time.After(time.Minute)
@@ -86,7 +87,7 @@ func (v *volumesTest) setUp(pod *corev1.Pod) {
 	require.NoError(v.t, err)
 }
 
-func TestVolumes_FollowWhatTheyAreMadeFrom(t *testing.T) {
+func TestVolumes_FollowTheirSources(t *testing.T) {
 	t.Parallel()
 	v, ctx := watchVolumes(t), t.Context()
 	configMaps, secrets := v.client.CoreV1().ConfigMaps("default"), v.client.CoreV1().Secrets("default")
@@ -121,8 +122,8 @@ func TestVolumes_FollowWhatTheyAreMadeFrom(t *testing.T) {
 	require.Zero(t, v.objects.Count())
 }
 
-// As with the kubelet, an immutable ConfigMap is read once for all pods that have it at the same time.
-func TestVolumes_KeepWhatIsImmutableWhileAPodHasIt(t *testing.T) {
+// As in the kubelet, an immutable ConfigMap is read once for all pods that use it at the same time.
+func TestVolumes_KeepImmutableSourcesWhileAPodUsesThem(t *testing.T) {
 	t.Parallel()
 	v, ctx := watchVolumes(t), t.Context()
 	configMaps := v.client.CoreV1().ConfigMaps("default")

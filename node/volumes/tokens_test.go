@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// The kubelet asks for a new token when the old one has lived four fifths of its life, or a day.
+// The kubelet requests a new token after four fifths of the old one's lifetime, or after a day.
 func TestVolumes_RenewTokensBeforeTheyExpire(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -60,24 +60,24 @@ func TestVolumes_RenewTokensBeforeTheyExpire(t *testing.T) {
 		return review.Status.Authenticated && review.Status.User.Username == "system:serviceaccount:default:app"
 	}
 	began := clock.Now()
-	at := func(d time.Duration) (hour, month string) {
+	setUpAfter := func(d time.Duration) (hour, month string) {
 		clock.SetTime(began.Add(d))
 		_, err := v.SetUp(ctx, &environment.Environment{Client: client, Pod: pod}, dir)
 		require.NoError(t, err)
 		return read("hour"), read("month")
 	}
-	first, long := at(0)
+	first, long := setUpAfter(0)
 	require.True(t, valid(first))
-	kept, _ := at(47 * time.Minute)
-	require.Equal(t, first, kept)
-	second, _ := at(49 * time.Minute)
+	cached, _ := setUpAfter(47 * time.Minute)
+	require.Equal(t, first, cached)
+	second, _ := setUpAfter(49 * time.Minute)
 	require.NotEqual(t, first, second)
 	require.True(t, valid(second))
-	require.True(t, valid(first), "who has read the old one may still use it")
-	_, kept = at(23 * time.Hour)
+	require.True(t, valid(first), "a container that has read the old token may still use it")
+	_, cached = setUpAfter(23 * time.Hour)
 	require.False(t, valid(second), "its hour is over")
-	require.Equal(t, long, kept)
-	_, longer := at(25 * time.Hour)
+	require.Equal(t, long, cached)
+	_, longer := setUpAfter(25 * time.Hour)
 	require.NotEqual(t, long, longer)
 	require.True(t, valid(longer))
 }

@@ -1,10 +1,11 @@
 // Package volumes makes the volumes of pods as folders of this machine: emptyDir, configMap, secret, downwardAPI,
-// projected, hostPath and claims that are folders.
+// projected, hostPath, and claims of local volumes.
 //
 //	volumes.go   each kind of volume, and tokens with their renewal
-//	payload.go   files that are replaced together, as the kubelet does by its ..data link
+//	payload.go   files that are replaced together through a ..data link, as in the kubelet
+//	fsgroup.go   the group of a volume's files
 //
-// How a container sees them, and which paths of the machine it must not see, is the runtime's business.
+// The runtime mounts the folders into containers, and decides which paths of the machine containers must not see.
 package volumes
 
 import (
@@ -33,45 +34,46 @@ import (
 // Volumes makes the volumes of pods, as folders of this machine. It is safe for concurrent use, for different pods.
 type Volumes struct {
 	Clock clock.PassiveClock
-	// Memory mounts a file system in memory of so many bytes at most, for what must not be on a disk; where it is nil,
-	// all is on the disk.
+	// Memory mounts an in-memory file system of at most size bytes, for content that must not reach a disk. If it is
+	// nil, all volumes are on the disk.
 	Memory func(dir string, size int64) error
-	// Visible refuses paths of this machine that containers must not see; nil refuses none.
+	// Visible returns an error for paths of this machine that containers must not see; nil allows every path.
 	Visible func(path string) error
-	// Roots are folders right below which the volumes of claims may be, although containers do not see them.
+	// Roots are folders whose direct subfolders may be volumes of claims, although containers do not see them.
 	Roots []string
 
 	mu     sync.Mutex
-	tokens map[types.UID]map[string]*heldToken
+	tokens map[types.UID]map[string]*cachedToken // by pod, then by volume and path; guarded by mu
 }
 
-// Source is where a volume is on this machine.
+// Source is the location of a volume on this machine.
 type Source struct {
 	Path string
-	// Own says that the agent has made the folder, or has it from a claim: it may be where containers do not see it.
+	// Own is true if the agent or a claim provides the folder. It may be in a place that containers do not see.
 	Own bool
-	// ReadOnly says that no container writes to it: the agent does, with the machine's rights.
+	// ReadOnly is true if containers must not write to the volume. The agent may, with the machine's rights.
 	ReadOnly bool
 }
 
-// heldToken is a ServiceAccount's token, renewed when a fifth of its life is left, or after a day, as the kubelet does.
-type heldToken struct {
+// cachedToken is a ServiceAccount's token and the time of its renewal: after four fifths of its lifetime, or after a
+// day, as in the kubelet.
+type cachedToken struct {
 	token string
 	renew time.Time
 }
 
-// SetUp makes a pod's volumes below dir, or makes them anew, and returns where they are, by their names.
+// SetUp makes or updates a pod's volumes below dir, and returns their locations by name.
 func (v *Volumes) SetUp(ctx context.Context, e *environment.Environment, dir string) (map[string]Source, error) {
-	at := map[string]Source{}
+	sources := map[string]Source{}
 	for i := range e.Pod.Spec.Volumes {
 		volume := &e.Pod.Spec.Volumes[i]
 		source, err := v.one(ctx, e, volume, filepath.Join(dir, volume.Name))
 		if err != nil {
 			return nil, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", volume.Name, err)
 		}
-		at[volume.Name] = source
+		sources[volume.Name] = source
 	}
-	return at, nil
+	return sources, nil
 }
 
 func (v *Volumes) one(ctx context.Context, e *environment.Environment, volume *corev1.Volume,
@@ -98,11 +100,11 @@ func (v *Volumes) one(ctx context.Context, e *environment.Environment, volume *c
 	return Source{Path: dir, Own: true, ReadOnly: true}, p.write(dir, FSGroup(e.Pod))
 }
 
-// payloadFolder makes the folder of a payload: what may be secret is in memory, and no disk ever has it.
+// payloadFolder makes the folder of a payload. Content that may be secret is in memory, and never on a disk.
 func (v *Volumes) payloadFolder(dir string, memory bool) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // as it was made
+		return nil // it stays as it is
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.MkdirAll(dir, 0o755)
@@ -116,7 +118,7 @@ func (v *Volumes) payloadFolder(dir string, memory bool) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// hostPath is a path that a user chose.
+// hostPath checks a path that a user chose, and makes it where its type asks for that.
 func (v *Volumes) hostPath(s *corev1.HostPathVolumeSource) error {
 	if err := v.Check(s.Path); err != nil {
 		return err
@@ -124,7 +126,7 @@ func (v *Volumes) hostPath(s *corev1.HostPathVolumeSource) error {
 	return hostPath(s)
 }
 
-// Check refuses a path that containers must not see.
+// Check returns an error for a path that containers must not see.
 func (v *Volumes) Check(path string) error {
 	if v.Visible == nil {
 		return nil
@@ -135,26 +137,27 @@ func (v *Volumes) Check(path string) error {
 	return nil
 }
 
-// Renewal is when the first of a pod's tokens is to be renewed; zero where it has none.
+// Renewal returns when the first of a pod's tokens is due for renewal; zero if the pod has no tokens.
 func (v *Volumes) Renewal(pod types.UID) time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var first time.Time
-	for _, held := range v.tokens[pod] {
-		if first.IsZero() || held.renew.Before(first) {
-			first = held.renew
+	for _, cached := range v.tokens[pod] {
+		if first.IsZero() || cached.renew.Before(first) {
+			first = cached.renew
 		}
 	}
 	return first
 }
 
-// Forget drops what is held for a pod.
+// Forget drops the cached tokens of a pod.
 func (v *Volumes) Forget(pod types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.tokens, pod)
 }
 
+// FSGroup returns a pod's fsGroup; nil if it has none.
 func FSGroup(pod *corev1.Pod) *int64 {
 	if pod.Spec.SecurityContext == nil {
 		return nil
@@ -195,7 +198,7 @@ func (v *Volumes) emptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, dir 
 	return os.Chmod(dir, mode)
 }
 
-// hostPath checks, and makes where that is asked for, a file or folder of the host.
+// hostPath checks a file or folder of the host against its type, and makes it where the type asks for that.
 func hostPath(s *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if s.Type != nil {
@@ -207,7 +210,7 @@ func hostPath(s *corev1.HostPathVolumeSource) error {
 		case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(s.Path, 0o755)
 		case corev1.HostPathFileOrCreate:
-			// where a symbolic link leads is not looked at
+			// O_EXCL does not follow a symbolic link, which could lead to a path that containers must not see.
 			f, err := os.OpenFile(s.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 			if err != nil {
 				return err
@@ -237,8 +240,9 @@ func hostPath(s *corev1.HostPathVolumeSource) error {
 	return nil
 }
 
-// claim is the folder behind a claim: of a PersistentVolume that is one on this machine. owner, where it is not nil, is
-// the pod that the claim was made for: another of that name is none of its volumes.
+// claim returns the folder behind a PersistentVolumeClaim: its PersistentVolume must be a folder of this machine. If
+// owner is not nil, it is the pod that an ephemeral volume's claim must belong to; another claim of that name is
+// refused.
 func (v *Volumes) claim(ctx context.Context, e *environment.Environment, name string, owner *corev1.Pod) (
 	Source, error) {
 	claim, err := e.Client.CoreV1().PersistentVolumeClaims(e.Pod.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -282,8 +286,8 @@ func (v *Volumes) claim(ctx context.Context, e *environment.Environment, name st
 	return source, err
 }
 
-// claimedFolder is hostPath of a volume that was made for a claim: where its folder is made, any user that the pod
-// runs as can write to it, as with other provisioners of local folders.
+// claimedFolder checks or makes the hostPath folder of a claim's volume. A new folder is writable for any user that
+// the pod may run as, as with other provisioners of local folders.
 func claimedFolder(s *corev1.HostPathVolumeSource, gid *int64) error {
 	_, err := os.Stat(s.Path)
 	made := errors.Is(err, fs.ErrNotExist)
@@ -300,7 +304,7 @@ func claimedFolder(s *corev1.HostPathVolumeSource, gid *int64) error {
 	return os.Chmod(s.Path, mode)
 }
 
-// payload is the content of a volume that is made from API objects.
+// payload returns the content of a volume that is made from API objects.
 func (v *Volumes) payload(ctx context.Context, e *environment.Environment, volume *corev1.Volume) (payload, error) {
 	p := payload{}
 	switch s := &volume.VolumeSource; {
@@ -345,17 +349,17 @@ func (v *Volumes) project(ctx context.Context, e *environment.Environment, p pay
 		"this agent projects configMap, secret, downwardAPI and serviceAccountToken, and no other sources")
 }
 
-// token is a ServiceAccount's token that is bound to the pod.
+// token returns a ServiceAccount's token that is bound to the pod: the cached one until its renewal is due.
 func (v *Volumes) token(ctx context.Context, e *environment.Environment, volume string,
 	s *corev1.ServiceAccountTokenProjection) (
 	string, error) {
 	key := volume + "\x00" + s.Path
 	now := v.Clock.Now()
 	v.mu.Lock()
-	held := v.tokens[e.Pod.UID][key]
+	cached := v.tokens[e.Pod.UID][key]
 	v.mu.Unlock()
-	if held != nil && now.Before(held.renew) {
-		return held.token, nil
+	if cached != nil && now.Before(cached.renew) {
+		return cached.token, nil
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: s.ExpirationSeconds,
@@ -372,17 +376,17 @@ func (v *Volumes) token(ctx context.Context, e *environment.Environment, volume 
 		return "", fmt.Errorf("token of ServiceAccount %q: %w", account, err)
 	}
 	life := answer.Status.ExpirationTimestamp.Sub(now)
-	held = &heldToken{answer.Status.Token, now.Add(min(life*4/5, 24*time.Hour))}
+	cached = &cachedToken{answer.Status.Token, now.Add(min(life*4/5, 24*time.Hour))}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.tokens == nil {
-		v.tokens = map[types.UID]map[string]*heldToken{}
+		v.tokens = map[types.UID]map[string]*cachedToken{}
 	}
 	if v.tokens[e.Pod.UID] == nil {
-		v.tokens[e.Pod.UID] = map[string]*heldToken{}
+		v.tokens[e.Pod.UID] = map[string]*cachedToken{}
 	}
-	v.tokens[e.Pod.UID][key] = held
-	return held.token, nil
+	v.tokens[e.Pod.UID][key] = cached
+	return cached.token, nil
 }
 
 func addConfigMap(ctx context.Context, e *environment.Environment, p payload, name string, items []corev1.KeyToPath,
@@ -418,7 +422,7 @@ func addSecret(ctx context.Context, e *environment.Environment, p payload, name 
 	return addKeys(p, secret.Data, items, mode, optional)
 }
 
-// addKeys adds all keys, or those that items choose.
+// addKeys adds the keys that items select, or all keys.
 func addKeys(p payload, data map[string][]byte, items []corev1.KeyToPath, mode *int32, optional *bool) error {
 	if len(items) == 0 {
 		for key, value := range data {

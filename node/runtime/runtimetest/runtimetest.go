@@ -1,5 +1,5 @@
-// Package runtimetest is the definition of done of a container runtime: what the agent relies on, whatever runs the
-// containers. Each runtime's tests call Run.
+// Package runtimetest tests the contract of a container runtime: the properties that the agent relies on. Each
+// runtime's tests call Run.
 package runtimetest
 
 import (
@@ -23,31 +23,31 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// now is the machine's time, which containers that are processes have.
+// now returns the machine's time, which real processes use.
 var now = clock.RealClock{}.Now
 
-// Subject is a runtime that is tested.
+// Subject is the runtime under test.
 type Subject struct {
-	// New makes the runtime. It is called again after Close, as by a restarted agent: it finds what the
-	// earlier one left.
+	// New creates the runtime. It is called again after Close, as by a restarted agent, and must find the containers
+	// and logs of the earlier instance.
 	New func(runtime.Host) (runtime.Runtime, error)
-	// Server changes a pod so that its container runs until it is stopped; Fails so that it ends by itself with 3.
+	// Server changes a pod so that its container runs until it is stopped; Fails so that it exits with code 3.
 	Server, Fails func(*corev1.Pod)
 }
 
-// Run holds a runtime to its contract.
+// Run tests a runtime against the contract.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	for name, check := range map[string]func(*testing.T, *world){
-		"names itself in its containers' IDs":                namesItself,
-		"runs a container until it is stopped":               stops,
-		"reports how a container ended":                      reportsTheEnd,
-		"leaves containers to a later agent":                 adopts,
-		"ends what is torn down and keeps its log":           tearsDown,
-		"forgets the pods that are not known":                sweeps,
-		"sets a pod up again while its containers run":       setsUpAgain,
-		"reports a usage that is no less than none":          reportsUsage,
-		"a second run of a container is not the first again": countsRuns,
+		"prefixes container IDs with its name":           namesItself,
+		"runs a container until it is stopped":           stops,
+		"reports how a container ended":                  reportsTheEnd,
+		"leaves containers to a later agent":             adopts,
+		"ends a pod that is torn down and keeps its log": tearsDown,
+		"forgets unknown pods":                           sweeps,
+		"sets a pod up again while its containers run":   setsUpAgain,
+		"reports a usage that is not negative":           reportsUsage,
+		"gives a second run of a container another ID":   countsRuns,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{t: t, Subject: s}
@@ -64,7 +64,7 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// world is a runtime with a host that has nothing to give.
+// world is a runtime and its host, which has no subnet and an empty API.
 type world struct {
 	Subject
 	runtime.Runtime
@@ -73,7 +73,7 @@ type world struct {
 	woken atomic.Int64
 }
 
-// restart makes the runtime of a later agent.
+// restart closes the runtime and creates that of a later agent.
 func (w *world) restart() {
 	w.t.Helper()
 	if w.Runtime != nil {
@@ -93,7 +93,7 @@ func (*world) Client(string) kubernetes.Interface            { return fake.NewCl
 func (*world) Subnet(string) netip.Prefix                    { return netip.Prefix{} }
 func (w *world) container(pod *corev1.Pod) *corev1.Container { return &pod.Spec.Containers[0] }
 
-// pod is one that is set up.
+// pod returns a pod that is set up.
 func (w *world) pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	w.t.Helper()
 	no, grace := false, int64(1)
