@@ -15,29 +15,29 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// The cgroups of an agent's pods are those of the kubelet below kubepods:
+// The cgroups of an agent's pods are laid out like the kubelet's below kubepods:
 //
-//	coxswain/AGENT                      all pods: what the machine has, without what is reserved
-//	coxswain/AGENT/podUID               a pod of the class Guaranteed
-//	coxswain/AGENT/burstable/podUID     … Burstable, which together have the CPU that they request
-//	coxswain/AGENT/besteffort/podUID    … BestEffort, which have what others leave
+//	coxswain/AGENT                      all pods: the machine's resources without the reserved ones
+//	coxswain/AGENT/podUID               a pod of the QoS class Guaranteed
+//	coxswain/AGENT/burstable/podUID     … Burstable; the class has the CPU that its pods request
+//	coxswain/AGENT/besteffort/podUID    … BestEffort; the class has the CPU that others leave
 //
-// and a container's is right below its pod's. A pod's limits are those of its spec, or what the limits of its
-// containers come to where all have one.
+// A container's cgroup is directly below its pod's. A pod's limits are those of its spec, or the sum of its containers'
+// limits if each of them has one.
 
-// classFolders are where the pods of each class are.
+// classFolders maps a QoS class to the folder of its pods.
 var classFolders = map[corev1.PodQOSClass]string{
 	corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "/burstable", corev1.PodQOSBestEffort: "/besteffort",
 }
 
-// cgroupOf is that of the pods of an agent with this folder.
+// cgroupOf returns the cgroup of all pods of the agent with the DataDir dir.
 func cgroupOf(dir string) string { return "coxswain/" + runtime.Digest(dir)[:12] }
 
 func podCgroup(root string, pod *corev1.Pod) string {
 	return root + classFolders[qos.GetPodQOS(pod)] + "/pod" + string(pod.UID)
 }
 
-// podCgroups are where a pod's cgroup may be, whatever its class.
+// podCgroups returns the cgroups that a pod may have: one for each QoS class.
 func podCgroups(root string, uid types.UID) []string {
 	var all []string
 	for _, folder := range classFolders {
@@ -46,16 +46,16 @@ func podCgroups(root string, uid types.UID) []string {
 	return all
 }
 
-// leastShares are those of what gets CPU only where nothing else wants it.
+// leastShares are the CPU shares of a cgroup that gets only idle CPU time.
 const leastShares = 2
 
-// podLimits are what a pod may take in all, by its own resources and its containers'.
+// podLimits returns the limits of a whole pod, from its own resources and its containers'.
 func podLimits(pod *corev1.Pod) sandbox.Limits {
-	of := corev1.ResourceRequirements{
+	resources := corev1.ResourceRequirements{
 		Requests: podresource.PodRequests(pod, podresource.PodResourcesOptions{}),
 		Limits:   podresource.PodLimits(pod, podresource.PodResourcesOptions{}),
 	}
-	maps.DeleteFunc(of.Limits, func(name corev1.ResourceName, _ resource.Quantity) bool {
+	maps.DeleteFunc(resources.Limits, func(name corev1.ResourceName, _ resource.Quantity) bool {
 		if pod.Spec.Resources != nil {
 			if _, ok := pod.Spec.Resources.Limits[name]; ok {
 				return false
@@ -67,12 +67,12 @@ func podLimits(pod *corev1.Pod) sandbox.Limits {
 				return !ok
 			})
 	})
-	l := limits(&of)
-	l.MemoryMin = 0 // each container has its own
+	l := limits(&resources)
+	l.MemoryMin = 0 // memory is guaranteed to containers, not to the pod as a whole
 	return l
 }
 
-// note keeps what a container has now, which a resize makes different from the spec that the pod was set up with.
+// note records a container's present resources, which a resize may change after the pod was set up.
 func (p *livePod) note(c *corev1.Container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *livePod) note(c *corev1.Container) {
 	p.resources[c.Name] = c.Resources
 }
 
-// limits are what the pod may take in all as its containers are now.
+// limits returns the limits of the whole pod with its containers' present resources.
 func (p *livePod) limits() sandbox.Limits {
 	pod := p.env.Pod.DeepCopy()
 	p.mu.Lock()
@@ -95,7 +95,8 @@ func (p *livePod) limits() sandbox.Limits {
 	return podLimits(pod)
 }
 
-// shareMachine gives all pods together what is not reserved, and the classes their part of the CPU.
+// shareMachine limits all pods together to the resources that are not reserved, and updates the CPU shares of the QoS
+// classes.
 func (r *Runtime) shareMachine() {
 	r.mu.Lock()
 	burstable := int64(0)
@@ -114,19 +115,19 @@ func (r *Runtime) shareMachine() {
 		classFolders[corev1.PodQOSBurstable]:  {CPUShares: max(leastShares, min(burstable, maxShares))},
 		classFolders[corev1.PodQOSBestEffort]: {CPUShares: leastShares}} {
 		if err := sandbox.Group(r.cgroup+folder, limits); err != nil {
-			r.Log.Warn("cgroup of the pods", "cgroup", r.cgroup+folder, "err", err)
+			r.Log.Warn("cannot update a cgroup of pods", "cgroup", r.cgroup+folder, "err", err)
 		}
 	}
 }
 
-// The kubelet's oom_score_adj of containers.
+// oom_score_adj of containers, as in the kubelet.
 const (
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
 )
 
-// oomScore is how soon the kernel kills a container for want of memory on the machine, of which there are so many
-// bytes: the more it asks for, the later (the kubelet's policy.go).
+// oomScore returns a container's oom_score_adj on a machine with capacity bytes of memory: the more memory it requests,
+// the later the kernel kills it when the machine runs out of memory (the kubelet's policy.go).
 func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int32 {
 	switch class := qos.GetPodQOS(pod); {
 	case pod.Spec.PriorityClassName == systemNodeCritical, class == corev1.PodQOSGuaranteed:
@@ -136,7 +137,7 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int32 {
 	}
 	memory := func(list corev1.ResourceList) int64 { return amount.Of(list[corev1.ResourceMemory], 0) }
 	requested := memory(c.Resources.Requests)
-	if pod.Spec.Resources != nil { // what no container asks for by itself is all containers'
+	if pod.Spec.Resources != nil { // containers share the part of the pod's request that none of them claims
 		all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 		rest := memory(pod.Spec.Resources.Requests)
 		for i := range all {

@@ -18,10 +18,10 @@ import (
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 )
 
-// Cleanup removes from this machine what agents with this folder, Options.DataDir, have left: their pods with all files
-// and mounts, the pods' router and what it changed in the machine's network, cgroups, and the note among those in
-// Options.Agents. The folder itself stays, with what is not the runtime's. It is an error if an agent still has the
-// folder. Cleanup goes as far as it can, and may be repeated.
+// Cleanup removes everything that agents with the folder dir (Options.DataDir) have left on this machine: their pods
+// with all files and mounts, the pods' router and its changes to the machine's network, cgroups, and the agent's file
+// in the folder agents (Options.Agents). The folder dir itself stays, with any files that are not the runtime's.
+// Cleanup fails if an agent still uses the folder. It continues after errors, and may be repeated.
 func Cleanup(dir, agents string) error {
 	if err := sandbox.Supported(); err != nil {
 		return err
@@ -31,13 +31,13 @@ func Cleanup(dir, agents string) error {
 		return err
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return fmt.Errorf("folder of an agent: %w", err)
+		return fmt.Errorf("resolve folder of an agent: %w", err)
 	}
-	locked, err := lock(dir)
+	lockFile, err := lock(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = locked.Close() }()
+	defer func() { _ = lockFile.Close() }()
 	pods, group := shims(dir), cgroupOf(dir)
 	namespace := sandbox.RouterOf(slices.Collect(maps.Values(pods)))
 	if namespace != nil {
@@ -49,7 +49,7 @@ func Cleanup(dir, agents string) error {
 			problems = append(problems, fmt.Errorf("pod %s: %w", uid, err))
 		}
 	}
-	if err := removeGroup(group); err != nil { // what a shim has left that was killed
+	if err := removeGroup(group); err != nil { // includes processes of a killed shim
 		problems = append(problems, fmt.Errorf("cgroup %s: %w", group, err))
 	}
 	for uid, p := range pods {
@@ -68,7 +68,7 @@ func Cleanup(dir, agents string) error {
 	return errors.Join(problems...)
 }
 
-// removeGroup kills what runs in a cgroup, and removes it as soon as that has ended.
+// removeGroup kills all processes in a cgroup, and removes the cgroup once they have ended.
 func removeGroup(name string) (err error) {
 	_ = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, 10*time.Second, true,
 		func(context.Context) (bool, error) {
@@ -78,8 +78,8 @@ func removeGroup(name string) (err error) {
 	return err
 }
 
-// lock gives a folder to one agent, until the file is closed or the process ends: two would take each other's pods for
-// those of an earlier agent.
+// lock reserves a folder for one agent, until the file is closed or the process ends. Two agents would mistake each
+// other's pods for those of an earlier agent.
 func lock(dir string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

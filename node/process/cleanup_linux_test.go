@@ -30,7 +30,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// host has one Node with a subnet, and nothing else.
+// host has one Node with a subnet, and an empty API.
 type host struct{}
 
 func (host) Event(*corev1.Pod, string, string, string) {}
@@ -41,7 +41,7 @@ func (host) NodeChanged(string)                        {}
 func (host) Client(string) kubernetes.Interface        { return fake.NewClientset() }
 func (host) Subnet(string) netip.Prefix                { return netip.MustParsePrefix("10.7.0.0/24") }
 
-// open is a router whose pods have no NetworkPolicies, and which changes all that it can of the machine.
+// open is a router without NetworkPolicies that makes all changes to the machine that a router can make.
 type open struct{ *router.Router }
 
 func (open) Protect(context.Context, *corev1.Pod, ...netip.Addr) error { return nil }
@@ -62,7 +62,7 @@ func openAll(namespace *os.File, _ func()) (runtime.Router, error) {
 	return open{r}, r.ServeNodePorts(router.Ports{First: 30000, Last: 32767})
 }
 
-// machine is a network namespace in which an agent with a folder runs.
+// machine is a network namespace with the folder of an agent.
 type machine struct {
 	*os.File
 	t           *testing.T
@@ -72,7 +72,7 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	if err := sandbox.Supported(); err != nil {
-		t.Skipf("SKIPPED: what an agent leaves is not tested: it takes root, namespaces and cgroups: %v", err)
+		t.Skipf("SKIPPED: cleaning up after an agent needs root, namespaces and cgroups: %v", err)
 	}
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func (m *machine) do(what func() error) {
 	require.NoError(m.t, netns.Do(m.File, what))
 }
 
-// start starts an agent's runtime.
+// start starts the runtime of an agent.
 func (m *machine) start() runtime.Runtime {
 	m.t.Helper()
 	r, err := process.New(host{}, process.Options{DataDir: m.dir, Agents: m.agents, Address: "127.0.0.1",
@@ -98,13 +98,13 @@ func (m *machine) start() runtime.Runtime {
 
 func (m *machine) cleanup() error { return process.Cleanup(m.dir, m.agents) }
 
-// left is what there is on the machine of its agents.
+// left lists the kinds of things that agents have left on the machine.
 func (m *machine) left() (all []string) {
 	m.t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	require.NoError(m.t, err)
 	for line := range strings.Lines(string(mounts)) {
-		if at := strings.Fields(line)[1]; strings.HasPrefix(at, m.dir) {
+		if target := strings.Fields(line)[1]; strings.HasPrefix(target, m.dir) {
 			all = append(all, "mount")
 		}
 	}
@@ -145,7 +145,7 @@ func (m *machine) left() (all []string) {
 	return slices.Compact(all)
 }
 
-func TestCleanup_LeavesNothingOfAnAgentOnTheMachine(t *testing.T) {
+func TestCleanup_RemovesAllTracesOfAnAgent(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	r := m.start()
@@ -194,7 +194,7 @@ func TestCleanup_LeavesNothingOfAnAgentOnTheMachine(t *testing.T) {
 	m.start().Close()
 }
 
-func TestCleanup_KillsWhatAShimThatWasKilledLeft(t *testing.T) {
+func TestCleanup_KillsProcessesOfAKilledShim(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	group := "coxswain/" + runtime.Digest(m.dir)[:12] + "/burstable/poduid-p"
@@ -214,7 +214,7 @@ func TestCleanup_KillsWhatAShimThatWasKilledLeft(t *testing.T) {
 	require.NotContains(t, m.left(), "cgroup")
 }
 
-func TestCleanup_RefusesAFolderThatIsNotThere(t *testing.T) {
+func TestCleanup_FailsWithoutTheFolder(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	require.ErrorIs(t, process.Cleanup(filepath.Join(m.dir, "none"), m.agents), os.ErrNotExist)

@@ -51,7 +51,7 @@ func (r *Runtime) containerConfig(ctx context.Context, p *livePod, c *corev1.Con
 	return pc, err
 }
 
-// targetOf is the container whose processes an ephemeral container is to see.
+// targetOf returns the name of the container whose processes an ephemeral container shares; "" if there is none.
 func targetOf(pod *corev1.Pod, c *corev1.Container) string {
 	for i := range pod.Spec.EphemeralContainers {
 		if e := &pod.Spec.EphemeralContainers[i]; e.Name == c.Name {
@@ -73,7 +73,7 @@ func withPath(env []string, hostname, home string) []string {
 	return env
 }
 
-// maxMilliShares are the cores, in thousandths, that come to the most shares which a cgroup takes.
+// maxMilliShares is the CPU request, in thousandths of a core, that corresponds to maxShares, the limit of cgroups.
 const (
 	maxShares      = 262_144
 	maxMilliShares = 256_000
@@ -96,7 +96,7 @@ func limits(r *corev1.ResourceRequirements) sandbox.Limits {
 	return l
 }
 
-// setRights is the security context: the container's, and where that does not say the pod's.
+// setRights applies the security contexts: the container's settings, and the pod's where the container has none.
 func setRights(pc *sandbox.Container, pod *corev1.Pod, c *corev1.Container) (*account, error) {
 	ps, cs := pod.Spec.SecurityContext, c.SecurityContext
 	if ps == nil {
@@ -152,7 +152,7 @@ func first[T any](values ...*T) *T {
 	return nil
 }
 
-// capabilities are the default ones, without those that are dropped, with those that are added.
+// capabilities returns the numbers of a container's capabilities: the default ones, minus dropped, plus added ones.
 func capabilities(c *corev1.Capabilities) []int {
 	names := map[string]bool{}
 	for _, name := range sandbox.DefaultCapabilities {
@@ -161,15 +161,15 @@ func capabilities(c *corev1.Capabilities) []int {
 	if c == nil {
 		c = &corev1.Capabilities{}
 	}
-	change := func(list []corev1.Capability, to bool) {
+	change := func(list []corev1.Capability, enabled bool) {
 		for _, one := range list {
 			name := capabilityName(one)
 			if name != allCapabilities {
-				names[name] = to
+				names[name] = enabled
 				continue
 			}
 			for every := range sandbox.CapabilityNumbers {
-				names[every] = to
+				names[every] = enabled
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func capabilities(c *corev1.Capabilities) []int {
 	return numbers
 }
 
-// mounts are the container's volumes, and files that the agent makes.
+// mounts returns a container's mounts: its volumes, and files that the agent makes.
 func (r *Runtime) mounts(p *livePod, c *corev1.Container, run int32, env []string) ([]sandbox.Mount, error) {
 	var all []sandbox.Mount
 	values := map[string]string{}
@@ -245,7 +245,7 @@ func (r *Runtime) mounts(p *livePod, c *corev1.Container, run int32, env []strin
 	return all, nil
 }
 
-// mountFlags are the attributes of a mount that options stand for.
+// mountFlags returns the mount attributes of bind mount options.
 func mountFlags(options []string) (flags uint64) {
 	for _, o := range options {
 		flags |= map[string]uint64{"noexec": unix.MOUNT_ATTR_NOEXEC, "nodev": unix.MOUNT_ATTR_NODEV,
@@ -254,7 +254,7 @@ func mountFlags(options []string) (flags uint64) {
 	return flags
 }
 
-// makeSubPath makes the folder within a volume that is to be mounted, where there is nothing of that name.
+// makeSubPath makes the folder of a subPath within a volume, unless the path exists.
 func makeSubPath(volume, sub string, gid *int64) error {
 	if sub == "" {
 		return nil
@@ -279,7 +279,7 @@ func makeSubPath(volume, sub string, gid *int64) error {
 	return nil
 }
 
-// writeNetworkFiles makes a pod's /etc/hosts, /etc/hostname and /etc/resolv.conf.
+// writeNetworkFiles writes a pod's /etc/hosts, /etc/hostname and /etc/resolv.conf, where they have changed.
 func (r *Runtime) writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
 	machine, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -305,7 +305,7 @@ func (r *Runtime) writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
 			return err
 		}
 		for _, w := range warnings {
-			if file == "resolv.conf" { // once, not each time that the pod is looked at
+			if file == "resolv.conf" { // only after a change, so that a warning is not repeated at each sync
 				r.host.Event(pod, corev1.EventTypeWarning, w.reason, w.message)
 			}
 		}

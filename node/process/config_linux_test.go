@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-func TestRights_AreTheContainersAndOtherwiseThePods(t *testing.T) {
+func TestSetRights_PrefersTheContainersSettings(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{
 		RunAsUser: ptr.To(int64(60_001)), RunAsGroup: ptr.To(int64(60_002)), FSGroup: ptr.To(int64(60_003)),
@@ -46,7 +46,7 @@ func TestRights_AreTheContainersAndOtherwiseThePods(t *testing.T) {
 	require.ErrorAs(t, err, &runtime.ConfigError{})
 }
 
-func TestRights_HaveTheHomeAndTheGroupsOfTheUser(t *testing.T) {
+func TestSetRights_UsesTheUsersHomeAndGroups(t *testing.T) {
 	t.Parallel()
 	pc := &sandbox.Container{}
 	user, err := setRights(pc, &corev1.Pod{}, &corev1.Container{})
@@ -88,7 +88,7 @@ func amounts(cpu, memory string) corev1.ResourceList {
 	return list
 }
 
-func TestPodLimits_AreItsOwnOrThoseOfAllItsContainers(t *testing.T) {
+func TestPodLimits_PreferThePodsResources(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "a", Resources: corev1.ResourceRequirements{Requests: amounts("1", "1Gi"), Limits: amounts("2", "1Gi")}},
@@ -104,7 +104,7 @@ func TestPodLimits_AreItsOwnOrThoseOfAllItsContainers(t *testing.T) {
 	require.Equal(t, sandbox.Limits{CPUShares: leastShares}, podLimits(pod))
 }
 
-func TestPodCgroup_IsThatOfItsClass(t *testing.T) {
+func TestPodCgroup_DependsOnTheQoSClass(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}
 	pod.UID = "u"
@@ -118,7 +118,7 @@ func TestPodCgroup_IsThatOfItsClass(t *testing.T) {
 		podCgroups("root", "u"))
 }
 
-func TestOOMScore_IsThatOfTheKubelet(t *testing.T) {
+func TestOOMScore_MatchesTheKubelet(t *testing.T) {
 	t.Parallel()
 	const capacity = 8 << 30
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}
@@ -140,7 +140,7 @@ func TestOOMScore_IsThatOfTheKubelet(t *testing.T) {
 	require.EqualValues(t, 750, score(), "half of the pod's own request")
 }
 
-func TestStopSignal_IsThatOfTheSpec(t *testing.T) {
+func TestStopSignal_FollowsTheSpec(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[corev1.Signal]int{"SIGTERM": 15, "SIGUSR1": 10, "SIGKILL": 9, "SIGRTMIN": 34,
 		"SIGRTMIN+3": 37, "SIGRTMAX-1": 63, "SIGRTMAX": 64} {
@@ -150,7 +150,7 @@ func TestStopSignal_IsThatOfTheSpec(t *testing.T) {
 	require.EqualValues(t, 15, stopSignal(&corev1.Container{}))
 }
 
-func TestHidden_AreThePathsOfOtherAgentsOfTheMachineToo(t *testing.T) {
+func TestHidden_IncludesPathsOfOtherAgents(t *testing.T) {
 	t.Parallel()
 	agents, first, second := filepath.Join(t.TempDir(), "agents"), t.TempDir(), t.TempDir()
 	agent := func(dir string) *Runtime {

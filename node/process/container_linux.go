@@ -32,13 +32,13 @@ type container struct {
 	key     runtime.PodKey
 	run     int32
 	prober  *probe.Prober
-	ended   chan struct{} // closed when exit is known
+	ended   chan struct{} // closed once exit is set
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	mu       sync.Mutex
-	stopping bool
-	exit     *runtime.Exit
+	mu       sync.Mutex    // guards the fields below
+	stopping bool          // Stop was called
+	exit     *runtime.Exit // nil while the process runs
 }
 
 // Start starts the container's process.
@@ -48,8 +48,8 @@ func (r *Runtime) Start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if p == nil {
 		return nil, errors.New("the pod is not set up")
 	}
-	if why := unsupportedContainer(c); why != "" { // an ephemeral one, which no admission has seen
-		return nil, runtime.ConfigError{Err: errors.New(why)}
+	if reason := unsupportedContainer(c); reason != "" { // ephemeral containers were not part of the admitted pod
+		return nil, runtime.ConfigError{Err: errors.New(reason)}
 	}
 	normal := func(reason, format string, args ...any) {
 		r.host.Event(pod, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...))
@@ -83,8 +83,8 @@ func (r *Runtime) Adopt(_ context.Context, pod *corev1.Pod, c *corev1.Container,
 		env: r.environment(full),
 	}
 	r.mu.Lock()
-	if known := r.pods[pod.UID]; known != nil {
-		p = known
+	if existing := r.pods[pod.UID]; existing != nil {
+		p = existing
 	} else {
 		r.pods[pod.UID] = p
 	}
@@ -112,12 +112,12 @@ func (r *Runtime) container(p *livePod, pod *corev1.Pod, c *corev1.Container, ru
 		Event: func(kind, reason, message string) { r.host.Event(pod, kind, reason, message) },
 		Unhealthy: func(kind probe.Kind) {
 			grace := runtime.GracePeriod(pod)
-			asked := c.LivenessProbe
+			failed := c.LivenessProbe
 			if kind == probe.Startup {
-				asked = c.StartupProbe
+				failed = c.StartupProbe
 			}
-			if asked.TerminationGracePeriodSeconds != nil {
-				grace = amount.Seconds(*asked.TerminationGracePeriodSeconds)
+			if failed.TerminationGracePeriodSeconds != nil {
+				grace = amount.Seconds(*failed.TerminationGracePeriodSeconds)
 			}
 			pc.kill(fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name,
 				strings.ToLower(string(kind))), grace)
@@ -132,7 +132,8 @@ func (c *container) ID() string {
 
 func (c *container) wake() { c.runtime.host.Wake(c.key) }
 
-// live accompanies the container from its start to its end, or the agent's.
+// live runs the container's postStart hook and probes and waits for its exit. It returns when the container or the
+// runtime ends.
 func (c *container) live(since time.Time) {
 	defer c.cancel()
 	c.runtime.running.Go(func() {
@@ -159,7 +160,8 @@ func (c *container) live(since time.Time) {
 	c.wake()
 }
 
-// postStart runs the hook of that name, where it has not run before.
+// postStart runs the container's postStart hook, unless an earlier agent has done so. It reports whether probes may
+// begin: a failure of the hook kills the container.
 func (c *container) postStart() bool {
 	if c.Container.Lifecycle == nil || c.Container.Lifecycle.PostStart == nil || c.prober.IsStarted() {
 		return true
@@ -174,7 +176,7 @@ func (c *container) postStart() bool {
 	return false
 }
 
-// State is ready as the probes say.
+// State returns the results of the probes, or the exit.
 func (c *container) State(time.Time) runtime.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +187,8 @@ func (c *container) State(time.Time) runtime.State {
 	return runtime.State{Ready: ready && !c.stopping, Starting: !started}
 }
 
-// Resize writes new limits to the container's cgroup, and what they come to to the pod's, which is never less than that
-// of its containers.
+// Resize writes new limits to the container's cgroup, and their sum to the pod's. In between, the pod has the looser of
+// its old and new limits, so that they are never below its containers'.
 func (c *container) Resize(_ context.Context, spec *corev1.Container) error {
 	group := podCgroup(c.runtime.cgroup, c.pod.env.Pod)
 	before := c.pod.limits()
@@ -201,13 +203,13 @@ func (c *container) Resize(_ context.Context, spec *corev1.Container) error {
 	return sandbox.Resize(group, after)
 }
 
-// kill ends the container for a reason that people will want to know.
-func (c *container) kill(why string, grace time.Duration) {
-	c.runtime.host.Event(c.Target.Pod, corev1.EventTypeNormal, "Killing", why)
+// kill stops the container, and records the reason in an Event.
+func (c *container) kill(reason string, grace time.Duration) {
+	c.runtime.host.Event(c.Target.Pod, corev1.EventTypeNormal, "Killing", reason)
 	c.Stop(time.Time{}, grace)
 }
 
-// Stop runs the preStop hook and asks the container to end by its stop signal, both within grace, and then kills it.
+// Stop runs the preStop hook and sends the stop signal, both within grace, and then kills the container.
 func (c *container) Stop(_ time.Time, grace time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +250,7 @@ func (c *container) end(grace time.Duration) {
 	}
 }
 
-// stopSignal is what asks a container to end.
+// stopSignal returns the signal that asks a container to end.
 func stopSignal(c *corev1.Container) syscall.Signal {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return syscall.SIGTERM
@@ -257,25 +259,25 @@ func stopSignal(c *corev1.Container) syscall.Signal {
 	if s := unix.SignalNum(name); s != 0 {
 		return s
 	}
-	const first, last = 34, 64 // real-time signals have no numbers but these
+	const first, last = 34, 64 // real-time signals have no names of their own
 	if n, ok := strings.CutPrefix(name, "SIGRTMIN"); ok {
-		more, _ := strconv.Atoi(n) // none is 0
+		more, _ := strconv.Atoi(n) // "" is 0
 		return syscall.Signal(first + more)
 	}
 	if n, ok := strings.CutPrefix(name, "SIGRTMAX"); ok {
-		less, _ := strconv.Atoi(n) // none, or negative
+		less, _ := strconv.Atoi(n) // "" is 0; otherwise negative
 		return syscall.Signal(last + less)
 	}
-	return syscall.SIGTERM // validation lets nothing else through
+	return syscall.SIGTERM // validation allows no other signals
 }
 
 func (c *container) signal(s syscall.Signal) {
 	if err := c.pod.Signal(c.Container.Name, c.run, s); err != nil && !errors.Is(err, sandbox.ErrGone) {
-		c.runtime.Log.Debug("signal", "container", c.Container.Name, "err", err)
+		c.runtime.Log.Debug("cannot send a signal", "container", c.Container.Name, "err", err)
 	}
 }
 
-// drain is how long outputs may stay open after a command has ended, because of what it left behind.
+// drain limits the wait for output after a command has ended: processes that it has started may keep its output open.
 const drain = 2 * time.Second
 
 // Exec runs a command in the container.
@@ -307,7 +309,7 @@ func (c *container) Exec(ctx context.Context, argv []string, s *stream.Command) 
 	return nil
 }
 
-// Attach joins the streams of the container's own command until that ends.
+// Attach joins the streams of the container's own command until it ends.
 func (c *container) Attach(ctx context.Context, s *stream.Command) error {
 	files, err := c.pod.Attach(c.Container.Name, c.run)
 	if err != nil {
@@ -347,7 +349,7 @@ func copyStreams(ctx context.Context, files *sandbox.Streams, s *stream.Command,
 		}()
 	}
 	if s.Stdin != nil && in != nil {
-		go func() { // ends with the client, which is closed after this
+		go func() { // ends with the client's connection, which is closed after this function
 			_, _ = io.Copy(in, s.Stdin)
 			if files.Stdin != nil {
 				_ = files.Stdin.Close()
@@ -358,14 +360,14 @@ func copyStreams(ctx context.Context, files *sandbox.Streams, s *stream.Command,
 		}()
 	}
 	var copying sync.WaitGroup
-	pass := func(to io.Writer, from *os.File) {
-		if from == nil {
+	pass := func(target io.Writer, source *os.File) {
+		if source == nil {
 			return
 		}
-		if to == nil {
-			to = io.Discard
+		if target == nil {
+			target = io.Discard
 		}
-		copying.Go(func() { _, _ = io.Copy(to, from) })
+		copying.Go(func() { _, _ = io.Copy(target, source) })
 	}
 	if files.Stdout == nil {
 		pass(s.Stdout, files.Terminal)
@@ -380,7 +382,7 @@ func copyStreams(ctx context.Context, files *sandbox.Streams, s *stream.Command,
 	return done
 }
 
-// The kubelet's bounds of termination messages.
+// Limits of termination messages, as in the kubelet.
 const (
 	maxMessage      = 4096
 	maxLogMessage   = 2048
@@ -391,7 +393,8 @@ func (r *Runtime) messagePath(p *livePod, container string, run int32) string {
 	return sandbox.MessagePath(p.Dir, container, run)
 }
 
-// terminationMessage is what the container left to say.
+// terminationMessage returns the container's termination message, or the end of its log where its policy and exit code
+// ask for that.
 func (c *container) terminationMessage(code int32) string {
 	text, err := readContainerFile(c.runtime.messagePath(c.pod, c.Container.Name, c.run), maxMessage)
 	if err != nil {
@@ -404,7 +407,7 @@ func (c *container) terminationMessage(code int32) string {
 	return strings.ToValidUTF8(lastLines(sandbox.LogPath(c.pod.Dir, c.Container.Name, c.run)), "\uFFFD")
 }
 
-// lastLines is what a log ends with.
+// lastLines returns the last lines of a log.
 func lastLines(path string) string {
 	l, err := sandbox.OpenLogEnd(path)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// readContainerFile reads a file that containers write to: its last bytes, at most so many. What containers
-// may have put in its place is neither followed nor waited for: only a regular file has a content.
-func readContainerFile(path string, most int64) ([]byte, error) {
+// readContainerFile reads the last limit bytes of a file that containers may write to. A container may have replaced
+// the file: symbolic links are not followed, a FIFO does not block, and only regular files are read.
+func readContainerFile(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -22,10 +22,10 @@ func readContainerFile(path string, most int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
-	if info.Size() > most {
-		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
+	if info.Size() > limit {
+		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {
 			return nil, err
 		}
 	}
-	return io.ReadAll(io.LimitReader(f, most))
+	return io.ReadAll(io.LimitReader(f, limit))
 }

@@ -9,25 +9,25 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Limits of a resolv.conf: what glibc's resolver reads, and what the kubelet lets a pod have.
+// Limits of a resolv.conf: of glibc's resolver, and of the kubelet for pods.
 const (
 	maxNameservers  = 3
 	maxSearches     = 32
 	maxSearchLength = 2048
 )
 
-// maxHostname is how long the kernel lets a host name be.
+// maxHostname is the kernel's limit on a host name.
 const maxHostname = 64
 
-// resolver is the content of a resolv.conf. Its order is that of the file.
+// resolver is the content of a resolv.conf, in the order of the file.
 type resolver struct {
 	nameservers, searches, options []string
 }
 
-// warning is an Event about what a pod asked for and does not get.
+// warning is an Event about a part of a pod's DNS configuration that is not applied.
 type warning struct{ reason, message string }
 
-// parseResolver reads what the kubelet reads of a machine's resolv.conf: of several search lines the last counts.
+// parseResolver parses a machine's resolv.conf as the kubelet does: of several search lines the last one applies.
 func parseResolver(text string) resolver {
 	var r resolver
 	for line := range strings.Lines(text) {
@@ -56,7 +56,7 @@ func parseResolver(text string) resolver {
 	return r
 }
 
-// String is the file.
+// String returns the text of the file.
 func (r resolver) String() string {
 	var b strings.Builder
 	if len(r.searches) > 0 {
@@ -71,8 +71,8 @@ func (r resolver) String() string {
 	return b.String()
 }
 
-// podResolver is what a pod's dnsPolicy and dnsConfig make of the machine's resolver and the cluster's DNS servers, as
-// the kubelet does it.
+// podResolver combines a pod's dnsPolicy and dnsConfig with the machine's resolver and the cluster's DNS servers, as
+// the kubelet does.
 func podResolver(pod *corev1.Pod, machine resolver, servers []string, domain string) (resolver, []warning) {
 	r, warnings := policyResolver(pod, machine, servers, domain)
 	if c := pod.Spec.DNSConfig; c != nil {
@@ -93,8 +93,8 @@ func podResolver(pod *corev1.Pod, machine resolver, servers []string, domain str
 	return r, warnings
 }
 
-// policyResolver is what the dnsPolicy alone asks for. A pod in the machine's network has ClusterFirst only by the
-// policy that says so in its name.
+// policyResolver returns the resolver of a dnsPolicy alone. A pod with hostNetwork uses the cluster's DNS only with
+// ClusterFirstWithHostNet.
 func policyResolver(pod *corev1.Pod, machine resolver, servers []string, domain string) (resolver, []warning) {
 	policy := pod.Spec.DNSPolicy
 	switch {
@@ -115,7 +115,7 @@ func policyResolver(pod *corev1.Pod, machine resolver, servers []string, domain 
 	return r, nil
 }
 
-// merged is the first list followed by the second, each element once.
+// merged returns the elements of both lists in order, each once.
 func merged(first, second []string) []string {
 	var list []string
 	for _, one := range slices.Concat(first, second) {
@@ -126,7 +126,7 @@ func merged(first, second []string) []string {
 	return list
 }
 
-// mergedOptions has the options of dnsConfig in place of those of the same name.
+// mergedOptions adds the options of dnsConfig, replacing options of the same name.
 func mergedOptions(options []string, more []corev1.PodDNSConfigOption) []string {
 	for _, o := range more {
 		text := o.Name
@@ -142,7 +142,7 @@ func mergedOptions(options []string, more []corev1.PodDNSConfigOption) []string 
 	return options
 }
 
-// fittingSearches are the first searches, as many as the limits take.
+// fittingSearches returns the first searches that fit within the limits.
 func fittingSearches(searches []string) []string {
 	length := 0
 	for i, s := range searches {
@@ -153,7 +153,7 @@ func fittingSearches(searches []string) []string {
 	return searches
 }
 
-// hostname is the first label of a pod's host name.
+// hostname returns the first label of a pod's host name.
 func hostname(pod *corev1.Pod) string {
 	name := pod.Spec.Hostname
 	if name == "" {
@@ -162,7 +162,7 @@ func hostname(pod *corev1.Pod) string {
 	return strings.TrimRight(name[:min(len(name), 63)], "-.")
 }
 
-// fullName is a pod's name in DNS, by its subdomain; empty where it has none.
+// fullName returns a pod's name in DNS, below its subdomain; "" if it has no subdomain.
 func fullName(pod *corev1.Pod, domain string) string {
 	if pod.Spec.Subdomain == "" {
 		return ""
@@ -170,7 +170,7 @@ func fullName(pod *corev1.Pod, domain string) string {
 	return fmt.Sprintf("%s.%s.%s.svc.%s", hostname(pod), pod.Spec.Subdomain, pod.Namespace, domain)
 }
 
-// kernelHostname is the host name that a pod's processes see: with setHostnameAsFQDN the full one.
+// kernelHostname returns the host name that a pod's processes see: the full one with setHostnameAsFQDN.
 func kernelHostname(pod *corev1.Pod, domain string) (string, error) {
 	if pod.Spec.HostnameOverride != nil {
 		return *pod.Spec.HostnameOverride, nil
@@ -186,7 +186,8 @@ func kernelHostname(pod *corev1.Pod, domain string) (string, error) {
 	return full, nil
 }
 
-// hosts is a pod's /etc/hosts, as the kubelet writes it: in the machine's network the machine's and the pod's aliases.
+// hosts returns a pod's /etc/hosts, as the kubelet writes it. With hostNetwork it is the machine's file and the pod's
+// aliases.
 func hosts(pod *corev1.Pod, ip, domain, machine string) string {
 	var b strings.Builder
 	if pod.Spec.HostNetwork {

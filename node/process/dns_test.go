@@ -68,7 +68,7 @@ func TestResolvConf_KeepsSearchesThatFit(t *testing.T) {
 	require.Equal(t, long[:1], fittingSearches([]string{long[0], long[1] + "b"}))
 }
 
-func TestHostname_IsThatOfSubdomainAndOverride(t *testing.T) {
+func TestHostname_FollowsSubdomainAndOverride(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-0"}}
 	name := func() string {
@@ -90,7 +90,7 @@ func TestHostname_IsThatOfSubdomainAndOverride(t *testing.T) {
 	require.Equal(t, "other.example", name())
 }
 
-func TestHosts_HaveAliasesInTheNetworkOfTheMachineToo(t *testing.T) {
+func TestHosts_HaveAliasesWithHostNetworkToo(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-0"}}
 	pod.Spec.HostAliases = []corev1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"one", "other"}}}

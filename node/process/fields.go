@@ -11,11 +11,12 @@ import (
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 )
 
-// A pod that asks for something which this runtime does not do is refused: a security setting that is ignored is worse
-// than a pod that does not run. A pod asks by the fields of its spec that are set. Each is honoured here, or is the
-// business of other parts of the cluster; all others refuse the pod, also fields that Kubernetes will have later.
+// A pod that asks for anything that this runtime does not do is rejected: ignoring a security setting is worse than not
+// running the pod. A pod asks for a feature by setting a field of its spec. Each field is honoured here, or handled by
+// another part of the cluster. A pod that sets any other field is rejected, including fields of later Kubernetes
+// versions.
 
-// fieldSet has fields by the names of their type and of their own in JSON: "Container.image". An ephemeral container
+// fieldSet is a set of fields by the name of their type and their JSON name: "Container.image". An ephemeral container
 // counts as a Container.
 type fieldSet map[string]bool
 
@@ -29,8 +30,8 @@ func fields(byType map[string]string) fieldSet {
 	return set
 }
 
-// elsewhere are the fields that others act on: the scheduler, controllers, admission, the agent where it admits a pod.
-// No image is pulled, which the Event Pulled of each container reports.
+// elsewhere are the fields that other components handle: the scheduler, controllers, admission, and the agent's
+// admission of pods. No image is pulled, which each container's Pulled Event states.
 var elsewhere = fields(map[string]string{
 	"PodSpec": `nodeSelector serviceAccount automountServiceAccountToken nodeName imagePullSecrets affinity
 		schedulerName tolerations priorityClassName priority readinessGates preemptionPolicy overhead
@@ -41,8 +42,8 @@ var elsewhere = fields(map[string]string{
 	"ObjectFieldSelector":   "apiVersion",
 })
 
-// honoured are the fields that the runtime, or the agent for it, acts on. A field that is a structure counts
-// together with its own fields.
+// honoured are the fields that the runtime, or the agent on its behalf, handles. The fields of a structure are listed
+// besides the structure itself.
 var honoured = fields(map[string]string{
 	"PodSpec": `volumes initContainers containers ephemeralContainers restartPolicy terminationGracePeriodSeconds
 		activeDeadlineSeconds dnsPolicy serviceAccountName hostNetwork hostPID hostIPC shareProcessNamespace
@@ -111,7 +112,8 @@ var honoured = fields(map[string]string{
 	"PersistentVolumeClaimVolumeSource": "claimName readOnly",
 })
 
-// refusedValues are the values that refuse a pod although their field is honoured: a function returns why, or "".
+// refusedValues has checks for values that are rejected although their field is honoured. A check returns the reason,
+// or "".
 var refusedValues = map[string]func(value any) string{
 	"PodSpec.hostUsers": func(value any) string {
 		if hostUsers := value.(*bool); !*hostUsers {
@@ -143,17 +145,17 @@ var refusedValues = map[string]func(value any) string{
 	"Capabilities.drop": unknownCapability,
 }
 
-// otherThan refuses all values of a string but some.
-func otherThan[T ~string](why string, taken ...T) func(any) string {
+// otherThan returns a check that rejects all values of a string except the allowed ones.
+func otherThan[T ~string](reason string, allowed ...T) func(any) string {
 	return func(value any) string {
-		if slices.Contains(taken, value.(T)) {
+		if slices.Contains(allowed, value.(T)) {
 			return ""
 		}
-		return why
+		return reason
 	}
 }
 
-// allCapabilities stands for every capability.
+// allCapabilities is the name that stands for every capability.
 const allCapabilities = "ALL"
 
 func capabilityName(c corev1.Capability) string {
@@ -163,17 +165,17 @@ func capabilityName(c corev1.Capability) string {
 func unknownCapability(value any) string {
 	for _, one := range value.([]corev1.Capability) {
 		name := capabilityName(one)
-		if _, known := sandbox.CapabilityNumbers[name]; !known && name != allCapabilities {
+		if _, ok := sandbox.CapabilityNumbers[name]; !ok && name != allCapabilities {
 			return fmt.Sprintf("unknown capability %q", one)
 		}
 	}
 	return ""
 }
 
-// maxRefused is how many fields a refusal names.
+// maxRefused limits the number of fields that a rejection lists.
 const maxRefused = 5
 
-// unsupported is why a pod cannot run as its spec has it; "" where it can.
+// unsupported returns the reason why a pod cannot run as its spec asks; "" if it can.
 func unsupported(pod *corev1.Pod) string {
 	var refused []string
 	find(reflect.ValueOf(pod.Spec), "spec", &refused)
@@ -187,7 +189,7 @@ func unsupported(pod *corev1.Pod) string {
 	return join(refused)
 }
 
-// unsupportedContainer is unsupported of a container that has come to a pod later.
+// unsupportedContainer is like unsupported, for a container that was added to a pod later.
 func unsupportedContainer(c *corev1.Container) string {
 	var refused []string
 	find(reflect.ValueOf(*c), "container "+c.Name, &refused)
@@ -205,7 +207,7 @@ func join(refused []string) string {
 
 var corePackage = reflect.TypeFor[corev1.Pod]().PkgPath()
 
-// find appends the fields below a value that are set and refused.
+// find appends the paths of rejected fields that are set below a value.
 func find(v reflect.Value, path string, refused *[]string) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -236,18 +238,18 @@ func findField(owner reflect.Type, i int, v reflect.Value, path string, refused 
 	if !isSet(v) || elsewhere[key] {
 		return
 	}
-	at := path + "." + jsonName(&field)
+	fieldPath := path + "." + jsonName(&field)
 	if !honoured[key] {
-		*refused = append(*refused, at)
+		*refused = append(*refused, fieldPath)
 		return
 	}
-	if why := refusedValues[key]; why != nil {
-		if text := why(v.Interface()); text != "" {
-			*refused = append(*refused, at+": "+text)
+	if check := refusedValues[key]; check != nil {
+		if reason := check(v.Interface()); reason != "" {
+			*refused = append(*refused, fieldPath+": "+reason)
 			return
 		}
 	}
-	find(v, at, refused)
+	find(v, fieldPath, refused)
 }
 
 func fieldKey(owner reflect.Type, field *reflect.StructField) string {
@@ -263,7 +265,7 @@ func jsonName(field *reflect.StructField) string {
 	return name
 }
 
-// isSet reports that a field asks for something: a structure where one of its fields does.
+// isSet reports whether a field asks for anything. A structure does if one of its fields does.
 func isSet(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// shownBy names the test that shows that a field is honoured, or all fields of a type that are not named by themselves.
+// shownBy names the test that covers an honoured field, or all fields of a type that are not listed by themselves.
 var shownBy = map[string]string{
 	"PodSpec.volumes":                       "TestVolumes_FollowTheirSources",
 	"PodSpec.initContainers":                "TestPod_RunsInitContainersThenSidecarsBesideContainers",
@@ -32,28 +32,28 @@ var shownBy = map[string]string{
 	"PodSpec.hostPID":                       "TestPrograms_AreWhatTheirSpecSays",
 	"PodSpec.hostIPC":                       "TestPrograms_AreWhatTheirSpecSays",
 	"PodSpec.shareProcessNamespace":         "TestPod_SharesItsPIDNamespace",
-	"PodSpec.securityContext":               "TestRights_AreTheContainersAndOtherwiseThePods",
-	"PodSpec.hostname":                      "TestHostname_IsThatOfSubdomainAndOverride",
-	"PodSpec.subdomain":                     "TestHostname_IsThatOfSubdomainAndOverride",
-	"PodSpec.setHostnameAsFQDN":             "TestHostname_IsThatOfSubdomainAndOverride",
-	"PodSpec.hostnameOverride":              "TestHostname_IsThatOfSubdomainAndOverride",
-	"PodSpec.hostAliases":                   "TestHosts_HaveAliasesInTheNetworkOfTheMachineToo",
+	"PodSpec.securityContext":               "TestSetRights_PrefersTheContainersSettings",
+	"PodSpec.hostname":                      "TestHostname_FollowsSubdomainAndOverride",
+	"PodSpec.subdomain":                     "TestHostname_FollowsSubdomainAndOverride",
+	"PodSpec.setHostnameAsFQDN":             "TestHostname_FollowsSubdomainAndOverride",
+	"PodSpec.hostnameOverride":              "TestHostname_FollowsSubdomainAndOverride",
+	"PodSpec.hostAliases":                   "TestHosts_HaveAliasesWithHostNetworkToo",
 	"PodSpec.dnsConfig":                     "TestResolvConf_FollowsThePolicy",
 	"PodSpec.enableServiceLinks":            "TestResolve_ReadsAllSources",
-	"PodSpec.hostUsers":                     "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
-	"PodSpec.resources":                     "TestPodLimits_AreItsOwnOrThoseOfAllItsContainers",
+	"PodSpec.hostUsers":                     "TestRefusedValues_RejectThePod",
+	"PodSpec.resources":                     "TestPodLimits_PreferThePodsResources",
 
-	"PodSecurityContext":                     "TestRights_AreTheContainersAndOtherwiseThePods",
+	"PodSecurityContext":                     "TestSetRights_PrefersTheContainersSettings",
 	"PodSecurityContext.fsGroup":             "TestVolumes_BelongToTheFSGroup",
 	"PodSecurityContext.fsGroupChangePolicy": "TestVolumes_BelongToTheFSGroup",
 	"PodSecurityContext.sysctls":             "TestPrograms_SetSysctlsOrSayWhyNot",
-	"PodSecurityContext.appArmorProfile":     "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"PodSecurityContext.appArmorProfile":     "TestRefusedValues_RejectThePod",
 	"Sysctl":                                 "TestPrograms_SetSysctlsOrSayWhyNot",
-	"HostAlias":                              "TestHosts_HaveAliasesInTheNetworkOfTheMachineToo",
+	"HostAlias":                              "TestHosts_HaveAliasesWithHostNetworkToo",
 	"PodDNSConfig":                           "TestResolvConf_FollowsThePolicy",
 	"PodDNSConfigOption":                     "TestResolvConf_FollowsThePolicy",
 	"SeccompProfile":                         "TestContainer_HasTheSeccompProfileInAllItsCommands",
-	"AppArmorProfile":                        "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"AppArmorProfile":                        "TestRefusedValues_RejectThePod",
 
 	"Container":                          "TestPrograms_AreWhatTheirSpecSays",
 	"Container.ports":                    "TestHostPorts_ConflictWhereTheyShareAnAddress",
@@ -66,8 +66,8 @@ var shownBy = map[string]string{
 	"Container.livenessProbe":            "TestProber_FollowsThresholdsAndPeriods",
 	"Container.readinessProbe":           "TestProber_FollowsThresholdsAndPeriods",
 	"Container.startupProbe":             "TestProber_FollowsThresholdsAndPeriods",
-	"Container.terminationMessagePolicy": "TestLastLines_AreSoManyAndSoLongWhateverTheLog",
-	"Container.securityContext":          "TestRights_AreTheContainersAndOtherwiseThePods",
+	"Container.terminationMessagePolicy": "TestLastLines_AreBounded",
+	"Container.securityContext":          "TestSetRights_PrefersTheContainersSettings",
 	"Container.stdin":                    "TestPod_IsAdoptedAndAnswers",
 	"Container.stdinOnce":                "TestPod_IsAdoptedAndAnswers",
 	"Container.tty":                      "TestPod_IsAdoptedAndAnswers",
@@ -92,7 +92,7 @@ var shownBy = map[string]string{
 	"VolumeMount":                            "TestPrograms_AreWhatTheirSpecSays",
 	"VolumeMount.recursiveReadOnly":          "TestContainer_MountsHaveTheirOptions",
 	"VolumeMount.bindMountOptions":           "TestContainer_MountsHaveTheirOptions",
-	"VolumeMount.mountPropagation":           "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"VolumeMount.mountPropagation":           "TestRefusedValues_RejectThePod",
 	"Probe":                                  "TestProber_FollowsThresholdsAndPeriods",
 	"Probe.terminationGracePeriodSeconds":    "TestContainers_EndBySignalWithinTheirGracePeriod",
 	"ProbeHandler":                           "TestProbe_OfACommandFailsWithItsOutput",
@@ -107,11 +107,11 @@ var shownBy = map[string]string{
 	"GRPCAction":                             "TestProbe_OfGRPCAsksForAService",
 	"GRPCAction.mode":                        "TestProbe_SpeaksHTTP2AndTLSWhereItIsAskedTo",
 	"SleepAction":                            "TestHook_RunsAHandlerToItsEnd",
-	"SecurityContext":                        "TestRights_AreTheContainersAndOtherwiseThePods",
-	"SecurityContext.procMount":              "TestContainer_SeesNothingOfTheKernelThatIsMasked",
-	"SecurityContext.appArmorProfile":        "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"SecurityContext":                        "TestSetRights_PrefersTheContainersSettings",
+	"SecurityContext.procMount":              "TestContainer_DoesNotSeeMaskedPaths",
+	"SecurityContext.appArmorProfile":        "TestRefusedValues_RejectThePod",
 	"SecurityContext.readOnlyRootFilesystem": "TestContainer_WithAReadOnlyRootWritesToVolumesOnly",
-	"Capabilities":                           "TestRights_AreTheContainersAndOtherwiseThePods",
+	"Capabilities":                           "TestSetRights_PrefersTheContainersSettings",
 
 	"Volume":                             "TestPrograms_AreWhatTheirSpecSays",
 	"VolumeSource":                       "TestVolumes_FollowTheirSources",
@@ -134,7 +134,7 @@ var shownBy = map[string]string{
 	"PersistentVolumeClaimVolumeSource":  "TestSetUp_ResolvesClaimsOfThePod",
 }
 
-// refused are the fields that refuse a pod whatever their value.
+// refused are the fields that reject a pod with any value.
 var refused = fields(map[string]string{
 	"PodSpec":               "runtimeClassName resourceClaims",
 	"PodSecurityContext":    "seLinuxOptions windowsOptions seLinuxChangePolicy",
@@ -154,8 +154,8 @@ var refused = fields(map[string]string{
 		image`,
 })
 
-// fieldsOfSpec are all fields that a spec can have, each once, with the type that has it. It does not look into those
-// that are not the runtime's, or refused as a whole.
+// fieldsOfSpec calls each once for every field that a spec can have, with the type that has it. It does not descend
+// into fields that other components handle or that are rejected as a whole.
 func fieldsOfSpec(each func(owner reflect.Type, field reflect.StructField, key string)) {
 	seen := map[reflect.Type]bool{}
 	var walk func(reflect.Type)
@@ -181,9 +181,9 @@ func fieldsOfSpec(each func(owner reflect.Type, field reflect.StructField, key s
 	walk(reflect.TypeFor[corev1.PodSpec]())
 }
 
-func TestFields_AreEachHonouredRefusedOrElsewhere(t *testing.T) {
+func TestFields_AreHonouredRefusedOrElsewhere(t *testing.T) {
 	t.Parallel()
-	known, all := testNames(t), fieldSet{}
+	names, all := testNames(t), fieldSet{}
 	fieldsOfSpec(func(owner reflect.Type, _ reflect.StructField, key string) {
 		all[key] = true
 		classes := 0
@@ -199,7 +199,7 @@ func TestFields_AreEachHonouredRefusedOrElsewhere(t *testing.T) {
 				test = shownBy[strings.Split(key, ".")[0]]
 			}
 			require.NotEmpty(t, test, "%s: a field that is honoured has a test that shows it", key)
-			require.True(t, known[test], "%s: there is no %s", key, test)
+			require.True(t, names[test], "%s: there is no %s", key, test)
 		}
 	})
 	for _, class := range []fieldSet{honoured, elsewhere, refused} {
@@ -212,7 +212,7 @@ func TestFields_AreEachHonouredRefusedOrElsewhere(t *testing.T) {
 	}
 }
 
-// testNames are those of all tests of the node agent.
+// testNames returns the names of all tests of the node agent.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names, pattern := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -229,8 +229,8 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// Each field that is refused is set in a spec by itself, in the first place where it can be.
-func TestFields_ThatAreRefusedRefuseThePod(t *testing.T) {
+// Each rejected field is set in a spec by itself, at the first place where it can occur.
+func TestRefusedFields_RejectThePod(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	fieldsOfSpec(func(owner reflect.Type, field reflect.StructField, key string) {
@@ -248,7 +248,7 @@ func TestFields_ThatAreRefusedRefuseThePod(t *testing.T) {
 	require.Empty(t, unsupported(&corev1.Pod{}))
 }
 
-// fill sets a value to something that is not zero.
+// fill sets a value to anything that is not zero.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -270,7 +270,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-func TestFields_RefuseValuesThatTheRuntimeCannotHonour(t *testing.T) {
+func TestRefusedValues_RejectThePod(t *testing.T) {
 	t.Parallel()
 	seccomp := func(kind corev1.SeccompProfileType) *corev1.SeccompProfile { return &corev1.SeccompProfile{Type: kind} }
 	for name, c := range map[string]struct {

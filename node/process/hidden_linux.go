@@ -11,16 +11,17 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Agents of one machine hide each other's folders and credentials from their containers. Each writes what it hides into
-// a file of a folder that all of them know, and reads the others' whenever it starts a container.
+// Agents of one machine hide each other's folders and credentials from their containers. Each agent writes a file with
+// the paths that it hides into a folder that all agents share, and reads the others' files whenever it starts a
+// container.
 
-// Bounds of that folder, which root alone writes to.
+// Limits on the shared folder, which only root can write to.
 const (
 	maxAgents     = 256
 	maxHiddenFile = 64 << 10
 )
 
-// register notes what this agent hides, and removes the notes of agents whose folders are gone.
+// register writes the paths that this agent hides, and removes the files of agents whose folders no longer exist.
 func (r *Runtime) register() error {
 	if r.Agents == "" {
 		return nil
@@ -47,17 +48,17 @@ func (r *Runtime) register() error {
 	}
 	path := hiddenFile(r.Agents, r.dir)
 	if err := os.WriteFile(path+".new", note, 0o600); err != nil {
-		return fmt.Errorf("tell other agents of this machine what to hide: %w", err)
+		return fmt.Errorf("write paths that other agents of this machine must hide: %w", err)
 	}
 	return os.Rename(path+".new", path)
 }
 
-// hiddenFile is the note of the agent that has a folder.
+// hiddenFile returns the file of the agent with the folder dir.
 func hiddenFile(agents, dir string) string {
 	return filepath.Join(agents, runtime.Digest(dir)[:12]+".json")
 }
 
-// ownFolder refuses a folder that other users may write to: they could lead this one's files elsewhere.
+// ownFolder returns an error for a folder that other users may write to: they could redirect this user's files.
 func ownFolder(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -75,7 +76,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// hidden are the paths that no container of this agent may see: its own, and those of the machine's other agents.
+// hidden returns the paths that no container of this agent may see: its own, and those of the machine's other agents.
 func (r *Runtime) hidden() []string {
 	all := slices.Clone(r.hide)
 	if r.Agents == "" {

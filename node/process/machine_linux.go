@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Capacity is what this machine has.
+// Capacity returns the resources of this machine.
 func Capacity() corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
@@ -25,11 +25,11 @@ func Capacity() corev1.ResourceList {
 
 // Describe fills in the machine and its operating system.
 func (r *Runtime) Describe(info *corev1.NodeSystemInfo) {
-	read := func(path, otherwise string) string {
+	read := func(path, fallback string) string {
 		if text, err := os.ReadFile(path); err == nil {
 			return strings.TrimSpace(string(text))
 		}
-		return otherwise
+		return fallback
 	}
 	info.BootID = read("/proc/sys/kernel/random/boot_id", info.BootID)
 	info.KernelVersion = read("/proc/sys/kernel/osrelease", "unknown")

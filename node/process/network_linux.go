@@ -21,21 +21,22 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// nodeNetworks are those of the nodes.
+// nodeNetworks holds the networks of all nodes of this agent.
 type nodeNetworks struct {
-	mu     sync.Mutex
-	router runtime.Router // nil until a node needs it
+	mu     sync.Mutex     // guards the fields below
+	router runtime.Router // shared by all nodes; nil until the first node needs it
 	byNode map[string]*nodeNetwork
 }
 
-// nodeNetwork is a node's. Where it cannot be made, pods are apart from everything, and the Node says why.
+// nodeNetwork is the network of one node. If it could not be made, the node's pods are isolated, which its condition
+// reports.
 type nodeNetwork struct {
 	router runtime.Router
 	err    error
-	tryAt  time.Time // again, where it could not be made
+	retry  time.Time // earliest time of the next attempt, if err is not nil
 }
 
-// networkRetry is how long a node does without a pod network before it tries again to make one.
+// networkRetry is the time between attempts to make a node's network.
 const networkRetry = time.Minute
 
 func (n *nodeNetworks) close() {
@@ -46,29 +47,29 @@ func (n *nodeNetworks) close() {
 	}
 }
 
-// of is the network of a node; nil where there is none yet.
+// of returns the network of a node; nil if it was not made yet.
 func (n *nodeNetworks) of(node string) *nodeNetwork {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.byNode[node]
 }
 
-// connect puts a pod into its node's network, once its policies are in force there. An error means that they are not,
-// and that no container may start. A pod that cannot be connected still has what it has of itself, and one that an
-// earlier agent has connected keeps what it has.
+// connect puts a pod into its node's network, once its NetworkPolicies are in force there. It returns an error if they
+// are not, and no container may start then. A failure to connect the pod is only reported by an Event: the pod runs
+// without a network. A pod that an earlier agent has connected stays connected in any case.
 func (r *Runtime) connect(ctx context.Context, pod *corev1.Pod, p *sandbox.Pod) error {
 	if p.IP == "" {
-		return nil // it has the machine's
+		return nil // the pod uses the machine's network
 	}
 	network := r.openNetwork(pod.Spec.NodeName)
 	if network.err != nil {
-		return nil // the Node says so
+		return nil // the Node's condition reports it
 	}
 	if err := protect(ctx, network.router, pod, p.IP); err != nil {
 		if !p.Connected() {
 			return &runtime.SetUpError{Reason: "NetworkNotReady", Err: fmt.Errorf("network is not ready: %w", err)}
 		}
-		r.Log.Warn("a pod that is connected already goes on without its latest network policies", "pod",
+		r.Log.Warn("cannot apply the latest network policies to a pod that is already connected", "pod",
 			pod.Namespace+"/"+pod.Name, "err", err)
 	}
 	if err := p.Connect(ctx, network.router); err != nil {
@@ -91,15 +92,15 @@ func protect(ctx context.Context, r runtime.Router, pod *corev1.Pod, ip string) 
 	return r.Protect(ctx, pod, address)
 }
 
-// disconnect takes a pod's host ports back. The rest of its network goes with its namespace. The address must be the
-// pod's still: it may soon be another's.
+// disconnect removes a pod's host ports. The rest of its network ends with its namespace. It must be called before the
+// address is released, because another pod may soon have it.
 func (r *Runtime) disconnect(pod *corev1.Pod, ip string) {
 	network := r.networks.of(pod.Spec.NodeName)
 	if ip == "" || network == nil || network.err != nil {
 		return
 	}
 	if err := serveHostPorts(network.router, ip, nil); err != nil {
-		r.Log.Warn("host ports of a pod that has ended", "pod", pod.Name, "err", err)
+		r.Log.Warn("cannot remove host ports of a pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 	}
 }
 
@@ -111,16 +112,16 @@ func serveHostPorts(r runtime.Router, pod string, ports []router.HostPort) error
 	return r.ServeHostPorts(address, ports)
 }
 
-// protocols are the numbers of those that ports have.
+// protocols maps the protocols of ports to their IP protocol numbers.
 var protocols = map[corev1.Protocol]uint8{"": unix.IPPROTO_TCP, corev1.ProtocolTCP: unix.IPPROTO_TCP,
 	corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP}
 
-// hostPorts are those that a pod's containers ask for, sidecars included.
+// hostPorts returns the host ports of a pod's containers, including sidecars.
 func hostPorts(pod *corev1.Pod) (all []router.HostPort) {
 	add := func(c *corev1.Container) {
 		for _, p := range c.Ports {
 			if p.HostPort != 0 {
-				address, _ := netip.ParseAddr(p.HostIP) // the zero Addr where it is empty
+				address, _ := netip.ParseAddr(p.HostIP) // "" is the zero Addr
 				all = append(all, router.HostPort{Address: address.Unmap(), Protocol: protocols[p.Protocol],
 					Port: uint16(p.HostPort), PodPort: uint16(p.ContainerPort)})
 			}
@@ -144,24 +145,24 @@ func (r *Runtime) Connect(node string) {
 	}
 }
 
-// openNetwork makes a node's network, if it is not there.
+// openNetwork returns a node's network, and makes it if necessary.
 func (r *Runtime) openNetwork(node string) *nodeNetwork {
 	r.networks.mu.Lock()
 	defer r.networks.mu.Unlock()
-	known, now := r.networks.byNode[node], r.Clock.Now()
-	if known != nil && (known.err == nil || now.Before(known.tryAt)) {
-		return known
+	previous, now := r.networks.byNode[node], r.Clock.Now()
+	if previous != nil && (previous.err == nil || now.Before(previous.retry)) {
+		return previous
 	}
 	network := &nodeNetwork{}
 	if network.router, network.err = r.makeNetwork(node); network.err != nil {
-		network.tryAt = now.Add(networkRetry)
-		r.Log.Warn("pods are not connected", "node", node, "err", network.err)
+		network.retry = now.Add(networkRetry)
+		r.Log.Warn("cannot connect pods", "node", node, "err", network.err)
 	}
 	if r.networks.byNode == nil {
 		r.networks.byNode = map[string]*nodeNetwork{}
 	}
 	r.networks.byNode[node] = network
-	if known == nil || known.err != network.err {
+	if previous == nil || previous.err != network.err {
 		r.host.NodeChanged(node)
 		if network.err != nil {
 			r.host.NodeEvent(node, corev1.EventTypeWarning, "NetworkNotReady",
@@ -171,21 +172,21 @@ func (r *Runtime) openNetwork(node string) *nodeNetwork {
 	return network
 }
 
-// makeNetwork connects a node with the router. The name of the node's device is its own on this machine, whatever other
-// agents there are.
+// makeNetwork connects a node to the router, which it opens first if necessary. The name of the node's device is unique
+// on this machine, even among several agents. The caller holds networks.mu.
 func (r *Runtime) makeNetwork(node string) (runtime.Router, error) {
 	if r.networks.router == nil {
-		made, err := r.OpenRouter(sandbox.RouterOf(slices.Collect(maps.Values(shims(r.dir)))), r.networkChanged)
+		opened, err := r.OpenRouter(sandbox.RouterOf(slices.Collect(maps.Values(shims(r.dir)))), r.networkChanged)
 		if err != nil {
 			return nil, err
 		}
-		r.networks.router = made
+		r.networks.router = opened
 	}
 	device := "cox" + runtime.Digest(r.dir, node)[:8]
 	return r.networks.router, r.networks.router.AddNode(device, r.host.Subnet(node))
 }
 
-// networkChanged has the Nodes say how the network is.
+// networkChanged updates the status of all Nodes with a network.
 func (r *Runtime) networkChanged() {
 	r.networks.mu.Lock()
 	nodes := slices.Collect(maps.Keys(r.networks.byNode))
@@ -195,7 +196,7 @@ func (r *Runtime) networkChanged() {
 	}
 }
 
-// openRouter opens a router of this machine alone.
+// openRouter opens a router for this machine only.
 func openRouter(namespace *os.File, _ func()) (runtime.Router, error) {
 	r, err := router.Open(namespace, router.Options{})
 	if err != nil {
@@ -204,7 +205,7 @@ func openRouter(namespace *os.File, _ func()) (runtime.Router, error) {
 	return unprotected{r}, nil
 }
 
-// unprotected is a router whose pods have no NetworkPolicies.
+// unprotected is a router without NetworkPolicies.
 type unprotected struct{ *router.Router }
 
 // Protect implements runtime.Router.
@@ -216,7 +217,7 @@ func (unprotected) Problem() error { return nil }
 // Conditions implements runtime.Router.
 func (unprotected) Conditions() []corev1.NodeCondition { return nil }
 
-// shims are those of all pods that there are folders of in an agent's.
+// shims returns the shims of all pods that have a folder below dir.
 func shims(dir string) map[types.UID]*sandbox.Pod {
 	entries, _ := os.ReadDir(filepath.Join(dir, "pods"))
 	all := map[types.UID]*sandbox.Pod{}
@@ -227,8 +228,8 @@ func shims(dir string) map[types.UID]*sandbox.Pod {
 	return all
 }
 
-// Conditions are what the runtime has to report about a node. While its network is unavailable no more pods are sent to
-// it, except those that tolerate that.
+// Conditions returns the NetworkUnavailable condition of a node and the router's own conditions. While a node's network
+// is unavailable, only pods that tolerate that are scheduled to it.
 func (r *Runtime) Conditions(node string) []corev1.NodeCondition {
 	network := r.networks.of(node)
 	if network == nil {

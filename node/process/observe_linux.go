@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Resources are what this machine has. The disk is that of the agent's folder.
+// Resources returns the resources of this machine. The disk is that of the agent's folder.
 func (r *Runtime) Resources() runtime.Resources {
 	var found runtime.Resources
 	found.Memory = runtime.Supply{Capacity: memInfo("MemTotal"), Available: memInfo("MemAvailable")}
@@ -23,12 +23,12 @@ func (r *Runtime) Resources() runtime.Resources {
 	if unix.Statfs(r.dir, &disk) == nil {
 		found.Disk = runtime.Supply{Capacity: int64(disk.Blocks) * disk.Bsize,
 			Available: int64(disk.Bavail) * disk.Bsize}
-		// some file systems have as many as they like
+		// zero on file systems without a limit on inodes
 		found.Inodes = runtime.Supply{Capacity: int64(disk.Files), Available: int64(disk.Ffree)}
 	}
-	most, running := min(kernelNumber("pid_max"), kernelNumber("threads-max")), runningTasks()
-	if most > 0 && running > 0 {
-		found.PIDs = runtime.Supply{Capacity: most, Available: most - running}
+	limit, running := min(kernelNumber("pid_max"), kernelNumber("threads-max")), runningTasks()
+	if limit > 0 && running > 0 {
+		found.PIDs = runtime.Supply{Capacity: limit, Available: limit - running}
 	}
 	return found
 }
@@ -39,7 +39,7 @@ func kernelNumber(name string) int64 {
 	return n
 }
 
-// runningTasks is how many processes and threads there are: "0.20 0.18 0.12 1/80 11206" in /proc/loadavg is 80.
+// runningTasks returns the number of processes and threads: 80 for "0.20 0.18 0.12 1/80 11206" in /proc/loadavg.
 func runningTasks() int64 {
 	text, _ := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(text))
@@ -51,10 +51,10 @@ func runningTasks() int64 {
 	return n
 }
 
-// maxCounted is how many files of a pod are counted: a pod with more of them is large enough to be the first to go.
+// maxCounted limits the files that are counted for a pod: a pod with more of them is large enough to be evicted first.
 const maxCounted = 1 << 20
 
-// DiskUse is what a pod has written to the disk: its logs, its containers' files, its volumes but those in memory.
+// DiskUse returns the disk usage of a pod: its logs, its containers' files, and its volumes except those in memory.
 func (r *Runtime) DiskUse(pod types.UID) (bytes, inodes int64) {
 	return folderUse(r.podDir(pod), maxCounted)
 }
@@ -74,13 +74,13 @@ func (r *Runtime) LocalStorage(pod *corev1.Pod) runtime.LocalStorage {
 	return s
 }
 
-// folderUse is what a folder takes, as far as it has no more than so many files. It follows no symbolic
-// links, leaves other file systems out, and takes memory for a few names at a time, however many there are.
-func folderUse(top string, most int64) (bytes, inodes int64) {
+// folderUse returns the disk usage of a folder, and stops counting after about limit files. It follows no symbolic
+// links, skips other file systems, and holds only a few names in memory at a time.
+func folderUse(top string, limit int64) (bytes, inodes int64) {
 	var device uint64
 	count := func(info fs.FileInfo) (descend bool) {
 		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || device != 0 && stat.Dev != device { // a file system in memory
+		if !ok || device != 0 && stat.Dev != device { // another file system, such as one in memory
 			return false
 		}
 		device = stat.Dev
@@ -92,14 +92,14 @@ func folderUse(top string, most int64) (bytes, inodes int64) {
 	if err != nil || !count(info) {
 		return bytes, inodes
 	}
-	for folders := []string{top}; len(folders) > 0 && inodes < most; {
+	for folders := []string{top}; len(folders) > 0 && inodes < limit; {
 		folder := folders[len(folders)-1]
 		folders = folders[:len(folders)-1]
 		f, err := os.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		if err != nil {
-			continue // it has gone meanwhile, or its path is too long for the kernel
+			continue // it was removed meanwhile, or its path is too long for the kernel
 		}
-		for inodes < most {
+		for inodes < limit {
 			entries, err := f.ReadDir(256)
 			for _, e := range entries {
 				if info, err := e.Info(); err == nil && count(info) {

@@ -1,22 +1,22 @@
-// Package process is the runtime whose containers are processes of this machine, apart from each other by what the
-// kernel gives, and without images: a container's files are the machine's.
+// Package process implements a runtime whose containers are processes of this machine. The kernel's namespaces and
+// cgroups isolate them from each other. There are no images: a container sees the machine's files.
 //
-// It stands between the API's words and package sandbox, which has the machinery and knows no API:
+// The package translates the API's objects for package sandbox, which has the mechanisms and does not know the API:
 //
-//	runtime_linux.go    pods: set up, torn down, taken up again by a later agent
+//	runtime_linux.go    pods: set-up, tear-down, and adoption by a later agent
 //	container_linux.go  one run of a container, with its probes, hooks, streams and termination message
-//	cgroups_linux.go    what pods, classes of pods and all pods may take of the machine
-//	fields.go           which fields of a spec are honoured, and the refusal of the others
-//	hidden_linux.go     what this and other agents of the machine hide from containers
-//	users.go            what the machine says of a user
+//	cgroups_linux.go    limits of pods, of QoS classes, and of all pods together
+//	fields.go           the fields of a spec that are honoured, and the rejection of all others
+//	hidden_linux.go     paths that this and other agents of the machine hide from containers
+//	users.go            the machine's user database
 //	config_linux.go     a container's spec as a sandbox.Container: rights, limits, mounts
 //	network_linux.go    nodes and pods on the router of this machine, and the Node's condition
-//	observe_linux.go    what is left of the machine, and what pods take of its disk
-//	machine_linux.go    what machine this is
-//	cleanup_linux.go    nothing of an agent is left on the machine, and one agent for each folder
+//	observe_linux.go    free resources of the machine, and disk usage of pods
+//	machine_linux.go    capacity and description of the machine
+//	cleanup_linux.go    removal of everything that an agent has left, and the lock on its folder
 //	sandbox/            namespaces, cgroups, the shim
 //
-// What pods have is on disk, so that an agent that comes later, however this one ended, finds them as they are.
+// The state of pods is on disk and in their shims, so that a later agent finds them, however the earlier one ended.
 package process
 
 import (
@@ -29,30 +29,30 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Options say what the containers of the process runtime may take of this machine, and see of it.
+// Options configure the runtime, and limit the resources and files of the machine that its containers have.
 type Options struct {
-	// DataDir is where the runtime keeps what it has on disk.
+	// DataDir is the folder of the runtime's files.
 	DataDir string
 	// Hide are files and folders that no container may see, besides DataDir.
 	Hide []string
-	// Agents is a folder in which the agents of this machine tell each other what to hide, besides; none where empty.
+	// Agents is a folder in which the agents of this machine exchange the paths that they hide; "" for none.
 	Agents string
-	// VolumeRoots are the folders right below which the folders of claimed volumes are.
+	// VolumeRoots are the folders that contain claimed volumes as direct subfolders.
 	VolumeRoots []string
-	// MaxPodPIDs is how many processes and threads a pod may have; as many as it likes where zero.
+	// MaxPodPIDs limits the processes and threads of a pod; 0 is no limit.
 	MaxPodPIDs int64
-	// Address is that of pods in the machine's network.
+	// Address is the address of pods in the machine's network.
 	Address string
-	// OpenRouter opens the network of the process runtime's pods: the router in a network namespace that an earlier
-	// agent has left, or a new one where that is nil. The router calls changed when its Problem has changed. A nil
-	// function opens one with a network of this machine alone, without NetworkPolicies.
+	// OpenRouter opens the network of the runtime's pods: the router in a network namespace that an earlier agent has
+	// left, or a new one if that is nil. The router must call changed after its Problem has changed. A nil OpenRouter
+	// opens a network for this machine only, without NetworkPolicies.
 	OpenRouter func(namespace *os.File, changed func()) (runtime.Router, error)
-	// ClusterDNS are the DNS servers of pods with the policy ClusterFirst, which without any have the machine's.
+	// ClusterDNS are the DNS servers of pods with the policy ClusterFirst. Without any, these pods use the machine's.
 	ClusterDNS []string
-	// ClusterDomain is the domain of the cluster's names.
+	// ClusterDomain is the cluster's DNS domain.
 	ClusterDomain string
-	// Capacity is what a node has. Allocatable is what of it pods may have, which is the limit of containers that have
-	// none; Reserved is kept for the machine and the agent.
+	// Capacity is a node's capacity. Allocatable is the part for pods, and the limit that the downward API shows for
+	// containers without limits. Reserved is the part for the machine and the agent.
 	Capacity, Allocatable, Reserved corev1.ResourceList
 	Clock                           clock.WithTicker
 	Log                             *slog.Logger

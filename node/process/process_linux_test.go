@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLastLines_AreSoManyAndSoLongWhateverTheLog(t *testing.T) {
+func TestLastLines_AreBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
 	log := func(records ...string) string {
@@ -37,7 +37,7 @@ func TestLastLines_AreSoManyAndSoLongWhateverTheLog(t *testing.T) {
 	require.Empty(t, lastLines(path))
 }
 
-func TestFolderUse_CountsNoMoreThanIsWorthCounting(t *testing.T) {
+func TestFolderUse_StopsAtTheLimit(t *testing.T) {
 	t.Parallel()
 	top, elsewhere := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "large"), make([]byte, 1<<20), 0o600))

@@ -25,45 +25,46 @@ import (
 	"github.com/coxswain-dev/coxswain/node/volumes"
 )
 
-// Runtime runs containers as processes of this machine. What it keeps is on disk, so that an agent that comes
-// after it, however this one ended, finds the pods as they are:
+// Runtime runs containers as processes of this machine. Its state is on disk, so that a later agent finds the pods,
+// however this one ended:
 //
 //	DIR/lock                is locked by the agent that has the folder
 //	DIR/pods/UID/           a pod: its shim's socket, files like its hosts file
 //	DIR/pods/UID/containers logs, exit records, termination messages, what running containers wrote to their root
-//	DIR/pods/UID/volumes    those volumes that are not elsewhere
+//	DIR/pods/UID/volumes    volumes that the agent makes
 type Runtime struct {
 	Options
 	dir     string
-	locked  *os.File // as long as the runtime has the folder
-	hide    []string
-	cgroup  string
+	locked  *os.File // the lock on dir, held until Close
+	hide    []string // paths that this agent hides from containers
+	cgroup  string   // parent of all pods' cgroups
 	host    runtime.Host
 	volumes *volumes.Volumes
-	objects *references.References // that volumes are made from
+	objects *references.References // sources of volumes
 
 	networks nodeNetworks
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running sync.WaitGroup // goroutines of containers and of objects
 
 	mu      sync.Mutex
-	pods    map[types.UID]*livePod
-	samples map[string]cpuSample
+	pods    map[types.UID]*livePod // pods that are set up; guarded by mu
+	samples map[string]cpuSample   // by cgroup; guarded by mu
 }
 
-// processPod is a pod as far as it is set up.
+// livePod is a pod that is set up.
 type livePod struct {
 	*sandbox.Pod
 	env     *environment.Environment
 	volumes map[string]volumes.Source
 
 	mu        sync.Mutex
-	resources map[string]corev1.ResourceRequirements // of containers as they are now, by their names
+	resources map[string]corev1.ResourceRequirements // present resources of containers by name; guarded by mu
 }
 
-// New takes up what an earlier runtime with the same DataDir has left, once it is asked to.
+// New returns a runtime for the folder o.DataDir, and fails if another one uses it. It leaves the pods of an earlier
+// runtime as they are, until Adopt or Sweep is called.
 func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 	if err := sandbox.Supported(); err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o700); err != nil {
 		return nil, err
 	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil { // as the kernel names what is mounted there
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // the kernel lists mounts under the resolved path
 		return nil, err
 	}
 	r := &Runtime{
@@ -93,8 +94,8 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 		if path, err = filepath.Abs(path); err != nil {
 			return nil, err
 		}
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			path = real
+		if resolved, err := filepath.EvalSymlinks(path); err == nil {
+			path = resolved
 		}
 		r.hide = append(r.hide, path)
 	}
@@ -103,7 +104,7 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 	}
 	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hidden()) }
 	if err := r.register(); err != nil {
-		r.Log.Warn("other agents of this machine do not hide the folders of this one", "err", err)
+		r.Log.Warn("cannot share hidden paths with other agents, whose containers see them", "err", err)
 	}
 	for _, root := range o.VolumeRoots {
 		r.volumes.Roots = append(r.volumes.Roots, filepath.Clean(root))
@@ -113,7 +114,7 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 	return r, nil
 }
 
-// Close ends the watching. Containers go on running.
+// Close ends all goroutines and unlocks the folder. Containers go on running.
 func (r *Runtime) Close() {
 	r.cancel()
 	r.running.Wait()
@@ -135,7 +136,7 @@ func (*Runtime) Unsupported(pod *corev1.Pod) string { return unsupported(pod) }
 // Imageless implements runtime.Imageless: the files of a container are the machine's.
 func (*Runtime) Imageless() {}
 
-// Pull accepts every image, which names no files.
+// Pull accepts every image, because images have no files here.
 func (*Runtime) Pull(_ context.Context, r runtime.PullRequest) (runtime.Image, error) {
 	return runtime.Image{ID: "host://" + r.Image}, nil
 }
@@ -145,7 +146,7 @@ func (r *Runtime) podDir(uid types.UID) string { return podDir(r.dir, uid) }
 func podDir(dir string, uid types.UID) string { return filepath.Join(dir, "pods", string(uid)) }
 
 func (r *Runtime) sandbox(pod *corev1.Pod, ip string) sandbox.Config {
-	name, _ := kernelHostname(pod, r.ClusterDomain) // has been written to the pod's files
+	name, _ := kernelHostname(pod, r.ClusterDomain) // an error was returned by writeNetworkFiles before
 	s := sandbox.Config{Dir: r.podDir(pod.UID), Hostname: name, IP: ip, HostIPC: pod.Spec.HostIPC}
 	s.SharePIDs = ptr.Deref(pod.Spec.ShareProcessNamespace, false) && !pod.Spec.HostPID
 	if pod.Spec.HostNetwork {
@@ -159,8 +160,7 @@ func failedSandbox(err error) error {
 		Err: fmt.Errorf("Failed to create pod sandbox: %w", err)}
 }
 
-// SetUp makes the pod's volumes and starts its shim, or brings volumes up to date. The pod has the first of the
-// addresses.
+// SetUp makes the pod's volumes and starts its shim, or updates the volumes. The pod uses the first of the addresses.
 func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
 	ip := ""
 	if len(addresses) > 0 {
@@ -194,7 +194,7 @@ func (r *Runtime) setUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 	if err := r.connect(ctx, pod, p.Pod); err != nil {
 		return 0, err
 	}
-	if r.pod(pod.UID) == nil { // later they are the pod's own to change
+	if r.pod(pod.UID) == nil { // later the pod itself may change them
 		if err := p.SetSysctls(ctx, sysctls(pod)); err != nil {
 			return 0, failedSandbox(err)
 		}
@@ -212,7 +212,7 @@ func (r *Runtime) setUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 	return 0, nil
 }
 
-// limitPod gives a pod that is set up its cgroup, or one that is resized as a whole its new limits.
+// limitPod makes the cgroup of a new pod, or updates the limits of a pod that is resized as a whole.
 func (r *Runtime) limitPod(p *livePod) error {
 	group := podCgroup(r.cgroup, p.env.Pod)
 	before := r.pod(p.env.Pod.UID)
@@ -223,7 +223,7 @@ func (r *Runtime) limitPod(p *livePod) error {
 	p.resources = maps.Clone(before.resources)
 	before.mu.Unlock()
 	if p.env.Pod.Spec.Resources == nil {
-		return nil // a container that is resized resizes its pod
+		return nil // Resize of a container also updates its pod
 	}
 	return sandbox.Resize(group, p.limits())
 }
@@ -250,7 +250,7 @@ func (r *Runtime) pod(uid types.UID) *livePod {
 	return r.pods[uid]
 }
 
-// release drops what is held for a pod's volumes.
+// release ends the watches of a pod's volume sources and drops its tokens.
 func (r *Runtime) release(pod types.UID) {
 	r.objects.Release(pod)
 	r.volumes.Forget(pod)
@@ -292,11 +292,11 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(ctx, podCgroups(r.cgroup, uid)...)
 }
 
-// Sweep forgets the pods of an earlier agent for which known is false.
+// Sweep forgets the pods of an earlier agent that are not known.
 func (r *Runtime) Sweep(ctx context.Context, known func(types.UID) bool) {
 	entries, err := os.ReadDir(filepath.Join(r.dir, "pods"))
 	if err != nil {
-		r.Log.Warn("pods of an earlier agent", "err", err)
+		r.Log.Warn("cannot list the pods of an earlier agent", "err", err)
 	}
 	for _, e := range entries {
 		if uid := types.UID(e.Name()); !known(uid) {
@@ -313,7 +313,7 @@ func (r *Runtime) Dial(ctx context.Context, pod *corev1.Pod, port uint16) (net.C
 		return nil, fmt.Errorf("pod %s is not running", pod.Name)
 	}
 	conn, err := p.Dial(ctx, "127.0.0.1", port)
-	if err != nil && p.IP != "" { // it may listen on its address alone
+	if err != nil && p.IP != "" { // the program may listen on the pod's address only
 		if other, failed := p.Dial(ctx, p.IP, port); failed == nil {
 			return other, nil
 		}
@@ -324,7 +324,7 @@ func (r *Runtime) Dial(ctx context.Context, pod *corev1.Pod, port uint16) (net.C
 func (r *Runtime) OpenLog(pod *corev1.Pod, run *runtime.LogRun) (runtime.LogReader, error) {
 	l, err := sandbox.OpenLog(sandbox.LogPath(r.podDir(pod.UID), run.Container, run.Run))
 	if err != nil {
-		return nil, fmt.Errorf("log of container %q: %w", run.Container, err)
+		return nil, fmt.Errorf("open log of container %q: %w", run.Container, err)
 	}
 	return fileLog{l}, nil
 }
@@ -336,25 +336,25 @@ func (l fileLog) Next() (runtime.LogRecord, error) {
 	return runtime.LogRecord{At: at, Stream: stream, Text: text, Partial: partial}, err
 }
 
-// cpuSample is what a cgroup had taken at a moment.
+// cpuSample is the CPU time of a cgroup or the machine at one moment, and the usage in cores until then.
 type cpuSample struct {
-	at      time.Time
+	time    time.Time
 	seconds float64
 	rate    float64
 }
 
-// minSample is the least time over which a rate is taken.
+// minSample is the minimum time over which rate averages.
 const minSample = 5 * time.Second
 
-// rate is how many cores something took between the last sample that is old enough and now.
+// rate returns the average CPU usage in cores since the last sample that is at least minSample old.
 func (r *Runtime) rate(key string, seconds float64, started, now time.Time) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, ok := r.samples[key]
 	if !ok || seconds < last.seconds {
-		last = cpuSample{at: started}
+		last = cpuSample{time: started}
 	}
-	over := now.Sub(last.at)
+	over := now.Sub(last.time)
 	if ok && over < minSample {
 		return last.rate
 	}
@@ -377,7 +377,7 @@ func (r *Runtime) Usage(_ context.Context, pod *corev1.Pod, c *corev1.Container,
 		PIDs: sandbox.PIDs(cgroup)}, nil
 }
 
-// Load is what all of this machine takes.
+// Load returns the usage of the whole machine.
 func (r *Runtime) Load(now time.Time) (runtime.Usage, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -391,14 +391,14 @@ func (r *Runtime) Load(now time.Time) (runtime.Usage, error) {
 			ticks += n
 		}
 	}
-	const ticksPerSecond = 100 // of all architectures that Go knows (USER_HZ)
+	const ticksPerSecond = 100 // USER_HZ, on all architectures that Go supports
 	seconds := ticks / ticksPerSecond
 	used := memInfo("MemTotal") - memInfo("MemAvailable")
 	return runtime.Usage{CPU: r.rate("machine", seconds, now.Add(-uptime()), now), CPUSeconds: seconds, Memory: used},
 		nil
 }
 
-// uptime is how long the machine has run.
+// uptime returns the time since the machine's start.
 func uptime() time.Duration {
 	text, _ := os.ReadFile("/proc/uptime")
 	first, _, _ := strings.Cut(string(text), " ")
@@ -406,7 +406,7 @@ func uptime() time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// memInfo is a value of /proc/meminfo in bytes.
+// memInfo returns a value of /proc/meminfo in bytes.
 func memInfo(name string) int64 {
 	text, _ := os.ReadFile("/proc/meminfo")
 	for line := range strings.Lines(string(text)) {

@@ -10,15 +10,15 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-var errLinux = errors.New("the process runtime is made of Linux' namespaces and cgroups")
+var errLinux = errors.New("the process runtime needs Linux namespaces and cgroups")
 
-// New fails: the runtime is made of what only Linux has.
+// New fails: the runtime needs features of Linux.
 func New(runtime.Host, Options) (runtime.Runtime, error) {
 	return nil, errLinux
 }
 
-// Cleanup fails: no runtime has run here.
+// Cleanup fails: no runtime can have run here.
 func Cleanup(string, string) error { return errLinux }
 
-// Capacity is empty: what the machine has is not known here. It can be written to.
+// Capacity returns an empty list: the machine's resources are not known here. Callers may write to it.
 func Capacity() corev1.ResourceList { return corev1.ResourceList{} }

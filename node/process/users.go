@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// account is what the machine's files say of a user: those of the container, which has them in place of an image's.
+// account is a user's entry in the machine's user database, which containers use instead of an image's.
 type account struct {
 	gid    uint32
 	home   string
-	groups []int64 // all that it is in
+	groups []int64 // all groups of the user
 }
 
-// lookUp finds a user, as other runtimes do: one that has no entry is in the group 0 and at home in /.
+// lookUp returns a user's account. As in other runtimes, a user without an entry has the group 0 and the home /.
 func lookUp(uid uint32) *account {
 	entry, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
@@ -25,7 +25,7 @@ func lookUp(uid uint32) *account {
 	if a.home == "" {
 		a.home = "/"
 	}
-	groups, _ := entry.GroupIds() // none where they cannot be read
+	groups, _ := entry.GroupIds() // an error leaves the list empty
 	for _, text := range groups {
 		if gid, err := strconv.ParseUint(text, 10, 32); err == nil {
 			a.groups = append(a.groups, int64(gid))

@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// cgroups are the hierarchies of this machine: one for everything with v2, one for each controller with v1.
+// cgroups are the cgroup hierarchies of this machine: a single one with v2, one for each controller with v1.
 type cgroups struct {
 	root        string // /sys/fs/cgroup
 	v2          bool
-	controllers []string // of v1, those that we use and that are mounted
+	controllers []string // v1: the controllers that the package uses and that are mounted
 }
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// wantedControllers are those that limit or count.
+// wantedControllers are the v1 controllers that limit or count resources.
 var wantedControllers = []string{"cpu", "cpuacct", "memory", "pids"}
 
 func findCgroups(root string) *cgroups {
@@ -37,7 +37,7 @@ func findCgroups(root string) *cgroups {
 	return c
 }
 
-// folders are those of a cgroup, one in each hierarchy.
+// folders returns the folders of a cgroup, one in each hierarchy.
 func (c *cgroups) folders(name string) []string {
 	if c.v2 {
 		return []string{filepath.Join(c.root, name)}
@@ -49,7 +49,7 @@ func (c *cgroups) folders(name string) []string {
 	return all
 }
 
-// create makes a cgroup with its limits.
+// create makes a cgroup and sets its limits.
 func (c *cgroups) create(name string, l Limits) error {
 	if c.v2 {
 		if err := c.delegate(name); err != nil {
@@ -73,12 +73,12 @@ func (c *cgroups) create(name string, l Limits) error {
 	return nil
 }
 
-// delegate turns the controllers on for a cgroup of v2, in all that it is below.
+// delegate enables the controllers for a v2 cgroup, in all cgroups above it.
 func (c *cgroups) delegate(name string) error {
 	dir := c.root
 	for part := range strings.SplitSeq(name, "/") {
 		for _, controller := range []string{"cpu", "memory", "pids"} {
-			// One that is not there, or that the kernel gives to root alone, limits nothing.
+			// A controller that does not exist, or that the kernel reserves for the root cgroup, cannot limit anything.
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 		}
 		dir = filepath.Join(dir, part)
@@ -89,7 +89,7 @@ func (c *cgroups) delegate(name string) error {
 	return nil
 }
 
-// makeFolder makes a cgroup, also where another agent takes the empty ones above it away meanwhile.
+// makeFolder makes a cgroup. It tries again if another agent removes an empty parent at the same time.
 func makeFolder(dir string) (err error) {
 	for range 10 {
 		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, fs.ErrNotExist) {
@@ -99,13 +99,13 @@ func makeFolder(dir string) (err error) {
 	return err
 }
 
-// setting is a value for a file of a cgroup.
+// setting is a value for one file of a cgroup.
 type setting struct {
 	controller, file, value string
 	optional                bool
 }
 
-// settings are what the limits are called in this version.
+// settings returns the limits as files of this cgroup version.
 func (c *cgroups) settings(l Limits) []setting {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	var all []setting
@@ -122,11 +122,10 @@ func (c *cgroups) settings(l Limits) []setting {
 	if l.MemoryBytes > 0 {
 		all = append(all, c.pick(setting{"memory", "memory.limit_in_bytes", number(l.MemoryBytes), false},
 			setting{"", "memory.max", number(l.MemoryBytes), false}))
-		// Without swap accounting the file is not there, and there is no swap to speak of in most places.
+		// The file exists only with swap accounting. Without it there usually is no swap.
 		all = append(all, c.pick(setting{"memory", "memory.memsw.limit_in_bytes", number(l.MemoryBytes), true},
 			setting{"", "memory.swap.max", "0", true}))
-		// one process too many ends the container, as with the kubelet, rather than leaving it without that
-		// one
+		// As with the kubelet, running out of memory ends the whole container instead of one of its processes.
 		if c.v2 {
 			all = append(all, setting{"", "memory.oom.group", "1", true})
 		}
@@ -137,13 +136,13 @@ func (c *cgroups) settings(l Limits) []setting {
 	return all
 }
 
-// resize changes the limits of a cgroup. A cgroup that uses more memory than the new limit keeps its limit.
+// resize changes the limits of a cgroup. It fails and changes none if more memory is in use than the new limit.
 func (c *cgroups) resize(name string, l Limits) error {
 	if _, used, err := c.usage(name); err == nil && l.MemoryBytes > 0 && used > l.MemoryBytes {
 		return fmt.Errorf("attempting to set memory limit (%d) below current usage (%d)", l.MemoryBytes, used)
 	}
 	var err error
-	for range 2 { // v1 takes no limit of memory above that of memory and swap, nor that below it
+	for range 2 { // v1 requires memory ≤ memory+swap at each step, so the right order depends on the old limits
 		err = nil
 		for _, s := range c.settings(l) {
 			err = errors.Join(err, c.set(name, s))
@@ -155,7 +154,7 @@ func (c *cgroups) resize(name string, l Limits) error {
 	return err
 }
 
-// Group makes the cgroup of a pod, or of several, with its limits, if it is not there, and otherwise sets them.
+// Group makes the cgroup of one or several pods, or updates its limits if it exists.
 func Group(name string, l Limits) error {
 	if err := findCgroups(cgroupRoot).create(name, l); err != nil && l.bind() {
 		return err
@@ -163,7 +162,7 @@ func Group(name string, l Limits) error {
 	return nil
 }
 
-// Resize changes the limits of a container's cgroup while it runs.
+// Resize changes the limits of a container's cgroup while the container runs.
 func Resize(cgroup string, l Limits) error { return findCgroups(cgroupRoot).resize(cgroup, l) }
 
 func (c *cgroups) pick(v1, v2 setting) setting {
@@ -191,7 +190,7 @@ func (c *cgroups) enter(name string, pid int) error {
 	return nil
 }
 
-// oomKills is how many processes of a cgroup were killed for want of memory.
+// oomKills returns the number of processes of a cgroup that the OOM killer has ended.
 func (c *cgroups) oomKills(name string) int64 {
 	if c.v2 {
 		return c.field("", name, "memory.events", "oom_kill")
@@ -199,7 +198,7 @@ func (c *cgroups) oomKills(name string) int64 {
 	return c.field("memory", name, "memory.oom_control", "oom_kill")
 }
 
-// field is a number in a file of "key value" lines; 0 where there is none.
+// field returns a number from a file of "key value" lines; 0 if it is missing.
 func (c *cgroups) field(controller, name, file, key string) int64 {
 	text, err := os.ReadFile(filepath.Join(c.root, controller, name, file))
 	if err != nil {
@@ -222,7 +221,7 @@ func (c *cgroups) number(controller, name, file string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// usage is what a cgroup has taken: seconds of CPU since its start, and its working set, as the kubelet counts it.
+// usage returns the CPU seconds of a cgroup since its creation, and its working set as the kubelet computes it.
 func (c *cgroups) usage(name string) (cpuSeconds float64, workingSet int64, err error) {
 	if c.v2 {
 		if workingSet, err = c.number("", name, "memory.current"); err != nil {
@@ -241,7 +240,7 @@ func (c *cgroups) usage(name string) (cpuSeconds float64, workingSet int64, err 
 	return float64(ns) / 1e9, max(0, workingSet-c.field("memory", name, "memory.stat", "total_inactive_file")), nil
 }
 
-// pids are how many processes and threads a cgroup has, with those below it.
+// pids returns the number of processes and threads in a cgroup and its descendants.
 func (c *cgroups) pids(name string) (int64, error) {
 	if c.v2 {
 		return c.number("", name, "pids.current")
@@ -249,10 +248,10 @@ func (c *cgroups) pids(name string) (int64, error) {
 	return c.number("pids", name, "pids.current")
 }
 
-// kill ends every process of a cgroup and those below it.
+// kill ends all processes of a cgroup and its descendants.
 func (c *cgroups) kill(name string) {
 	if c.v2 {
-		// All at once, so that none can start another meanwhile (Linux 5.14).
+		// All at once, so that no process can start another one meanwhile (Linux 5.14).
 		if f, err := os.OpenFile(filepath.Join(c.root, name, "cgroup.kill"), os.O_WRONLY, 0); err == nil {
 			_, err = f.WriteString("1")
 			if f.Close() == nil && err == nil {
@@ -276,7 +275,7 @@ func (c *cgroups) kill(name string) {
 	}
 }
 
-// RemoveEmpty takes a cgroup away if there is none below it, and the one above it, if then that is empty as well.
+// RemoveEmpty removes a cgroup that has no children, and then its parent, if that is empty as well.
 func RemoveEmpty(name string) {
 	c := findCgroups(cgroupRoot)
 	for _, dir := range c.folders(name) {
@@ -286,8 +285,8 @@ func RemoveEmpty(name string) {
 	}
 }
 
-// RemoveGroup kills what runs in a cgroup and in those below it, and takes them away. Processes that end keep a cgroup
-// busy for a moment, which is an error.
+// RemoveGroup kills all processes of a cgroup and its descendants, and removes them. It returns an error while ending
+// processes keep a cgroup busy, which takes a moment.
 func RemoveGroup(name string) error {
 	c := findCgroups(cgroupRoot)
 	c.kill(name)
@@ -296,7 +295,7 @@ func RemoveGroup(name string) error {
 	return err
 }
 
-// remove takes an empty cgroup away, with those below it. A busy one stays, and is an error.
+// remove removes an empty cgroup with its descendants. A busy one stays and causes an error.
 func (c *cgroups) remove(name string) error {
 	var failed error
 	for _, top := range c.folders(name) {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeHierarchy is a folder that looks like the root of cgroup v2, or those of v1's controllers. The kernel
-// would make the files of each cgroup; here those that are written appear.
+// fakeHierarchy returns a folder that looks like the root of cgroup v2, or the roots of v1's controllers. In contrast
+// to the kernel, it creates only the files of a cgroup that are written.
 func fakeHierarchy(t *testing.T, v2 bool) (*cgroups, string) {
 	t.Helper()
 	root := t.TempDir()
@@ -68,7 +68,7 @@ func TestCgroups_V2LimitsAContainerAndItsPod(t *testing.T) {
 	require.Equal(t, "4711", read(t, dir, "cgroup.procs"))
 }
 
-func TestCgroups_V2WithoutLimitsSetsTheWeightAlone(t *testing.T) {
+func TestCgroups_V2WithoutLimitsSetsOnlyTheWeight(t *testing.T) {
 	t.Parallel()
 	for shares, weight := range map[int64]string{2: "1", 1024: "39", 262144: "10000"} { // KEP-2254
 		c, root := fakeHierarchy(t, true)
@@ -80,7 +80,7 @@ func TestCgroups_V2WithoutLimitsSetsTheWeightAlone(t *testing.T) {
 	}
 }
 
-func TestCgroups_V2TellsUsageAndOOM(t *testing.T) {
+func TestCgroups_V2ReportsUsageAndOOM(t *testing.T) {
 	t.Parallel()
 	c, root := fakeHierarchy(t, true)
 	_, _, err := c.usage(aContainer)
@@ -103,7 +103,7 @@ func TestCgroups_V2TellsUsageAndOOM(t *testing.T) {
 	require.EqualValues(t, 7, pids)
 }
 
-func TestCgroups_V2KillsAllAtOnceWhereTheKernelCan(t *testing.T) {
+func TestCgroups_V2KillsAllAtOnce(t *testing.T) {
 	t.Parallel()
 	c, root := fakeHierarchy(t, true)
 	put(t, filepath.Join(root, aContainer, "cgroup.procs"), "")
@@ -133,7 +133,7 @@ func TestCgroups_V1HasAFileForEachController(t *testing.T) {
 	require.EqualValues(t, 2, pids)
 }
 
-// The rest needs a kernel: a hierarchy of v2 is there on most machines, if only beside v1 and without controllers.
+// The rest needs a kernel. Most machines have a v2 hierarchy, if only beside v1 and without controllers.
 func TestCgroups_V2InTheKernel(t *testing.T) {
 	t.Parallel()
 	var c *cgroups
@@ -185,7 +185,7 @@ func TestCgroups_ResizeWritesTheLimitsOfBothVersions(t *testing.T) {
 	}
 }
 
-func TestCgroups_ResizeTakesNoMemoryThatIsInUse(t *testing.T) {
+func TestCgroups_ResizeFailsBelowTheMemoryInUse(t *testing.T) {
 	t.Parallel()
 	c, root := fakeHierarchy(t, true)
 	require.NoError(t, c.create(aContainer, Limits{MemoryBytes: 128 << 20}))

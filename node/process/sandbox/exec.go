@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exec runs a command in a container's namespaces, cgroup and rights. The client gets files to talk to it, then
-// how it ended; when the client leaves before, it is killed.
+// exec runs a command in a container's namespaces and cgroup, with its rights. It sends the client files for the
+// command's streams and, when the command has ended, its exit. If the client disconnects first, the command is killed.
 func (s *shim) exec(conn *net.UnixConn, run *shimRun, r *request) error {
 	select {
 	case <-run.done:
@@ -32,7 +32,7 @@ func (s *shim) exec(conn *net.UnixConn, run *shimRun, r *request) error {
 		err   error
 	}
 	result := make(chan started)
-	go func() { // its thread has entered the container, and ends with it
+	go func() { // locks its thread and never unlocks it: the thread enters the container, and ends with the goroutine
 		runtime.LockOSThread()
 		var b started
 		b.cmd, b.names, b.files, b.err = s.startExec(run, r)
@@ -49,19 +49,20 @@ func (s *shim) exec(conn *net.UnixConn, run *shimRun, r *request) error {
 	}
 	go func() {
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
-			_ = b.cmd.Process.Kill() // nothing where it has ended
+			_ = b.cmd.Process.Kill() // has no effect once the command has ended
 		}
 	}()
-	_ = b.cmd.Wait() // the state says how
+	_ = b.cmd.Wait() // ProcessState has the result
 	exit := exitOf(b.cmd.ProcessState)
 	return send(conn, &response{Exit: &exit})
 }
 
-// startExec starts the command from a thread of its own.
+// startExec starts the command. It moves the calling thread into the container, so the thread must be locked and must
+// not be used for anything else.
 func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []string, files []*os.File, err error) {
-	var theirs []*os.File
+	var remote []*os.File // the command's ends
 	defer func() {
-		closeAll(theirs)
+		closeAll(remote)
 		if err != nil {
 			closeAll(files)
 		}
@@ -75,7 +76,7 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 	if dir == "" {
 		dir = "/"
 	}
-	if err := enterFolder(dir); err != nil { // the command begins where this thread is
+	if err := enterFolder(dir); err != nil { // the command inherits this thread's working directory
 		return nil, nil, nil, fmt.Errorf("chdir to %q: %w", dir, err)
 	}
 	path, err := findProgram(r.Args[0], run.Env)
@@ -89,7 +90,7 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 			return nil, nil, nil, err
 		}
 		attr.Setctty = true
-		theirs, files, names = append(theirs, slave), append(files, master), append(names, "tty")
+		remote, files, names = append(remote, slave), append(files, master), append(names, "tty")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 		cmd.Env = withDefault(cmd.Env, "TERM", "xterm")
 	} else {
@@ -101,20 +102,20 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 			if err != nil {
 				return nil, nil, files, err
 			}
-			mine, its := read, write
+			near, far := read, write
 			switch name {
 			case "stdin":
-				mine, its = write, read
-				cmd.Stdin = its
+				near, far = write, read
+				cmd.Stdin = far
 			case "stdout":
-				cmd.Stdout = its
+				cmd.Stdout = far
 			case "stderr":
-				cmd.Stderr = its
+				cmd.Stderr = far
 			}
-			files, theirs, names = append(files, mine), append(theirs, its), append(names, name)
+			files, remote, names = append(files, near), append(remote, far), append(names, name)
 		}
 	}
-	for _, f := range theirs {
+	for _, f := range remote {
 		if err := f.Chown(int(run.UID), int(run.GID)); err != nil {
 			return nil, nil, files, err
 		}
@@ -128,7 +129,7 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 	return cmd, names, files, nil
 }
 
-// admit puts a process that was started beside a container's own under its limits.
+// admit applies a container's limits to a process that runs beside the container's own command.
 func (s *shim) admit(run *shimRun, pid int) error {
 	setOOMScore(fmt.Sprintf("/proc/%d", pid), run.OOMScore)
 	if err := s.cgroups.enter(run.Cgroup, pid); err != nil && run.Limits.bind() {
@@ -137,9 +138,9 @@ func (s *shim) admit(run *shimRun, pid int) error {
 	return nil
 }
 
-// enterContainer moves this thread, and thus the process that it will start, into the container's namespaces.
+// enterContainer moves this thread, and so the process that it will start, into the container's namespaces.
 func enterContainer(run *shimRun) error {
-	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a thread can change its mounts only with files of its own
+	if err := unix.Unshare(unix.CLONE_FS); err != nil { // setns(2) requires that a thread does not share its root
 		return err
 	}
 	spaces := []struct {
@@ -148,10 +149,10 @@ func enterContainer(run *shimRun) error {
 		file *os.File
 	}{{name: "cgroup", flag: unix.CLONE_NEWCGROUP}, {name: "pid", flag: unix.CLONE_NEWPID},
 		{name: "mnt", flag: unix.CLONE_NEWNS}}
-	for i := range spaces { // all of them while /proc is the machine's
+	for i := range spaces { // open all before entering any, while /proc is the machine's
 		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", run.pid, spaces[i].name))
 		if errors.Is(err, os.ErrNotExist) && spaces[i].name == "cgroup" {
-			continue // the kernel has none
+			continue // the kernel has no cgroup namespaces
 		}
 		if err != nil {
 			return err
@@ -170,9 +171,9 @@ func enterContainer(run *shimRun) error {
 	return nil
 }
 
-// startHeld starts a command from this thread, and lets it run only when prepare has returned. prepare runs on another
-// thread, which sees the machine's files and not a container's. The command is held as a debugger does it, after it has
-// become its program and before the first instruction of that.
+// startHeld starts a command from this thread, and lets it run only after prepare has returned. prepare runs on another
+// thread, which sees the machine's files instead of a container's. The command is held with ptrace: it has executed its
+// program, but not yet its first instruction.
 func startHeld(cmd *exec.Cmd, prepare func(pid int) error) error {
 	cmd.SysProcAttr.Ptrace = true
 	if err := cmd.Start(); err != nil {
@@ -197,7 +198,7 @@ func startHeld(cmd *exec.Cmd, prepare func(pid int) error) error {
 	return err
 }
 
-// waitStopped waits until a process stops or ends, and takes nothing away from who waits for its end.
+// waitStopped waits until a process stops or ends. WNOWAIT leaves the result for the later cmd.Wait.
 func waitStopped(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
@@ -207,8 +208,8 @@ func waitStopped(pid int) error {
 	}
 }
 
-// openTerminal makes a pseudo terminal of the container that this thread is in. Its other end comes from the
-// kernel: what is in /dev/pts can be the container's.
+// openTerminal makes a pseudo terminal in the container that this thread is in. It gets the other end from the kernel,
+// not from /dev/pts, which the container may have replaced.
 func openTerminal() (master, slave *os.File, err error) {
 	how := &unix.OpenHow{Flags: unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NONBLOCK,
 		Resolve: unix.RESOLVE_NO_MAGICLINKS}
@@ -232,7 +233,7 @@ func openTerminal() (master, slave *os.File, err error) {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// lookPath finds a program as execvp does, by the PATH of its own environment.
+// lookPath finds a program as execvp does, with the PATH of env.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -261,28 +262,28 @@ func withDefault(env []string, name, value string) []string {
 	return append(env[:len(env):len(env)], name+"="+value)
 }
 
-// tee sends what a container writes to all who are attached. A client that reads too slowly misses some: the
-// container does not wait for it.
+// tee copies a container's output to all attached clients. A client that reads too slowly misses some of it, because
+// the container does not wait for clients.
 type tee struct {
-	mu     sync.Mutex
-	closed bool
-	to     []map[string]*os.File
+	mu      sync.Mutex
+	closed  bool                  // no further clients may attach; guarded by mu
+	clients []map[string]*os.File // the pipes of each client, by stream; guarded by mu
 }
 
 func (t *tee) write(stream string, b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i := 0; i < len(t.to); i++ {
-		f := t.to[i][stream]
+	for i := 0; i < len(t.clients); i++ {
+		f := t.clients[i][stream]
 		if f == nil {
 			continue
 		}
-		// The pipe does not block: EAGAIN is a full one, anything else a reader that left.
+		// The pipe does not block: EAGAIN means that it is full, any other error that the reader has left.
 		if _, err := unix.Write(descriptor(f), b); err != nil && !errors.Is(err, unix.EAGAIN) {
-			for _, f := range t.to[i] {
+			for _, f := range t.clients[i] {
 				_ = f.Close()
 			}
-			t.to = append(t.to[:i], t.to[i+1:]...)
+			t.clients = append(t.clients[:i], t.clients[i+1:]...)
 			i--
 		}
 	}
@@ -292,15 +293,15 @@ func (t *tee) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
-	for _, one := range t.to {
+	for _, one := range t.clients {
 		for _, f := range one {
 			_ = f.Close()
 		}
 	}
-	t.to = nil
+	t.clients = nil
 }
 
-// attach gives a client the container's streams.
+// attach sends a client the container's streams.
 func (run *shimRun) attach(conn *net.UnixConn) error {
 	var names []string
 	var files []*os.File
@@ -309,24 +310,24 @@ func (run *shimRun) attach(conn *net.UnixConn) error {
 	if run.TTY {
 		streams = streams[:1]
 	}
-	mine := map[string]*os.File{}
+	pipes := map[string]*os.File{}
 	for _, name := range streams {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 			return err
 		}
-		mine[name] = os.NewFile(uintptr(p[1]), name)
+		pipes[name] = os.NewFile(uintptr(p[1]), name)
 		names, files = append(names, name), append(files, os.NewFile(uintptr(p[0]), name))
 	}
 	run.tee.mu.Lock()
 	defer run.tee.mu.Unlock()
 	if run.tee.closed {
-		for _, f := range mine {
+		for _, f := range pipes {
 			_ = f.Close()
 		}
 		return errors.New("container is not running")
 	}
-	run.tee.to = append(run.tee.to, mine)
+	run.tee.clients = append(run.tee.clients, pipes)
 	if run.stdin != nil {
 		fd, err := unix.FcntlInt(uintptr(descriptor(run.stdin)), unix.F_DUPFD_CLOEXEC, 0)
 		if err == nil {

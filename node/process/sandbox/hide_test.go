@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secrets is a folder with something that no container may see, and a file beside it.
+// secrets makes a folder with a key that no container may see, and a kubeconfig beside it.
 func secrets(t *testing.T) (top, folder, file string) {
 	t.Helper()
 	top = t.TempDir()
@@ -27,7 +27,7 @@ func secrets(t *testing.T) (top, folder, file string) {
 	return top, folder, file
 }
 
-func TestContainer_DoesNotSeeWhatIsHiddenThroughAMount(t *testing.T) {
+func TestContainer_DoesNotSeeHiddenFilesThroughMounts(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	top, folder, file := secrets(t)
@@ -70,7 +70,7 @@ func TestContainer_DoesNotSeeWhatIsHiddenThroughAMount(t *testing.T) {
 	require.Contains(t, own, "top-secret\n", "a volume of the agent's own may be in what is hidden")
 }
 
-func TestContainer_IsNotGivenWhatIsHidden(t *testing.T) {
+func TestContainer_CannotMountHiddenFiles(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	top, folder, file := secrets(t)
@@ -99,7 +99,7 @@ func TestContainer_IsNotGivenWhatIsHidden(t *testing.T) {
 	require.NoError(t, Visible(top, []string{folder, "/no/such"}))
 }
 
-// A disk's device shows all that is on it.
+// A disk's device exposes all files on the disk.
 func TestContainer_OpensNoDevicesOfVolumes(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
@@ -114,7 +114,7 @@ func TestContainer_OpensNoDevicesOfVolumes(t *testing.T) {
 
 	mounts, err := ownMounts()
 	require.NoError(t, err)
-	if slices.ContainsFunc(mounts, func(m mounted) bool { return m.at == "/dev" && m.kind == "devtmpfs" }) {
+	if slices.ContainsFunc(mounts, func(m mounted) bool { return m.mountPoint == "/dev" && m.kind == "devtmpfs" }) {
 		c = shell(p, "head -c 4 /host/dev/zero | wc -c; echo x > /host/dev/null && echo written; head -c 1 "+
 			"/host/dev/kmsg")
 		c.Mounts, c.Run = []Mount{{Source: "/", Target: "/host"}}, 2
@@ -130,8 +130,8 @@ func TestContainer_OpensNoDevicesOfVolumes(t *testing.T) {
 	require.Equal(t, "4\n", log)
 }
 
-// What a volume has of symbolic links decides where a mount in it is made, but never outside of the container.
-func TestContainer_MountsNothingOutsideOfItself(t *testing.T) {
+// Symbolic links in a volume decide where a mount in it is made, but must not lead out of the container.
+func TestContainer_MountsStayInside(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	volume, outside := t.TempDir(), t.TempDir()
@@ -165,16 +165,16 @@ func TestContainer_MountsNothingOutsideOfItself(t *testing.T) {
 	require.FileExists(t, filepath.Join(outside, "file"))
 }
 
-func TestMounts_AreReadWithTheirStrangeNames(t *testing.T) {
+func TestReadMounts_DecodesEscapedNames(t *testing.T) {
 	t.Parallel()
 	all, err := readMounts(
 		strings.NewReader("36 35 98:0 /a\\040b /mnt\\134x\\011y rw,noatime master:1 - ext3 /dev/root rw\nnonsense\n"))
 	require.NoError(t, err)
-	require.Equal(t, []mounted{{id: 36, device: "98:0", root: "/a b", at: "/mnt\\x\ty", kind: "ext3"}}, all)
+	require.Equal(t, []mounted{{id: 36, device: "98:0", root: "/a b", mountPoint: "/mnt\\x\ty", kind: "ext3"}}, all)
 }
 
-// The process that becomes the container's command has all rights while it goes to its working directory.
-func TestContainer_WorksNowhereOutsideOfItself(t *testing.T) {
+// The process that becomes the container's command still has all rights when it changes to the working directory.
+func TestContainer_WorkingDirectoryStaysInside(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
 	me := "/proc/" + fmt.Sprint(os.Getpid())
@@ -205,13 +205,13 @@ func TestContainer_WorksNowhereOutsideOfItself(t *testing.T) {
 	s, err := p.Exec("c", 0, []string{"sh", "-c", "pwd; tty"}, false, true)
 	require.NoError(t, err)
 	defer s.Close()
-	text, _ := io.ReadAll(s.Terminal) // which ends with an error
+	text, _ := io.ReadAll(s.Terminal) // always ends with an error
 	require.Contains(t, string(text), "/srv/made/for/it")
 	require.Contains(t, string(text), "/dev/pts/0")
 }
 
-// What the agent keeps for a container is in the folder that is hidden from it.
-func TestContainer_HasItsOwnFoldersAlthoughTheyAreInWhatIsHidden(t *testing.T) {
+// The agent's files for a container are in a folder that is hidden from the container.
+func TestContainer_HasItsOwnFoldersInsideHiddenOnes(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	c := shell(p, "for dir in /tmp /var/tmp /run; do echo x > $dir/file && cat $dir/file; done; cat /run/volume/f; ls "+

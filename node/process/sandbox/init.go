@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// order is what a new process is to become.
+// order describes the container that a new process becomes.
 type order struct {
 	Container
 	PodDir   string
-	InCgroup bool // it is in the container's cgroup
+	InCgroup bool // the process is in the container's cgroup
 }
 
-// initMain is the first process of a container, in its new namespaces, until it becomes the container's command.
-// Descriptor 3 is a socket to the shim: orders come in, a terminal or an error goes out.
+// initMain runs in the first process of a container, in its new namespaces, until it executes the container's command.
+// Descriptor 3 is a socket to the shim: the order comes in, a terminal or an error goes out.
 func initMain() int {
-	runtime.LockOSThread() // rights are a thread's, and this one becomes the command
+	runtime.LockOSThread() // rights are per thread, and this thread executes the command
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return 1
 	}
@@ -49,10 +49,10 @@ func initMain() int {
 	return 1
 }
 
-// become does not return but with an error.
+// become turns this process into the container's command. It returns only if that fails.
 func become(conn *net.UnixConn, o *order) error {
 	c := &o.Container
-	program, err := os.Open("/proc/self/exe") // while no mount of the container's can lie over it
+	program, err := os.Open("/proc/self/exe") // before a mount of the container can cover it
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func become(conn *net.UnixConn, o *order) error {
 		if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NODEV, ""); err != nil {
 			return fmt.Errorf("readOnlyRootFilesystem: %w", err)
 		}
-		for _, fd := range folders { // whatever is mounted over them now
+		for _, fd := range folders { // by descriptor, because other mounts may cover them now
 			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH,
 				&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 				return fmt.Errorf("readOnlyRootFilesystem: %w", err)
@@ -99,7 +99,7 @@ func become(conn *net.UnixConn, o *order) error {
 	if err := setUser(c); err != nil {
 		return err
 	}
-	// A change of user takes the death signal away.
+	// A change of user clears the parent death signal.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ func become(conn *net.UnixConn, o *order) error {
 	return &StartError{fmt.Sprintf("exec: %q: %v", c.Args[0], err)}
 }
 
-// enterFolder makes a folder this thread's working directory. The thread still has rights that the container
-// has not: it follows no link of /proc to the files of a process outside.
+// enterFolder changes this thread's working directory. The thread still has rights that the container does not have, so
+// it follows no link of /proc to the files of a process outside of the container.
 func enterFolder(dir string) error {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(unix.AT_FDCWD, dir, how)
@@ -129,7 +129,7 @@ func enterFolder(dir string) error {
 	return unix.Fchdir(fd)
 }
 
-// takeTerminal makes a terminal this process' own, and sends its other end to the shim.
+// takeTerminal makes a terminal the controlling terminal of this process, and sends its other end to the shim.
 func takeTerminal(conn *net.UnixConn, c *Container) error {
 	master, slave, err := openTerminal()
 	if err != nil {
@@ -152,7 +152,7 @@ func takeTerminal(conn *net.UnixConn, c *Container) error {
 	return err
 }
 
-// restrict takes from this thread, and what it becomes or starts, the rights that the container has not.
+// restrict drops the rights that the container does not have, for this thread and the processes that it starts.
 func restrict(c *Container) error {
 	if c.NoNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -177,8 +177,8 @@ func restrict(c *Container) error {
 	return nil
 }
 
-// setOOMScore says when the kernel is to kill a process, given its folder in /proc. An agent that is not allowed to
-// make some less likely than others leaves them all alike.
+// setOOMScore sets a process's oom_score_adj; proc is the process's folder in /proc. Errors are ignored: an agent may
+// lack the right to lower a score.
 func setOOMScore(proc string, score int32) {
 	f, err := os.OpenFile(proc+"/oom_score_adj", os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
@@ -188,7 +188,7 @@ func setOOMScore(proc string, score int32) {
 	_ = f.Close()
 }
 
-// setUser changes the user of this thread, for good.
+// setUser changes the user and groups of this thread for good.
 func setUser(c *Container) error {
 	groups := c.Groups
 	var first unsafe.Pointer

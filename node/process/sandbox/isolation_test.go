@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// execute runs a script beside a container's command and returns what it wrote to both outputs.
+// execute runs a script beside a container's command and returns its output and errors.
 func execute(t *testing.T, p *Pod, c *Container, script string) string {
 	t.Helper()
 	s, err := p.Exec(c.Name, c.Run, []string{"sh", "-c", "exec 2>&1; " + script}, false, false)
@@ -113,7 +113,7 @@ func TestContainer_WithAReadOnlyRootWritesToVolumesOnly(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log, "Read-only file system"), log)
 }
 
-func TestContainer_SeesNothingOfTheKernelThatIsMasked(t *testing.T) {
+func TestContainer_DoesNotSeeMaskedPaths(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	const look = "for f in /proc/keys /proc/timer_list; do [ -e $f ] && wc -c < $f; done; ls /sys/firmware 2>/dev/null | wc -l"

@@ -13,26 +13,26 @@ import (
 	"time"
 )
 
-// Log files have CRI's format, a line for each line: TIME STREAM TAG TEXT, where the tag P says that the line is
-// continued by the next of its stream, and F that it is not.
+// Log files have CRI's format, one record per line: TIME STREAM TAG TEXT. The tag P means that the next record of the
+// stream continues the line, and F that it does not.
 // https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
 
 const (
 	maxLogText = 16 << 10 // bytes of one record
-	maxLogSize = 10 << 20 // of a file, after which it is put aside: the kubelet's containerLogMaxSize
+	maxLogSize = 10 << 20 // bytes of a file before it is rotated: the kubelet's containerLogMaxSize
 )
 
-// LogPath is where the log of a run is; what was put aside has ".1" after it.
+// LogPath returns the path of a run's log. A rotated file has the suffix ".1".
 func LogPath(podDir, container string, run int32) string {
 	return filepath.Join(podDir, "containers", container, fmt.Sprintf("%d.log", run))
 }
 
-// logFile is written by the goroutines that read a container's outputs.
+// logFile is the log of one run. The goroutines that read a container's outputs write to it concurrently.
 type logFile struct {
 	path string
 	now  func() time.Time
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards file and size, and keeps records whole
 	file *os.File
 	size int64
 }
@@ -45,7 +45,7 @@ func openLogFile(path string, now func() time.Time) (*logFile, error) {
 	return &logFile{path: path, now: now, file: f}, nil
 }
 
-// write adds a record. What cannot be written is lost: a full disk must not stop the container.
+// write adds a record. Errors lose records: a full disk must not stop the container.
 func (l *logFile) write(stream string, text []byte, partial bool) {
 	tag := "F"
 	if partial {
@@ -78,7 +78,7 @@ func (l *logFile) rotate() {
 
 func (l *logFile) close() { _ = l.file.Close() }
 
-// copyLines reads an output to its end and logs its lines; tee, too, gets what was read.
+// copyLines reads an output to its end, logs its lines, and passes all bytes to tee.
 func (l *logFile) copyLines(stream string, from io.Reader, tee func([]byte)) {
 	r := bufio.NewReaderSize(from, maxLogText)
 	for {
@@ -94,7 +94,7 @@ func (l *logFile) copyLines(stream string, from io.Reader, tee func([]byte)) {
 	}
 }
 
-// LogReader reads a log file, which may still be written. It is not safe for concurrent use.
+// LogReader reads a log file that may still be written to. It is not safe for concurrent use.
 type LogReader struct {
 	path string
 	file *os.File
@@ -111,10 +111,10 @@ func OpenLog(path string) (*LogReader, error) {
 	return &LogReader{path: path, file: f, r: bufio.NewReaderSize(f, maxRecord)}, nil
 }
 
-// logEnd is how much of a log has the last lines that are worth a termination message: a record and more.
+// logEnd is the size of a log's end that is enough for the last lines in a termination message: more than one record.
 const logEnd = 64 << 10
 
-// OpenLogEnd opens a log file at a record near its end: at the first one of the last 64 KiB that is whole.
+// OpenLogEnd opens a log file near its end: at the first complete record of the last 64 KiB.
 func OpenLogEnd(path string) (*LogReader, error) {
 	l, err := OpenLog(path)
 	if err != nil {
@@ -123,7 +123,7 @@ func OpenLogEnd(path string) (*LogReader, error) {
 	info, err := l.file.Stat()
 	if err == nil && info.Size() > logEnd {
 		if _, err = l.file.Seek(-logEnd, io.SeekEnd); err == nil {
-			_, err = l.line() // the rest of the record before
+			_, err = l.line() // skip the rest of the record before
 		}
 	}
 	if err != nil {
@@ -133,11 +133,10 @@ func OpenLogEnd(path string) (*LogReader, error) {
 	return l, nil
 }
 
-// maxRecord is how long a record can be: its text, and the words before it.
+// maxRecord limits the length of a record: its text, and the fields before it.
 const maxRecord = maxLogText + 128
 
-// line reads to the end of a line, of at most maxRecord bytes. The part of a line that has no end yet
-// is returned with io.EOF.
+// line reads to the end of a line of at most maxRecord bytes. An incomplete line is returned with io.EOF.
 func (l *LogReader) line() ([]byte, error) {
 	line, err := l.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -146,40 +145,40 @@ func (l *LogReader) line() ([]byte, error) {
 	return line, err
 }
 
-// Next is the next record; io.EOF where there is none yet. text is valid until the next call.
-func (l *LogReader) Next() (at time.Time, stream string, text []byte, partial bool, err error) {
+// Next returns the next record, or io.EOF if there is none yet. text is valid until the next call.
+func (l *LogReader) Next() (written time.Time, stream string, text []byte, partial bool, err error) {
 	line, err := l.line()
 	if errors.Is(err, io.EOF) {
-		if l.part = append(l.part, line...); len(l.part) > maxRecord { // the rest of it is being written
-			return at, "", nil, false, errors.New("malformed log record: it has no end")
+		if l.part = append(l.part, line...); len(l.part) > maxRecord { // the rest of it is still being written
+			return written, "", nil, false, errors.New("malformed log record: it has no end")
 		}
 		if l.replaced() {
 			return l.Next()
 		}
 	}
 	if err != nil {
-		return at, "", nil, false, err
+		return written, "", nil, false, err
 	}
-	line = append(l.part, line...) // a copy where there is a part; otherwise it is valid until the next read
+	line = append(l.part, line...) // without a part this is no copy, and valid until the next read
 	l.part = nil
 	fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 4)
 	if len(fields) < 4 {
-		return at, "", nil, false, fmt.Errorf("malformed log record %q", line)
+		return written, "", nil, false, fmt.Errorf("malformed log record %q", line)
 	}
-	if at, err = time.Parse(time.RFC3339Nano, fields[0]); err != nil {
-		return at, "", nil, false, fmt.Errorf("malformed log record: %w", err)
+	if written, err = time.Parse(time.RFC3339Nano, fields[0]); err != nil {
+		return written, "", nil, false, fmt.Errorf("malformed log record: %w", err)
 	}
-	return at, fields[1], []byte(fields[3]), fields[2] == "P", nil
+	return written, fields[1], []byte(fields[3]), fields[2] == "P", nil
 }
 
-// replaced opens the file anew after it was put aside and read to its end.
+// replaced opens the new file after the present one was rotated and read to its end.
 func (l *LogReader) replaced() bool {
 	now, err := os.Stat(l.path)
 	if err != nil || len(l.part) > 0 {
 		return false
 	}
-	mine, err := l.file.Stat()
-	if err != nil || os.SameFile(now, mine) {
+	current, err := l.file.Stat()
+	if err != nil || os.SameFile(now, current) {
 		return false
 	}
 	f, err := os.Open(l.path)

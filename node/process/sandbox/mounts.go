@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterRoot makes the container's view of the files and moves into it: the host's root, with all that is written
-// kept apart in scratch, own /proc, /dev, /tmp and /run, and the mounts that were asked for. All of it belongs
-// to the mount namespace and goes with it. It returns the mounts of the container's own folders.
+// enterRoot makes the container's file system and moves into it: the host's root with an overlay in scratch for writes,
+// its own /proc, /dev, /tmp and /run, and the container's mounts. Everything belongs to the mount namespace and ends
+// with it. enterRoot returns descriptors of the mounts of the container's own folders.
 func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("private mounts: %w", err)
@@ -45,10 +45,10 @@ func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, 
 	if err := unix.Chdir(root); err != nil {
 		return nil, err
 	}
-	if err := unix.PivotRoot(".", "."); err != nil { // the old root lies over the new one
+	if err := unix.PivotRoot(".", "."); err != nil { // stacks the old root over the new one
 		return nil, fmt.Errorf("pivot_root: %w", err)
 	}
-	if err := os.Chdir("/"); err != nil { // which is below the old root, that "/" as a path does not see
+	if err := os.Chdir("/"); err != nil { // "/" is the new root, below the old one, which only "." still reaches
 		return nil, err
 	}
 	if err := systemMounts(c); err != nil {
@@ -57,7 +57,7 @@ func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, 
 	if err := cgroup.show(c.Privileged); err != nil {
 		return nil, err
 	}
-	owned := map[uint64]bool{} // mounts of what the agent keeps for the container, in the folder that is hidden
+	owned := map[uint64]bool{} // mounts of the agent's folders for the container, which are in a hidden folder
 	for target, fd := range ownFds {
 		id, err := bind(fd, target, true, mountFlags{})
 		if err != nil {
@@ -70,17 +70,17 @@ func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, 
 		}
 		folders = append(folders, mount)
 	}
-	// The container's mounts can hide /proc and /dev.
+	// Open files of /proc and /dev now, because the container's mounts may cover both.
 	mountinfo, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = mountinfo.Close() }()
-	nothing, err := unix.Open("/dev/null", unix.O_PATH|unix.O_CLOEXEC, 0)
+	devNull, err := unix.Open("/dev/null", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.Close(nothing) }()
+	defer func() { _ = unix.Close(devNull) }()
 	usual, err := openDevices()
 	if err != nil {
 		return nil, err
@@ -89,19 +89,19 @@ func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, 
 	if !c.Privileged {
 		hide = slices.Concat(hide, maskedPaths)
 	}
-	if err := hideInRoot(hide, nothing); err != nil {
+	if err := hideInRoot(hide, devNull); err != nil {
 		return nil, err
 	}
 	if err := bindAll(c, sources, owned); err != nil {
 		return nil, err
 	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil { // only now: what is detached cannot be bound
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil { // only after bindAll: detached mounts cannot be bound
 		return nil, fmt.Errorf("old root: %w", err)
 	}
 	if err := os.Chdir("/"); err != nil {
 		return nil, err
 	}
-	if err := cover(places, owned, mountinfo, nothing); err != nil {
+	if err := cover(places, owned, mountinfo, devNull); err != nil {
 		return nil, err
 	}
 	return folders, shareDevices(mountinfo, usual)
@@ -120,8 +120,8 @@ func openDevices() (map[string]int, error) {
 	return all, nil
 }
 
-// shareDevices puts the container's own devices in the place of those that the host's /dev has in a volume,
-// where none can be opened.
+// shareDevices replaces the standard devices in volumes that contain the host's /dev by the container's own. Devices
+// of volumes cannot be opened otherwise.
 func shareDevices(mountinfo io.ReadSeeker, usual map[string]int) error {
 	mounts, err := readMounts(mountinfo)
 	if err != nil {
@@ -133,16 +133,16 @@ func shareDevices(mountinfo io.ReadSeeker, usual map[string]int) error {
 				continue
 			}
 			how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
-			at, err := unix.Openat2(unix.AT_FDCWD, filepath.Join(m.at, name), how)
+			device, err := unix.Openat2(unix.AT_FDCWD, filepath.Join(m.mountPoint, name), how)
 			if err != nil {
-				continue // a part of it is mounted, or something lies over it
+				continue // only a part of it is mounted, or another mount covers it
 			}
-			if err = sameDevice(at, devices[name]); err == nil {
-				_, err = attach(fd, at, mountFlags{})
+			if err = sameDevice(device, devices[name]); err == nil {
+				_, err = attach(fd, device, mountFlags{})
 			}
-			_ = unix.Close(at)
+			_ = unix.Close(device)
 			if err != nil && !errors.Is(err, errOther) {
-				return fmt.Errorf("%s of %s: %w", name, m.at, err)
+				return fmt.Errorf("%s of %s: %w", name, m.mountPoint, err)
 			}
 		}
 		_ = unix.Close(fd)
@@ -163,18 +163,19 @@ func sameDevice(fd int, number uint32) error {
 	return nil
 }
 
-// hideInRoot hides paths in the overlay over the host's root, where their files are not those of the host.
-func hideInRoot(paths []string, nothing int) error {
+// hideInRoot hides paths in the overlay over the host's root, where files have other devices and inodes than the
+// host's.
+func hideInRoot(paths []string, devNull int) error {
 	for _, path := range paths {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
-			continue // it is not in the overlay
+			continue // the overlay has no such path
 		}
 		var st unix.Stat_t
 		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			err = unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID, "size=4k,mode=0")
 		} else if err == nil {
-			_, err = attach(nothing, fd, mountFlags{})
+			_, err = attach(devNull, fd, mountFlags{})
 		}
 		_ = unix.Close(fd)
 		if err != nil {
@@ -184,7 +185,7 @@ func hideInRoot(paths []string, nothing int) error {
 	return nil
 }
 
-// bindAll makes the mounts, the outer ones first, and notes the numbers of those that are the agent's own.
+// bindAll makes the container's mounts, outer ones first, and records the IDs of the agent's own mounts in owned.
 func bindAll(c *Container, sources []int, owned map[uint64]bool) error {
 	order := make([]int, len(c.Mounts))
 	for i := range order {
@@ -201,7 +202,7 @@ func bindAll(c *Container, sources []int, owned map[uint64]bool) error {
 		}
 		var flags mountFlags
 		if !c.Privileged {
-			flags.all = unix.MOUNT_ATTR_NODEV // the device of a disk shows what is on it, hidden or not
+			flags.all = unix.MOUNT_ATTR_NODEV // the device of a disk would expose all its files, hidden ones included
 		}
 		flags.all |= m.Flags
 		if m.ReadOnly && m.Recursive {
@@ -219,8 +220,8 @@ func bindAll(c *Container, sources []int, owned map[uint64]bool) error {
 	return nil
 }
 
-// openSources opens what is to be mounted, while the host's files are in sight, and finds the places to hide.
-// What users chose is not in these.
+// openSources opens the sources of all mounts, while the host's files are visible, and finds the files to hide. It
+// returns an error if a path that users chose is among these.
 func openSources(c *Container) (sources []int, places []hidden, err error) {
 	mounts, err := ownMounts()
 	if err != nil {
@@ -254,20 +255,19 @@ func openSource(m *Mount) (int, error) {
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// bind mounts an open file or folder, makes the place for it where there is none, and returns the mount's
-// number. It closes fd.
+// bind mounts an open file or folder at target, which it makes if necessary, and returns the mount's ID. It closes fd.
 func bind(fd int, target string, dir bool, o mountFlags) (id uint64, err error) {
 	defer func() { _ = unix.Close(fd) }()
-	at, err := makeTarget(target, dir)
+	place, err := makeTarget(target, dir)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = unix.Close(at) }()
-	return attach(fd, at, o)
+	defer func() { _ = unix.Close(place) }()
+	return attach(fd, place, o)
 }
 
-// makeTarget opens the place of a mount, and makes what is missing of it. It follows symbolic links, which
-// volumes can have, but none of those of /proc that lead to the files of other processes.
+// makeTarget opens the target of a mount, and makes the missing parts of its path. It follows symbolic links, which
+// volumes may contain, except those of /proc that lead to the files of other processes.
 func makeTarget(path string, dir bool) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
@@ -290,7 +290,7 @@ func makeTarget(path string, dir bool) (int, error) {
 		}
 		return unix.Close(f)
 	}
-	if err = create(); errors.Is(err, unix.EEXIST) { // a symbolic link to nowhere
+	if err = create(); errors.Is(err, unix.EEXIST) { // a dangling symbolic link
 		if err = unix.Unlinkat(parent, name, 0); err == nil {
 			err = create()
 		}
@@ -301,11 +301,11 @@ func makeTarget(path string, dir bool) (int, error) {
 	return unix.Openat2(parent, name, how)
 }
 
-// ownFolders are the container's alone: nothing of the host's is seen there.
+// ownFolders are folders of the container alone, where no files of the host are visible.
 var ownFolders = map[string]fs.FileMode{"/tmp": 0o777 | fs.ModeSticky, "/var/tmp": 0o777 | fs.ModeSticky, "/run": 0o755}
 
-// overlay mounts the host's root with a layer of our own over it. Where the disk cannot bear the layer (it is an
-// overlay itself), that is kept in memory.
+// overlay mounts a writable layer over the host's root. If the file system of scratch cannot hold the layer, because it
+// is an overlay itself, the layer is in memory.
 func overlay(scratch string) (root string, own map[string]string, err error) {
 	if err := os.MkdirAll(scratch, 0o700); err != nil {
 		return "", nil, err
@@ -343,41 +343,41 @@ func overlay(scratch string) (root string, own map[string]string, err error) {
 	return root, own, nil
 }
 
-// escape is for the characters that separate an overlay's options and folders.
+// escape escapes the characters that separate an overlay's options and folders.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
 }
 
-// notDisks are file systems that are made by the kernel, or that containers have of their own.
+// notDisks are file systems of the kernel, and file systems that every container has of its own.
 var notDisks = []string{
 	"proc", "sysfs", "devtmpfs", "devpts", "tmpfs", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs",
 	"securityfs", "pstore",
 	"bpf", "configfs", "fusectl", "hugetlbfs", "rpc_pipefs", "binfmt_misc", "nsfs", "ramfs", "autofs", "efivarfs",
 }
 
-// addDisks shows the host's other file systems, such as a /home of its own, which the overlay does not reach;
-// read-only.
+// addDisks mounts the host's other file systems read-only, such as a separate /home, because the overlay does not
+// include them.
 func addDisks(root string, hide []string) error {
 	mounts, err := ownMounts()
 	if err != nil {
 		return err
 	}
 	for _, m := range mounts {
-		at := m.at
-		if slices.Contains(notDisks, m.kind) || at == "/" || strings.HasPrefix(root+"/", at+"/") ||
-			strings.HasPrefix(at, filepath.Dir(root)+"/") || under(at, hide) {
+		path := m.mountPoint
+		if slices.Contains(notDisks, m.kind) || path == "/" || strings.HasPrefix(root+"/", path+"/") ||
+			strings.HasPrefix(path, filepath.Dir(root)+"/") || under(path, hide) {
 			continue
 		}
-		target := filepath.Join(root, at)
+		target := filepath.Join(root, path)
 		if _, err := os.Stat(target); err != nil {
 			continue
 		}
-		if err := unix.Mount(at, target, "", unix.MS_BIND, ""); err != nil {
-			continue // mounted over meanwhile, or not ours to see
+		if err := unix.Mount(path, target, "", unix.MS_BIND, ""); err != nil {
+			continue // another mount covers it meanwhile, or the agent may not see it
 		}
 		if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID,
 			""); err != nil {
-			return fmt.Errorf("%s: %w", at, err)
+			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return nil
@@ -389,19 +389,19 @@ func under(path string, dirs []string) bool {
 	})
 }
 
-// devices are what every container may use.
+// devices are the devices that every container may use, with their numbers.
 var devices = map[string]uint32{
 	"null": 1<<8 | 3, "zero": 1<<8 | 5, "full": 1<<8 | 7, "random": 1<<8 | 8,
 	"urandom": 1<<8 | 9, "tty": 5 << 8,
 }
 
-// maskedPaths show nothing to containers that are not privileged: procMount Default, as other runtimes have it.
+// maskedPaths are hidden from containers that are not privileged: procMount Default, as in other runtimes.
 var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
 	"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
 }
 
-// systemMounts are /proc, /sys and /dev.
+// systemMounts makes /proc, /sys and /dev.
 func systemMounts(c *Container) error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("proc", "/proc", "proc", safe, ""); err != nil {
@@ -435,11 +435,11 @@ func systemMounts(c *Container) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	for link, to := range map[string]string{
+	for link, target := range map[string]string{
 		"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
 		"stderr": "/proc/self/fd/2",
 	} {
-		if err := os.Symlink(to, "/dev/"+link); err != nil {
+		if err := os.Symlink(target, "/dev/"+link); err != nil {
 			return err
 		}
 	}

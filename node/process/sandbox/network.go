@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Router connects pods: network/router has one.
+// Router connects pods; network/router implements it.
 type Router interface {
 	Namespace() *os.File
 	ConnectPod(pod *os.File, addresses ...netip.Addr) error
 }
 
-// RouterOf is the network namespace of the router that one of these pods is connected to: shims hold on to it, so that
-// it is there for the next agent. It is nil where there is none.
+// RouterOf returns the network namespace of the router that one of these pods is connected to; nil if there is none.
+// Shims keep the namespace open, so that the next agent finds it.
 func RouterOf(pods []*Pod) *os.File {
 	for _, p := range pods {
 		if own, namespace, err := p.network(context.Background(), nil); err == nil {
@@ -34,44 +34,45 @@ func RouterOf(pods []*Pod) *os.File {
 	return nil
 }
 
-// Connect connects a pod to a router, if it is not connected yet. The pod's shim then holds the router open as well.
+// Connect connects a pod to a router, unless it is connected already. The pod's shim then also keeps the router's
+// network namespace open.
 func (p *Pod) Connect(ctx context.Context, r Router) error {
 	ip, err := netip.ParseAddr(p.IP)
 	if err != nil {
 		return err
 	}
-	own, known, err := p.network(ctx, r.Namespace())
+	own, previous, err := p.network(ctx, r.Namespace())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = own.Close() }()
-	if known != nil {
-		_ = known.Close()
+	if previous != nil {
+		_ = previous.Close()
 	}
 	return r.ConnectPod(own, ip)
 }
 
 // Connected reports whether the pod was connected to a router before.
 func (p *Pod) Connected() bool {
-	own, known, err := p.network(context.Background(), nil)
+	own, previous, err := p.network(context.Background(), nil)
 	if err != nil {
 		return false
 	}
 	_ = own.Close()
-	if known != nil {
-		_ = known.Close()
+	if previous != nil {
+		_ = previous.Close()
 	}
-	return known != nil
+	return previous != nil
 }
 
-// network exchanges namespaces with the shim: it gets the router's to hold, if there is one, and returns its own, and
-// the router's that it has.
-func (p *Pod) network(ctx context.Context, router *os.File) (own, known *os.File, err error) {
-	var with []*os.File
+// network exchanges namespaces with the shim. It passes the router's to the shim, if router is not nil, and returns the
+// pod's own and the router's that the shim keeps open, which the caller must close.
+func (p *Pod) network(ctx context.Context, router *os.File) (own, kept *os.File, err error) {
+	var passed []*os.File
 	if router != nil {
-		with = append(with, router)
+		passed = append(passed, router)
 	}
-	conn, _, files, err := ask(ctx, p.Dir, &request{Op: opNetwork}, with...)
+	conn, _, files, err := ask(ctx, p.Dir, &request{Op: opNetwork}, passed...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,8 +108,8 @@ func (s *shim) shareNetwork(conn *net.UnixConn, passed []*os.File) error {
 	return send(conn, &response{Files: []string{"own", "router"}}, own, s.router)
 }
 
-// loopback brings lo up in a new network namespace, and gives it the pod's address: until the pod is connected that is
-// where its containers find each other.
+// loopback brings lo up in a new network namespace and assigns the pod's address to it. Until the pod is connected,
+// its containers reach each other there.
 func loopback(ip string) error {
 	address, err := netip.ParseAddr(ip)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// network is a router on this machine with a subnet that nobody else of it has.
+// network is a router on this machine with a subnet of its own.
 type network struct {
 	*router.Router
 	device string
 	subnet netip.Prefix
 }
 
-// openNetwork makes a router, whose device goes with the test.
+// openNetwork opens a router with a device that is removed after the test.
 func openNetwork(t *testing.T) *network {
 	t.Helper()
 	if err := Supported(); err != nil {
@@ -60,7 +60,7 @@ func skipNetwork(t *testing.T, err error) {
 	t.Skipf("SKIPPED: the pods' network is not tested: it takes root with CAP_NET_ADMIN and network namespaces: %v", err)
 }
 
-// needsNetwork skips the test where the kernel allows or has no such networks, and fails it for any other error.
+// needsNetwork skips the test if the kernel does not allow or support such networks, and fails it for any other error.
 func needsNetwork(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
@@ -75,7 +75,7 @@ func (n *network) address(i int) string {
 	return netip.AddrFrom4(a).String()
 }
 
-// server answers every connection with a word.
+// server returns a container that answers every connection with a word.
 func server(p *Pod, word string) *Container {
 	c := shell(p, fmt.Sprintf(
 		`exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalAddr => "0.0.0.0", LocalPort => 80, ReuseAddr => 1) or die $!; while ($c = $s->accept) { print $c "%s from ", $c->peerhost, "\n"; close $c }'`, word))
@@ -132,7 +132,7 @@ func TestNetwork_ConnectsPodsWithEachOtherAndTheNode(t *testing.T) {
 	require.NotZero(t, exit.Code, "loopback is the pod's own")
 }
 
-func TestNetwork_IsFoundAgainByItsPodsAndGoesWithThem(t *testing.T) {
+func TestNetwork_IsFoundThroughItsPods(t *testing.T) {
 	t.Parallel()
 	n := openNetwork(t)
 	p := startPod(t, func(s *Config) { s.IP = n.address(5) })

@@ -2,5 +2,5 @@
 
 package sandbox
 
-// Main does nothing where there are no such processes.
+// Main returns at once: this system has no such processes.
 func Main() {}

@@ -11,25 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownCgroup is a container's cgroup as its first process has it open while the host's files are in sight.
+// ownCgroup is a container's cgroup, opened by the container's first process while the host's files are visible.
 type ownCgroup struct {
 	v2      bool
-	folders map[string]int // by controller; with v2 there is one, ""
+	folders map[string]int // descriptors by controller; the only key is "" with v2
 }
 
-// openOwnCgroup opens the cgroup that this process is in, and makes it the root of those that it knows of by name.
+// openOwnCgroup opens the cgroup of this process, and makes it the root of a new cgroup namespace.
 func openOwnCgroup(c *Container) (*ownCgroup, error) {
-	// a kernel without cgroup namespaces
+	// EINVAL: the kernel has no cgroup namespaces
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil && !errors.Is(err, unix.EINVAL) {
 		return nil, fmt.Errorf("cgroup namespace: %w", err)
 	}
-	of := findCgroups(cgroupRoot)
-	own := &ownCgroup{v2: of.v2, folders: map[string]int{}}
-	controllers := of.controllers
-	if of.v2 {
+	machine := findCgroups(cgroupRoot)
+	own := &ownCgroup{v2: machine.v2, folders: map[string]int{}}
+	controllers := machine.controllers
+	if machine.v2 {
 		controllers = []string{""}
 	}
-	for i, dir := range of.folders(c.Cgroup) {
+	for i, dir := range machine.folders(c.Cgroup) {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("cgroup: %w", err)
@@ -39,8 +39,8 @@ func openOwnCgroup(c *Container) (*ownCgroup, error) {
 	return own, nil
 }
 
-// show mounts the cgroup where programs look for their limits, and nothing of the others. Only privileged
-// containers can write to it. Where there is no such folder, nothing is shown.
+// show mounts the cgroup, and no other, at the path where programs look for their limits. Only privileged containers
+// can write to it. Without a folder at that path, it mounts nothing.
 func (o *ownCgroup) show(privileged bool) error {
 	if o == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limitFile is where a container finds the limit of its memory.
+// limitFile returns the path where a container finds its memory limit.
 func limitFile() string {
 	if findCgroups(cgroupRoot).v2 {
 		return filepath.Join(cgroupRoot, "memory.max")

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pause stands for the program of a container that has no command: it does nothing until it is signalled. It is our
-// binary again, run anew with the container's user and rights: the process that made the container keeps the machine's
-// in its other threads.
+// A pause replaces the program of a container that has no command: it waits for a signal. It runs the agent's binary
+// again with the container's user and rights. The process that set up the container cannot be the pause itself, because
+// its other threads keep the machine's rights.
 
-// becomePause does not return but with an error. The pause closes the connection when it is ready for signals.
+// becomePause executes the pause, and returns only if that fails. The pause closes the connection when it is ready for
+// signals.
 func becomePause(conn *net.UnixConn, program *os.File, stopSignal int) error {
 	f, err := conn.File()
 	if err != nil {
@@ -36,9 +37,9 @@ func becomePause(conn *net.UnixConn, program *os.File, stopSignal int) error {
 	return fmt.Errorf("run the agent's program as the container's user: %w", err)
 }
 
-// pauseMain is the process of a container without a command.
+// pauseMain runs in the process of a container without a command.
 func pauseMain() int {
-	var numbers [3]int // the signal to end at, and two descriptors
+	var numbers [3]int // the stop signal, and two descriptors to close
 	for i := range numbers {
 		if i+1 >= len(os.Args) {
 			return 1

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Containers of a pod that share a PID namespace live in one whose first process is the reaper: it takes up
-// processes whose parents have ended, and all end with it. It ends with the shim.
+// Containers of a pod that share a PID namespace live in one whose first process is the reaper. It reaps orphaned
+// processes. All processes of the namespace end with it, and it ends with the shim.
 
-// startReaper makes the pod's PID namespace.
+// startReaper starts the reaper in the pod's new PID namespace.
 func (s *shim) startReaper() error {
 	empty := filepath.Join(s.sandbox.Dir, "empty")
 	if err := os.MkdirAll(empty, 0o555); err != nil {
@@ -32,15 +32,15 @@ func (s *shim) startReaper() error {
 		return fmt.Errorf("PID namespace: %w", err)
 	}
 	s.reaper = cmd.Process
-	go func() { // ends with the shim, or with the namespace, and then the pod has nothing left
+	go func() { // ends with the shim, or with the namespace, which ends all containers of the pod
 		_ = cmd.Wait()
 		fmt.Fprintln(os.Stderr, "shim: the pod's PID namespace has ended")
 	}()
 	return nil
 }
 
-// reaperMain waits for children until it is killed. As the first process of its namespace it gets none of the signals
-// that containers send. It is nobody in an empty folder: a process that may trace it gains nothing.
+// reaperMain waits for children until it is killed. As the first process of its namespace it does not receive the
+// signals that containers send. It runs as the user nobody in an empty root, so that tracing it gains no rights.
 func reaperMain() int {
 	runtime.LockOSThread()
 	if err := becomeNobody(); err != nil {
@@ -75,35 +75,35 @@ func becomeNobody() error {
 	if err := syscall.Setuid(nobody); err != nil {
 		return err
 	}
-	// A change of user takes the death signal away.
+	// A change of user clears the parent death signal.
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 }
 
-// sharedPIDs is the PID namespace that a container is to share; nil where it has its own or the host's.
+// sharedPIDs returns the PID namespace that a container shares; nil if it has its own or the host's.
 func (s *shim) sharedPIDs(run *shimRun) (*os.File, error) {
-	of := 0
+	pid := 0
 	switch {
 	case run.HostPID:
 	case s.reaper != nil:
-		of = s.reaper.Pid
+		pid = s.reaper.Pid
 	case run.Target != "":
 		target := s.latest(run.Target)
 		if target == nil {
 			return nil, &StartError{fmt.Sprintf("target container %q is not running", run.Target)}
 		}
-		of = target.pid
+		pid = target.pid
 	}
-	if of == 0 {
+	if pid == 0 {
 		return nil, nil
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", of))
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
 		return nil, fmt.Errorf("PID namespace: %w", err)
 	}
 	return f, nil
 }
 
-// latest is the run of a container that is on, or nil.
+// latest returns the running run of a container, or nil.
 func (s *shim) latest(name string) *shimRun {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,13 +130,13 @@ func startWithin(cmd *exec.Cmd, pids *os.File) error {
 		return err
 	}
 	defer func() { _ = own.Close() }()
-	if err := unix.Setns(int(pids.Fd()), unix.CLONE_NEWPID); err != nil { // of the children
+	if err := unix.Setns(int(pids.Fd()), unix.CLONE_NEWPID); err != nil { // applies to children only
 		return fmt.Errorf("enter PID namespace: %w", err)
 	}
 	err = cmd.Start()
 	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWPID); back != nil {
 		fmt.Fprintln(os.Stderr, "shim: leave PID namespace:", back)
-		os.Exit(1) // what it would start next would be somebody else's; the kernel ends what runs
+		os.Exit(1) // later processes would start in a foreign namespace; the kernel ends all containers
 	}
 	return err
 }

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounted is a line of mountinfo (proc_pid_mountinfo(5)).
+// mounted is one line of mountinfo (proc_pid_mountinfo(5)).
 type mounted struct {
-	id     uint64
-	device string
-	root   string // the file or folder of its file system that is mounted
-	at     string
-	kind   string
+	id         uint64
+	device     string
+	root       string // the mounted file or folder, as a path within its file system
+	mountPoint string
+	kind       string
 }
 
 // readMounts reads mountinfo from its beginning.
@@ -42,7 +42,7 @@ func readMounts(mountinfo io.ReadSeeker) ([]mounted, error) {
 		if err != nil {
 			return nil, fmt.Errorf("mountinfo: %w", err)
 		}
-		all = append(all, mounted{id: id, device: fields[2], root: unescape(fields[3]), at: unescape(fields[4]),
+		all = append(all, mounted{id: id, device: fields[2], root: unescape(fields[3]), mountPoint: unescape(fields[4]),
 			kind: kind[0]})
 	}
 	return all, lines.Err()
@@ -57,7 +57,7 @@ func ownMounts() ([]mounted, error) {
 	return readMounts(f)
 }
 
-// unescape reads the octal numbers that stand for white space and backslashes.
+// unescape replaces octal escapes of white space and backslashes.
 func unescape(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -73,7 +73,7 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// place is where a file or folder is, whatever path or mount leads there: a path within a file system.
+// place identifies a file or folder independently of mounts and links: as a path within a file system.
 type place struct{ device, path string }
 
 // has reports whether another place is this one or below it.
@@ -81,7 +81,7 @@ func (p place) has(other place) bool {
 	return p.device == other.device && under(other.path, []string{p.path})
 }
 
-// placeOf is the place of an open file of this process' mount namespace.
+// placeOf returns the place of an open file of this process' mount namespace.
 func placeOf(fd int, mounts []mounted) (place, error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -92,8 +92,9 @@ func placeOf(fd int, mounts []mounted) (place, error) {
 		return place{}, err
 	}
 	for _, m := range mounts {
-		if m.id == st.Mnt_id && under(path, []string{m.at}) {
-			return place{m.device, filepath.Join(m.root, strings.TrimPrefix(path, strings.TrimSuffix(m.at, "/")))}, nil
+		if m.id == st.Mnt_id && under(path, []string{m.mountPoint}) {
+			inMount := strings.TrimPrefix(path, strings.TrimSuffix(m.mountPoint, "/"))
+			return place{m.device, filepath.Join(m.root, inMount)}, nil
 		}
 	}
 	return place{}, fmt.Errorf("%s is not among the mounts of this machine", path)
@@ -102,10 +103,10 @@ func placeOf(fd int, mounts []mounted) (place, error) {
 // hidden is a file or folder that containers must not see.
 type hidden struct {
 	place
-	device, inode uint64 // by which it is known again
+	device, inode uint64 // identify the file under any path
 }
 
-// hiddenPlaces are those of paths; what is not there needs no hiding.
+// hiddenPlaces returns the places of paths. Paths that do not exist need no hiding.
 func hiddenPlaces(paths []string, mounts []mounted) ([]hidden, error) {
 	var all []hidden
 	for _, path := range paths {
@@ -131,15 +132,15 @@ func hiddenPlaces(paths []string, mounts []mounted) ([]hidden, error) {
 	return append(all, memoryWithin(paths, mounts)...), nil
 }
 
-// memoryWithin are the file systems in memory that are mounted in what is hidden, such as volumes of Secrets. They are
-// places of their own.
+// memoryWithin returns the in-memory file systems mounted in hidden folders, such as volumes of Secrets. Each is a
+// place of its own.
 func memoryWithin(paths []string, mounts []mounted) (all []hidden) {
 	for _, m := range mounts {
-		if m.kind != "tmpfs" || !under(m.at, paths) {
+		if m.kind != "tmpfs" || !under(m.mountPoint, paths) {
 			continue
 		}
 		var st unix.Stat_t
-		if unix.Stat(m.at, &st) == nil {
+		if unix.Stat(m.mountPoint, &st) == nil {
 			all = append(all, hidden{place: place{m.device, m.root}, device: uint64(st.Dev), inode: st.Ino})
 		}
 	}
@@ -148,8 +149,8 @@ func memoryWithin(paths []string, mounts []mounted) (all []hidden) {
 
 var errHidden = errors.New("it is in a folder or file of the node agent's that containers do not see")
 
-// Visible reports whether containers may see a path of this machine, of which parts may be missing: nil where it is not
-// in a file or folder to hide, whatever symbolic links and mounts lead there.
+// Visible returns an error if containers must not see a path of this machine, because it is in one of the files or
+// folders in hide. It resolves symbolic links and mounts. Parts of the path may be missing.
 func Visible(path string, hide []string) error {
 	mounts, err := ownMounts()
 	if err != nil {
@@ -174,38 +175,38 @@ func Visible(path string, hide []string) error {
 
 // visible is Visible for an open file.
 func visible(fd int, places []hidden, mounts []mounted) error {
-	at, err := placeOf(fd, mounts)
+	location, err := placeOf(fd, mounts)
 	if err != nil {
 		return err
 	}
 	for _, h := range places {
-		if h.has(at) {
+		if h.has(location) {
 			return errHidden
 		}
 	}
 	return nil
 }
 
-// cover hides places from a container wherever its mounts show them, but for its own mounts, which may be in
-// them. It is done last, in the container's root. mountinfo was opened there before the container's mounts,
-// of which one can be /proc.
-func cover(places []hidden, own map[uint64]bool, mountinfo io.ReadSeeker, nothing int) error {
+// cover hides places from a container under every mount that shows them, except the container's own mounts, which may
+// lie in hidden folders. It is the last step, in the container's root. mountinfo must have been opened there before the
+// container's mounts were made, because one of them may cover /proc.
+func cover(places []hidden, own map[uint64]bool, mountinfo io.ReadSeeker, devNull int) error {
 	mounts, err := readMounts(mountinfo)
 	if err != nil {
 		return err
 	}
 	for _, m := range mounts {
 		for _, h := range places {
-			target := m.at
+			target := m.mountPoint
 			switch {
 			case m.device != h.place.device || own[m.id] && under(m.root, []string{h.path}):
 				continue
 			case under(h.path, []string{m.root}):
-				target = filepath.Join(m.at, strings.TrimPrefix(h.path, strings.TrimSuffix(m.root, "/")))
+				target = filepath.Join(m.mountPoint, strings.TrimPrefix(h.path, strings.TrimSuffix(m.root, "/")))
 			case !under(m.root, []string{h.path}):
 				continue
 			}
-			if err := coverOne(target, &h, under(h.path, []string{m.root}), nothing); err != nil {
+			if err := coverOne(target, &h, under(h.path, []string{m.root}), devNull); err != nil {
 				return fmt.Errorf("hide %s: %w", target, err)
 			}
 		}
@@ -213,14 +214,14 @@ func cover(places []hidden, own map[uint64]bool, mountinfo io.ReadSeeker, nothin
 	return nil
 }
 
-// coverOne mounts nothing over a path, if that leads to what is to be hidden. exact says that it has to be
-// just that, and not something within it.
-func coverOne(target string, h *hidden, exact bool, nothing int) error {
+// coverOne hides target if it is the hidden file h, or with exact false a file within h: a folder under an empty file
+// system, a file under /dev/null, whose descriptor is devNull.
+func coverOne(target string, h *hidden, exact bool, devNull int) error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, target, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			return nil // another mount lies over it
+			return nil // another mount covers it
 		}
 		return err
 	}
@@ -235,14 +236,14 @@ func coverOne(target string, h *hidden, exact bool, nothing int) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return unix.Mount("tmpfs", target, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID, "size=4k,mode=0")
 	}
-	_, err = attach(nothing, fd, mountFlags{})
+	_, err = attach(devNull, fd, mountFlags{})
 	return err
 }
 
-// mountFlags are MOUNT_ATTR_… of a mount: of all that is mounted in it as well, and of itself.
+// mountFlags are MOUNT_ATTR_… of a mount: all applies to nested mounts too, top to the mount itself.
 type mountFlags struct{ all, top uint64 }
 
-// attach mounts an open file or folder, with all that is mounted in it, on another, and returns the new mount's number.
+// attach mounts an open file or folder, including nested mounts, on another, and returns the new mount's ID.
 func attach(source, target int, flags mountFlags) (id uint64, err error) {
 	tree, err := unix.OpenTree(source, "",
 		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)

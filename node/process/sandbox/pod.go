@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pod is the agent's side of a shim. Its methods are safe for concurrent use.
+// Pod is the agent's handle of a shim. Its methods are safe for concurrent use.
 type Pod struct{ Config }
 
-// Supported returns why this process cannot run containers as processes; nil where it can.
+// Supported returns the reason why this process cannot run containers as processes; nil if it can.
 func Supported() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the process runtime makes namespaces and cgroups, for which it must be root")
@@ -94,11 +94,11 @@ func Start(s Config) (*Pod, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the pod's shim: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // ends with the shim; an agent that ends before leaves it to init
+	go func() { _ = cmd.Wait() }() // ends with the shim; if the agent ends first, init reaps the shim
 	return p, nil
 }
 
-// Adopt is the pod whose shim an earlier agent started; whether it is alive is another question.
+// Adopt returns the pod whose shim an earlier agent started. The shim may have ended since.
 func Adopt(s Config) *Pod { return &Pod{s} }
 
 // Alive reports whether the shim answers.
@@ -111,14 +111,14 @@ func (p *Pod) Alive() bool {
 	return true
 }
 
-// Run starts a run of a container. A *StartError means that its own command is at fault. If ctx ends first, the run may
-// have started: a second call for it then succeeds.
+// Run starts a run of a container. A *StartError is a fault of the container's own command. If ctx ends first, the run
+// may have started; calling Run again then succeeds.
 func (p *Pod) Run(ctx context.Context, c *Container) error {
 	return call(ctx, p.Dir, &request{Op: opStart, Container: c})
 }
 
-// Wait returns how a run ended, when it has; a context that ends ends the waiting. If the shim ends before, and has
-// left no record, the error is ErrGone.
+// Wait waits until a run has ended, or ctx has, and returns the exit. If the shim has ended without leaving an exit
+// record, the error is ErrGone.
 func (p *Pod) Wait(ctx context.Context, name string, run int32) (*Exit, error) {
 	conn, _, files, err := ask(ctx, p.Dir, &request{Op: opWait, Name: name, Run: run})
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *Pod) Wait(ctx context.Context, name string, run int32) (*Exit, error) {
 	return answer.Exit, nil
 }
 
-// ended is a run's exit record, or otherwise err.
+// ended returns a run's exit record, or err if there is none.
 func (p *Pod) ended(name string, run int32, err error) (*Exit, error) {
 	body, failed := os.ReadFile(exitPath(p.Dir, name, run))
 	if failed != nil {
@@ -173,7 +173,8 @@ func (p *Pod) Dial(ctx context.Context, address string, port uint16) (net.Conn, 
 	return net.FileConn(files[0])
 }
 
-// Streams are files to talk to what runs. Those that it has not are nil; a terminal takes the place of all three.
+// Streams are the files of a running command. Streams that it does not have are nil; a terminal replaces the other
+// three.
 type Streams struct {
 	Stdin, Stdout, Stderr, Terminal *os.File
 	conn                            *net.UnixConn
@@ -200,24 +201,24 @@ func newStreams(conn *net.UnixConn, names []string, files []*os.File) *Streams {
 	return s
 }
 
-// Close closes all; a command that was begun by Exec is killed if it has not ended.
+// Close closes all files. A command started by Exec is killed if it has not ended.
 func (s *Streams) Close() {
 	closeAll([]*os.File{s.Stdin, s.Stdout, s.Stderr, s.Terminal})
 	_ = s.conn.Close()
 }
 
-// Wait returns how the command ended that Exec began.
+// Wait returns the exit of a command started by Exec.
 func (s *Streams) Wait() (*Exit, error) {
 	var answer response
 	files, err := receive(s.conn, &answer)
 	closeAll(files)
 	if err != nil || answer.Exit == nil {
-		return nil, errors.Join(errors.New("the command's end is not known"), err)
+		return nil, errors.Join(errors.New("the command's exit is unknown"), err)
 	}
 	return answer.Exit, nil
 }
 
-// Resize sets a terminal's size.
+// Resize sets the size of a terminal.
 func (s *Streams) Resize(width, height uint16) {
 	if s.Terminal == nil {
 		return
@@ -231,7 +232,7 @@ func (s *Streams) Resize(width, height uint16) {
 	})
 }
 
-// Exec begins a command beside a container's own. Closing the streams ends it.
+// Exec starts a command beside a container's own. Closing the streams ends it.
 func (p *Pod) Exec(name string, run int32, args []string, stdin, tty bool) (*Streams, error) {
 	conn, answer, files, err := ask(context.Background(), p.Dir, &request{Op: opExec, Name: name, Run: run, Args: args,
 		Stdin: stdin, TTY: tty})
@@ -250,7 +251,7 @@ func (p *Pod) Attach(name string, run int32) (*Streams, error) {
 	return newStreams(conn, answer.Files, files), nil
 }
 
-// CloseStdin ends a container's input for good.
+// CloseStdin closes a container's input for good.
 func (p *Pod) CloseStdin(name string, run int32) error {
 	return call(context.Background(), p.Dir, &request{Op: opCloseStdin, Name: name, Run: run})
 }
@@ -282,7 +283,7 @@ func (p *Pod) Remove(ctx context.Context, cgroup ...string) error {
 	return os.RemoveAll(p.Dir)
 }
 
-// unmountBelow ends what is mounted within a folder.
+// unmountBelow unmounts all mounts within a folder.
 func unmountBelow(dir string) error {
 	mounts, err := ownMounts()
 	if err != nil {
@@ -290,18 +291,18 @@ func unmountBelow(dir string) error {
 	}
 	var failed error
 	for _, m := range mounts {
-		if !strings.HasPrefix(m.at, dir+"/") {
+		if !strings.HasPrefix(m.mountPoint, dir+"/") {
 			continue
 		}
-		if err := unix.Unmount(m.at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", m.at, err))
+		if err := unix.Unmount(m.mountPoint, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", m.mountPoint, err))
 		}
 	}
 	return failed
 }
 
-// MountMemory mounts a file system in memory, of so many bytes at most where that is not 0, which is never swapped
-// where the kernel can do that (Linux 6.4).
+// MountMemory mounts an in-memory file system with at most size bytes; 0 is no limit. It is never swapped if the kernel
+// supports that (Linux 6.4).
 func MountMemory(dir string, size int64) error {
 	options := "mode=0777"
 	if size > 0 {
@@ -314,13 +315,13 @@ func MountMemory(dir string, size int64) error {
 	return err
 }
 
-// PIDs are how many processes and threads a cgroup has; 0 where that is not known.
+// PIDs returns the number of processes and threads of a cgroup; 0 if it is unknown.
 func PIDs(cgroup string) int64 {
 	n, _ := findCgroups(cgroupRoot).pids(cgroup)
 	return n
 }
 
-// Usage is what a cgroup has taken: seconds of CPU since its start, and bytes of its working set.
+// Usage returns the usage of a cgroup: CPU seconds since its creation, and bytes of its working set.
 func Usage(cgroup string) (cpuSeconds float64, memory int64, err error) {
 	return findCgroups(cgroupRoot).usage(cgroup)
 }

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownProgram opens the program that this process runs, so that shims can be started from it, and all that shims start
-// from their own /proc/self/exe. A container that gets hold of one of them through /proc/PID/exe, as its command or the
-// interpreter of it, as a pause or while one enters, can neither write to the program nor change its mode
-// (CVE-2019-5736).
+// ownProgram opens the program of this process for starting shims, which start all their processes from their own
+// /proc/self/exe. A container can reach one of these through /proc/PID/exe: as its command or the command's
+// interpreter, in a pause, or while a process enters the container. It must not be able to write to the program or
+// change its mode (CVE-2019-5736).
 //
 // The file is reached through a read-only mount that is in no mount namespace: it was made detached, and the descriptor
-// that held it is closed. The kernel changes flags of mounts in the caller's namespace and of detached ones only, so
-// that even root cannot make this one writable. A sealed memfd would do as well, but would take the size of the program
-// in memory for each agent that has pods, and a mount in sight would be left behind by an agent that is killed.
+// that held it is closed. The kernel changes flags only of detached mounts and of mounts in the caller's namespace, so
+// even root cannot make this one writable. A sealed memfd would also do, but would take the program's size in memory
+// for each agent that has pods. A visible mount would be left behind by an agent that is killed.
 var ownProgram = sync.OnceValues(func() (*os.File, error) {
 	fd, err := openReadOnly("/proc/self/exe")
 	if err != nil {
@@ -28,7 +28,7 @@ var ownProgram = sync.OnceValues(func() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "program"), nil
 })
 
-// leastProgramFD is above the descriptors that a new process gets, which are put in place before it becomes the
+// leastProgramFD is above the descriptors that a new process inherits, which are put in place before it executes the
 // program.
 const leastProgramFD = 100
 
@@ -42,7 +42,7 @@ func openReadOnly(path string) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open_tree: %w", err)
 	}
-	defer func() { _ = unix.Close(tree) }() // which takes the mount out of its namespace
+	defer func() { _ = unix.Close(tree) }() // takes the mount out of its namespace
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}); err != nil {
 		return -1, fmt.Errorf("mount_setattr: %w", err)
@@ -55,9 +55,9 @@ func openReadOnly(path string) (int, error) {
 	return unix.FcntlInt(uintptr(opened), unix.F_DUPFD_CLOEXEC, leastProgramFD)
 }
 
-// findProgram finds a container's command, for a thread that is in the container but has rights that the container has
-// not: it follows no link of /proc to the program of a process outside. What another process puts in the command's
-// place after this look is run with the container's rights like everything else.
+// findProgram finds a container's command, for a thread that is in the container but has more rights. It follows no
+// link of /proc to the program of a process outside of the container. If another process replaces the command after
+// this check, the replacement runs with the container's rights only.
 func findProgram(name string, env []string) (string, error) {
 	path, err := lookPath(name, env)
 	if err != nil {
@@ -68,7 +68,7 @@ func findProgram(name string, env []string) (string, error) {
 	if errors.Is(err, unix.ELOOP) {
 		return "", fmt.Errorf("exec: %q: links of /proc to other processes' files are not followed", name)
 	}
-	if err != nil { // also of /proc/self, which is not there for a thread that is outside of the PID namespace
+	if err != nil { // includes /proc/self, which does not exist for a thread outside of the PID namespace
 		return "", fmt.Errorf("exec: %q: %w", name, err)
 	}
 	return path, unix.Close(fd)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fingerprint is the mode and the content of a file.
+// fingerprint returns the mode and the hash of a file.
 func fingerprint(t *testing.T, path string) (os.FileMode, [sha256.Size]byte) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -24,7 +24,7 @@ func fingerprint(t *testing.T, path string) (os.FileMode, [sha256.Size]byte) {
 	return info.Mode(), sha256.Sum256(content)
 }
 
-// The agent's program is this test's.
+// The agent's program is the test binary.
 func TestContainer_CannotChangeTheProgramOfTheAgent(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
@@ -69,7 +69,7 @@ func TestContainer_CannotChangeTheProgramOfTheAgent(t *testing.T) {
 	})
 }
 
-// A pause is our own program, but has the container's rights, in all its threads.
+// A pause is the agent's program, but all its threads have the container's rights.
 func TestContainer_PausesWithTheRightsOfTheContainer(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
@@ -104,7 +104,7 @@ func defaultCapabilities() (all []int) {
 	return all
 }
 
-func TestContainer_RunsNoProgramBehindALinkOfProc(t *testing.T) {
+func TestContainer_RunsNoProgramThroughLinksOfProc(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func TestContainer_RunsNoProgramBehindALinkOfProc(t *testing.T) {
 	require.ErrorContains(t, err, "links of /proc")
 }
 
-// Any process that may mount, in a user namespace of its own too, may change the flags of a mount that is detached.
+// Any process with the right to mount, even in its own user namespace, may change the flags of a detached mount.
 func TestOwnProgram_StaysReadOnlyForRoot(t *testing.T) {
 	t.Parallel()
 	if err := Supported(); err != nil {

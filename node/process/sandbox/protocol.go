@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// request is what the agent asks of a shim, one on each connection.
+// request is a request of the agent to a shim; each connection has one.
 type request struct {
 	Op        string     `json:"op"`
 	Container *Container `json:"container,omitempty"` // start
@@ -31,13 +31,13 @@ type request struct {
 	Sysctls   []Sysctl   `json:"sysctls,omitempty"`
 }
 
-// response is what the shim answers, sometimes in two parts: when something has begun, and when it has ended.
+// response is an answer of the shim. Some requests have two: when a command was started, and when it has ended.
 type response struct {
 	Error string `json:"error,omitempty"`
-	// Start says that the fault is the container's.
+	// Start marks an error as a StartError: the container's own fault.
 	Start bool  `json:"start,omitempty"`
 	Exit  *Exit `json:"exit,omitempty"`
-	// Files are what the descriptors are that come along.
+	// Files are the names of the descriptors that come with the response.
 	Files []string `json:"files,omitempty"`
 }
 
@@ -54,10 +54,10 @@ const (
 	opSysctls    = "sysctls"
 )
 
-// maxMessage is far beyond the largest environment that the kernel takes.
+// maxMessage is far beyond the largest environment that the kernel accepts.
 const maxMessage = 8 << 20
 
-// send writes a message, and files along with it.
+// send writes a message, and passes files with it.
 func send(c *net.UnixConn, message any, files ...*os.File) error {
 	body, err := json.Marshal(message)
 	if err != nil {
@@ -72,7 +72,7 @@ func send(c *net.UnixConn, message any, files ...*os.File) error {
 		}
 		rights = unix.UnixRights(fds...)
 	}
-	n, _, err := c.WriteMsgUnix(frame[:4], rights, nil) // the rights come with the first bytes
+	n, _, err := c.WriteMsgUnix(frame[:4], rights, nil) // the descriptors are sent with the first bytes
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func send(c *net.UnixConn, message any, files ...*os.File) error {
 	return err
 }
 
-// receive reads a message and the files that came with it.
+// receive reads a message and the files that were passed with it.
 func receive(c *net.UnixConn, into any) ([]*os.File, error) {
 	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*8))
 	n, nrights, _, _, err := c.ReadMsgUnix(head, rights)
@@ -111,7 +111,7 @@ func receive(c *net.UnixConn, into any) ([]*os.File, error) {
 	return files, nil
 }
 
-// descriptor is a file's number. Unlike File.Fd it leaves the file as it is, which others may share.
+// descriptor returns a file's number. Unlike File.Fd it does not switch the file, which others may share, to blocking.
 func descriptor(f *os.File) int {
 	number := -1
 	if raw, err := f.SyscallConn(); err == nil {
@@ -137,7 +137,7 @@ func openRights(rights []byte) ([]*os.File, error) {
 		}
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)
-			_ = unix.SetNonblock(fd, true) // so that what reads it can be interrupted
+			_ = unix.SetNonblock(fd, true) // so that Close interrupts reads
 			files = append(files, os.NewFile(uintptr(fd), "passed"))
 		}
 	}
@@ -152,8 +152,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// socketName is the socket's in a pod's folder. It is reached through a descriptor of the folder: the path of a
-// socket may have no more than 107 bytes.
+// socketName is the name of the shim's socket in a pod's folder. The socket is reached through a descriptor of the
+// folder, because the path of a socket is limited to 107 bytes.
 const socketName = "shim"
 
 func withSocket[T any](dir string, do func(path string) (T, error)) (T, error) {
@@ -176,13 +176,14 @@ func dialShim(dir string) (*net.UnixConn, error) {
 	})
 }
 
-// ask sends a request and reads the first answer, until ctx ends. The connection stays open for a second answer.
+// ask sends a request and reads the first response, until ctx ends. The connection stays open for a second response,
+// and the caller must close it and the files.
 func ask(ctx context.Context, dir string, r *request, with ...*os.File) (*net.UnixConn, *response, []*os.File, error) {
 	conn, err := dialShim(dir)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(0, 1)) }) // which has passed
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(0, 1)) }) // a deadline in the past
 	defer stop()
 	answer := &response{}
 	var files []*os.File
@@ -207,7 +208,7 @@ func ask(ctx context.Context, dir string, r *request, with ...*os.File) (*net.Un
 	return conn, answer, files, nil
 }
 
-// call sends a request that has one answer.
+// call sends a request that has one response.
 func call(ctx context.Context, dir string, r *request) error {
 	conn, _, files, err := ask(ctx, dir, r)
 	if err != nil {

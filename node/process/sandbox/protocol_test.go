@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A shim that has been stopped accepts connections and answers none.
+// A stopped shim process accepts connections but does not answer.
 func TestCall_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// idleVariable has this program, as a container's, do nothing until it is killed.
+// idleVariable makes this program, as a container's command, wait until it is killed.
 const idleVariable = "SANDBOX_TEST_IDLE"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ const (
 	step     = 20 * time.Millisecond
 )
 
-// sleeper is a process of the host that does nothing until it is killed.
+// sleeper starts a process of the host that sleeps until it is killed.
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -42,7 +42,7 @@ func sleeper(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// startPod is a pod that ends with the test, of which nothing may then be left.
+// startPod starts a pod that ends with the test, and then checks that it has left no files and cgroups.
 func startPod(t *testing.T, change ...func(*Config)) *Pod {
 	t.Helper()
 	if err := Supported(); err != nil {
@@ -72,7 +72,7 @@ func cgroupOf(p *Pod) string {
 	return "coxswain-test/" + strings.ReplaceAll(strings.Trim(p.Dir, "/"), "/", "-")
 }
 
-// shell is a container that runs a script.
+// shell returns a container that runs a script.
 func shell(p *Pod, script string) *Container {
 	return &Container{
 		Name: "c", Args: []string{"sh", "-c", script}, Env: []string{"PATH=" + defaultPath, "GREETING=hello"},
@@ -112,7 +112,7 @@ func logOf(t *testing.T, p *Pod, c *Container) string {
 	}
 }
 
-func TestContainer_IsApartFromTheHost(t *testing.T) {
+func TestContainer_IsIsolatedFromTheHost(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	volume := t.TempDir()
@@ -142,14 +142,14 @@ func TestContainer_IsApartFromTheHost(t *testing.T) {
 	require.Equal(t, "more\n", string(more))
 }
 
-func TestContainer_RunsAsItsUserAndSaysWhyItCannot(t *testing.T) {
+func TestContainer_RunsAsItsUserOrFailsToStart(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	c := shell(p, "id -u; id -g; id -G; echo through the device > /dev/stdout; cat /etc/shadow")
 	c.UID, c.GID, c.Groups = 1234, 2345, []uint32{2345, 3456}
 	exit, log := finish(t, p, c)
 	require.NotZero(t, exit.Code)
-	// the two outputs come in any order
+	// the order of the two outputs is undefined
 	for _, line := range []string{"1234\n", "2345\n", "2345 3456\n", "through the device\n"} {
 		require.Contains(t, log, line)
 	}
@@ -163,7 +163,7 @@ func TestContainer_RunsAsItsUserAndSaysWhyItCannot(t *testing.T) {
 	require.EqualError(t, err, `exec: "no-such-program": executable file not found in $PATH`)
 }
 
-func TestContainer_IsKilledForItsMemory(t *testing.T) {
+func TestContainer_IsKilledAtItsMemoryLimit(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	c := shell(p, `exec perl -e '$x = "a" x (256 << 20); sleep 60'`)
@@ -180,7 +180,7 @@ func TestPod_IsAdoptedAndAnswers(t *testing.T) {
 	c.Stdin = true
 	require.NoError(t, p.Run(t.Context(), c))
 
-	p = Adopt(p.Config) // as another agent would
+	p = Adopt(p.Config) // like another agent
 	require.True(t, p.Alive())
 	attached, err := p.Attach("c", 0)
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestPod_IsAdoptedAndAnswers(t *testing.T) {
 	s, err = p.Exec("c", 0, []string{"sh", "-c", "tty; stty size; exit 0"}, true, true)
 	require.NoError(t, err)
 	s.Resize(132, 43)
-	out, _ = io.ReadAll(s.Terminal) // which ends with an error
+	out, _ = io.ReadAll(s.Terminal) // always ends with an error
 	require.Contains(t, string(out), "/dev/pts/0")
 	s.Close()
 
@@ -268,8 +268,7 @@ func TestPod_PausesWithoutACommandAndDiesWithItsShim(t *testing.T) {
 func TestPod_SharesItsPIDNamespace(t *testing.T) {
 	t.Parallel()
 	p := startPod(t, func(s *Config) { s.SharePIDs = true })
-	// It leaves a process behind, which its end has to take along, and one without a parent, which somebody
-	// has to reap.
+	// The script leaves a process behind, which must end with it, and an orphaned process, which must be reaped.
 	work := shell(p, "sleep 1234 & (sleep 0.01 &) ; sleep 1000")
 	require.NoError(t, p.Run(t.Context(), work))
 	other := shell(p,

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The profile RuntimeDefault lets a container call all of the kernel but what administers the machine, what makes or
-// enters namespaces, and what has been a way out of containers before. As with other runtimes, a capability allows the
-// calls that it is for. Calls that are newer than this program are as if the kernel did not have them.
+// The profile RuntimeDefault allows all system calls except those that administer the machine, make or enter
+// namespaces, or have been used to escape from containers. As in other runtimes, a capability allows the calls that
+// need it. Calls that are newer than this program fail with ENOSYS.
 
-// deniedCalls are refused with EPERM, unless the container has a capability, of which the number is given; those with
-// none are refused always.
+// deniedCalls fail with EPERM unless the container has the capability. Calls without a capability always fail.
 var deniedCalls = []struct {
 	capability string
 	calls      []uintptr
@@ -47,21 +46,22 @@ var deniedCalls = []struct {
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// lastKnownCall is the newest call that the profile was made for.
+// lastKnownCall is the newest call that the profile covers.
 const lastKnownCall = unix.SYS_MSEAL
 
-// personalities are those that change nothing of a process' protection: that of Linux, with other names or an older
-// release, and the question for the one there is.
+// personalities are the arguments of personality(2) that do not weaken a process's protection: Linux, with other names
+// or an older release, and the query of the present one.
 var personalities = []uint32{0, 0x0008, 0x20000, 0x20008, 0xffffffff}
 
-// filter is a seccomp(2) program. Each rule is complete in itself: what it does not decide falls through to the next.
+// filter is a seccomp(2) program. Each rule is complete in itself: calls that it does not decide fall through to the
+// next.
 type filter []unix.SockFilter
 
-// The offsets of struct seccomp_data.
+// Offsets in struct seccomp_data.
 const (
 	dataCall     = 0
 	dataArch     = 4
-	dataArgument = 16 // the lower half of the first argument, on the little-endian machines that there is a profile for
+	dataArgument = 16 // the lower half of the first argument: all supported architectures are little-endian
 )
 
 func (f *filter) add(code uint16, value uint32, yes, no uint8) {
@@ -82,7 +82,7 @@ func (f *filter) on(call uintptr, rule filter) {
 	*f = append(*f, rule...)
 }
 
-// runtimeDefault is the program for a container with these capabilities.
+// runtimeDefault returns the program for a container with these capabilities.
 func runtimeDefault(capabilities []int) (filter, error) {
 	if nativeArch == 0 {
 		return nil, errors.New("seccompProfile RuntimeDefault: there is none for this architecture")
@@ -91,10 +91,10 @@ func runtimeDefault(capabilities []int) (filter, error) {
 	var f filter
 	f.load(dataArch)
 	f.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, nativeArch, 1, 0)
-	f.fail(unix.ENOSYS) // another architecture's calls have other numbers
+	f.fail(unix.ENOSYS) // other architectures number their calls differently
 	f.load(dataCall)
 	f.add(unix.BPF_JMP|unix.BPF_JGT|unix.BPF_K, lastKnownCall, 0, 1)
-	f.fail(unix.ENOSYS) // x32's too, which have a bit more
+	f.fail(unix.ENOSYS) // includes the calls of x32, whose numbers have an additional bit
 	for _, denied := range deniedCalls {
 		if denied.capability == "" || !has(denied.capability) {
 			f.denyAll(denied.calls)
@@ -108,11 +108,11 @@ func runtimeDefault(capabilities []int) (filter, error) {
 		flags.fail(unix.EPERM)
 		flags.allow()
 		f.on(unix.SYS_CLONE, flags)
-		none.fail(unix.ENOSYS) // its flags cannot be seen; programs fall back to clone
+		none.fail(unix.ENOSYS) // the filter cannot read its flags; programs fall back to clone
 		f.on(unix.SYS_CLONE3, none)
 	}
 	f.on(unix.SYS_PERSONALITY, personalityRule())
-	var vsock filter // to the machine's hypervisor
+	var vsock filter // denies sockets to the machine's hypervisor
 	vsock.load(dataArgument)
 	vsock.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.AF_VSOCK, 0, 1)
 	vsock.fail(unix.EPERM)
@@ -141,8 +141,8 @@ func personalityRule() filter {
 	return rule
 }
 
-// confine gives this thread, and what it becomes or starts, the profile RuntimeDefault. The thread must still have the
-// right to administer the machine, without which it could have no set-user-ID programs any more.
+// confine applies the profile RuntimeDefault to this thread and the processes that it starts. The thread must still
+// have CAP_SYS_ADMIN: otherwise the kernel would require no_new_privs, which disables set-user-ID programs.
 func confine(capabilities []int) error {
 	f, err := runtimeDefault(capabilities)
 	if err != nil {

@@ -6,5 +6,5 @@ import "golang.org/x/sys/unix"
 
 const nativeArch = unix.AUDIT_ARCH_AARCH64
 
-// nativeDenied are calls that other architectures do not have.
+// nativeDenied are denied calls that other architectures do not have.
 var nativeDenied []uintptr

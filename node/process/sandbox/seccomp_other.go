@@ -2,7 +2,7 @@
 
 package sandbox
 
-// nativeArch is none: there is no profile.
+// nativeArch is 0: there is no profile for this architecture.
 const nativeArch = 0
 
 var nativeDenied []uintptr

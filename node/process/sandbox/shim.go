@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The names by which our binary becomes a shim or a container's first process. They are for itself only.
+// Names (argv[0]) under which the agent's binary runs as a shim or as a process in a container. They are internal.
 const (
 	shimName   = "coxswain-node-shim"
 	initName   = "coxswain-node-init"
@@ -30,14 +30,14 @@ const (
 	reaperName = "coxswain-node-reaper"
 )
 
-// Main must be called first thing in main, and in TestMain where tests run processes: in a process that this
-// package started it does what that is for, and does not return.
+// Main must be the first call of main, and of TestMain in tests that run processes. In a process that this package has
+// started it does the work of that process and does not return; otherwise it returns at once.
 func Main() {
 	if len(os.Args) == 0 {
 		return
 	}
-	// Goroutines that enter namespaces give up their threads. The first one could not end, and would hold on to a
-	// namespace: let it be this goroutine's, which enters none.
+	// Goroutines that enter namespaces give up their threads. The first thread of a process cannot end, and would keep
+	// a namespace open: reserve it for this goroutine, which enters none.
 	runtime.LockOSThread()
 	switch os.Args[0] {
 	case shimName:
@@ -51,34 +51,35 @@ func Main() {
 	}
 }
 
-// shim is the process that holds a pod.
+// shim is the state of the process that holds a pod.
 type shim struct {
 	sandbox Config
 	clock   clock.PassiveClock
 	cgroups *cgroups
-	spawn   chan func() // done by the one thread with whose end the kernel ends the containers
-	reaper  *os.Process // the first process of the pod's PID namespace, where its containers share one
-	// the network namespace of the pod's router, which is there as long as this is open; nil where there is none
+	spawn   chan func() // runs on one thread; the kernel ends the containers when that thread ends
+	reaper  *os.Process // the first process of the pod's PID namespace, if its containers share one
+	// router is the network namespace of the pod's router, which exists while this file is open; nil if there is none.
+	// Guarded by mu.
 	router *os.File
 
 	mu   sync.Mutex
-	runs map[string]*shimRun
+	runs map[string]*shimRun // by runKey; guarded by mu
 }
 
-// shimRun is one run of a container, as the shim has it.
+// shimRun is the shim's state of one run of a container.
 type shimRun struct {
 	Container
 	pid    int
-	shares bool     // its PID namespace with others
-	stdin  *os.File // the end to write to, or the terminal; nil where there is none
+	shares bool     // shares its PID namespace with other processes
+	stdin  *os.File // the end to write to, or the terminal; nil if there is none; guarded by tee.mu
 	log    *logFile
 	tee    tee
-	done   chan struct{} // closed when exit is known
+	done   chan struct{} // closed once exit is set
 	exit   Exit
 }
 
 func shimMain() int {
-	runtime.LockOSThread() // threads that enter containers end, which the first one cannot
+	runtime.LockOSThread() // keep the first thread for this goroutine: threads that enter containers must end
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
 	s := &shim{clock: clock.RealClock{}, cgroups: findCgroups(cgroupRoot), spawn: make(chan func()),
 		runs: map[string]*shimRun{}}
@@ -110,11 +111,11 @@ func shimMain() int {
 	}
 }
 
-// folderEvery is how often a shim looks whether its pod's folder is still there.
+// folderEvery is the interval at which a shim checks that its pod's folder exists.
 const folderEvery = 10 * time.Second
 
-// watchFolder ends the pod when its folder is gone: somebody has removed the agent's data, and no agent will ever come
-// back for what runs.
+// watchFolder ends the pod when its folder is gone: the agent's data was removed, so no agent will ever adopt the
+// containers.
 func (s *shim) watchFolder() {
 	ticker := clock.RealClock{}.NewTicker(folderEvery)
 	defer ticker.Stop()
@@ -126,7 +127,7 @@ func (s *shim) watchFolder() {
 	}
 }
 
-// begin takes over what the agent passed on: the listener as descriptor 3, the sandbox in the environment.
+// begin reads the agent's input: the listener is descriptor 3, the Config is in the environment.
 func (s *shim) begin() (*net.UnixListener, error) {
 	if err := json.Unmarshal([]byte(os.Getenv("SANDBOX")), &s.sandbox); err != nil {
 		return nil, err
@@ -225,10 +226,10 @@ func (s *shim) run(name string, run int32) *shimRun {
 	return s.runs[runKey(name, run)]
 }
 
-// start brings a container's command to life. It returns when the command runs, or why it does not.
+// start starts a run of a container. It returns once the command runs, or an error if it cannot.
 func (s *shim) start(c *Container) error {
 	if s.run(c.Name, c.Run) != nil {
-		return nil // an agent that ended before it could note it had it started
+		return nil // an agent that ended before it could record this has started the run
 	}
 	dir := filepath.Join(s.sandbox.Dir, "containers", c.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -249,7 +250,7 @@ func (s *shim) start(c *Container) error {
 		return err
 	}
 	s.mu.Lock()
-	delete(s.runs, runKey(c.Name, c.Run-1)) // it has left a record
+	delete(s.runs, runKey(c.Name, c.Run-1)) // its exit record remains
 	s.runs[runKey(c.Name, c.Run)] = run
 	s.mu.Unlock()
 	go func() {
@@ -268,20 +269,20 @@ func (s *shim) start(c *Container) error {
 	return nil
 }
 
-// launch starts the container's first process and passes its outputs on to the log. wait returns when that has
-// ended and all outputs with it.
+// launch starts the container's first process and copies its outputs to the log. wait returns when the process and all
+// its outputs have ended.
 func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
-	ours, theirs, err := socketPair()
+	conn, remote, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = ours.Close() }()
-	var ends []*os.File // that the container has, and we need not
+	defer func() { _ = conn.Close() }()
+	var ends []*os.File // files of the new process, which the shim closes after the start
 	defer func() { closeAll(ends) }()
-	ends = append(ends, theirs)
+	ends = append(ends, remote)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Env, cmd.Dir = []string{initName}, []string{"GOMAXPROCS=1"}, "/"
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.ExtraFiles = []*os.File{remote}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
 		Setsid: true}
 	pids, err := s.sharedPIDs(run)
@@ -295,7 +296,7 @@ func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
 		cmd.SysProcAttr.Cloneflags &^= unix.CLONE_NEWPID
 	}
 	if pids != nil {
-		// its parent has no number there, which os/exec takes for a dead one; it asks for the signal itself
+		// os/exec takes a parent outside of the PID namespace for dead; initMain sets the signal itself
 		cmd.SysProcAttr.Pdeathsig = 0
 	}
 	outputs := map[string]*os.File{}
@@ -308,12 +309,12 @@ func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
 		}
 	}()
 	if !run.TTY {
-		for name, to := range map[string]*io.Writer{"stdout": &cmd.Stdout, "stderr": &cmd.Stderr} {
+		for name, target := range map[string]*io.Writer{"stdout": &cmd.Stdout, "stderr": &cmd.Stderr} {
 			r, w, err := os.Pipe()
 			if err != nil {
 				return nil, err
 			}
-			outputs[name], *to = r, w
+			outputs[name], *target = r, w
 			ends = append(ends, w)
 		}
 		if run.Stdin {
@@ -325,7 +326,7 @@ func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
 			ends = append(ends, r)
 		}
 	}
-	for _, f := range ends[1:] { // so that the container can open /dev/stdout, whoever it is
+	for _, f := range ends[1:] { // so that the container's user can open /dev/stdout
 		if err := f.Chown(int(run.UID), int(run.GID)); err != nil {
 			return nil, err
 		}
@@ -338,10 +339,10 @@ func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
 	if err := <-failed; err != nil {
 		return nil, err
 	}
-	closeAll(ends) // its end of the socket closes when it becomes the command
+	closeAll(ends) // the process's end of the socket closes when it executes the command
 	ends = nil
 	run.pid = cmd.Process.Pid
-	terminal, err := s.instruct(ours, run)
+	terminal, err := s.instruct(conn, run)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -361,18 +362,18 @@ func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
 		})
 	}
 	return func() *os.ProcessState {
-		_ = cmd.Wait() // the state says how
+		_ = cmd.Wait() // ProcessState has the result
 		if run.shares {
-			s.cgroups.kill(run.Cgroup) // what it has started does not end with a PID namespace
+			s.cgroups.kill(run.Cgroup) // without a PID namespace of its own, its children do not end with it
 		}
-		reading.Wait() // everything that could write has ended
+		reading.Wait() // all processes with the outputs open have ended
 		run.tee.close()
 		return cmd.ProcessState
 	}, nil
 }
 
-// instruct puts the new process into its cgroup, instructs it, and waits until it has become the
-// container. It returns the container's terminal, if it has one.
+// instruct puts the new process into its cgroup, sends it the order, and waits until it has executed the container's
+// command. It returns the container's terminal, if it has one.
 func (s *shim) instruct(conn *net.UnixConn, run *shimRun) (*os.File, error) {
 	failed := s.cgroups.enter(run.Cgroup, run.pid)
 	if failed != nil && run.Limits.bind() {
@@ -386,7 +387,7 @@ func (s *shim) instruct(conn *net.UnixConn, run *shimRun) (*os.File, error) {
 		var answer response
 		files, err := receive(conn, &answer)
 		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET): // closed by becoming the command
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET): // exec closes the socket
 			return terminal, nil
 		case err != nil:
 			return nil, err
@@ -407,14 +408,14 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ours := os.NewFile(uintptr(fds[0]), "ours")
-	defer func() { _ = ours.Close() }()
-	conn, err := net.FileConn(ours)
+	local := os.NewFile(uintptr(fds[0]), "local")
+	defer func() { _ = local.Close() }()
+	conn, err := net.FileConn(local)
 	if err != nil {
 		_ = unix.Close(fds[1])
 		return nil, nil, err
 	}
-	return conn.(*net.UnixConn), os.NewFile(uintptr(fds[1]), "theirs"), nil
+	return conn.(*net.UnixConn), os.NewFile(uintptr(fds[1]), "remote"), nil
 }
 
 func exitOf(state *os.ProcessState) Exit {
@@ -424,14 +425,14 @@ func exitOf(state *os.ProcessState) Exit {
 	return Exit{Code: int32(state.ExitCode())}
 }
 
-// clean removes what a run leaves: its cgroup and its writable files.
+// clean removes a run's cgroup and its writable layer.
 func (s *shim) clean(run *shimRun) {
 	s.cgroups.kill(run.Cgroup)
-	_ = s.cgroups.remove(run.Cgroup) // what is busy for a moment longer goes with the pod
+	_ = s.cgroups.remove(run.Cgroup) // one that is still busy is removed with the pod
 	_ = os.RemoveAll(scratchDir(s.sandbox.Dir, run.Name, run.Run))
 }
 
-// scratchDir has the files that a run writes to its root.
+// scratchDir returns the folder of the files that a run writes to its root.
 func scratchDir(podDir, container string, run int32) string {
 	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".root")
 }
@@ -440,12 +441,12 @@ func exitPath(podDir, container string, run int32) string {
 	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".exit")
 }
 
-// MessagePath is the file of a run's termination message.
+// MessagePath returns the path of a run's termination message.
 func MessagePath(podDir, container string, run int32) string {
 	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".message")
 }
 
-// removeRun removes what a run has left that nobody asks for any more: there is a later one, whose end is known.
+// removeRun removes the files of a run that are no longer needed, because a later run has ended as well.
 func removeRun(podDir, container string, run int32) {
 	log := LogPath(podDir, container, run)
 	for _, path := range []string{log, log + ".1", exitPath(podDir, container, run),
@@ -466,7 +467,7 @@ func writeExit(podDir, container string, run int32, e *Exit) error {
 	return os.Rename(path+".new", path)
 }
 
-// quit ends all containers.
+// quit ends all containers and waits for them.
 func (s *shim) quit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -477,17 +478,17 @@ func (s *shim) quit() {
 		<-run.done
 	}
 	for _, run := range s.runs {
-		RemoveEmpty(filepath.Dir(run.Cgroup)) // the pod's
+		RemoveEmpty(filepath.Dir(run.Cgroup)) // the pod's cgroup
 	}
 }
 
 func dialPort(conn *net.UnixConn, address string) error {
-	to, err := net.DialTimeout("tcp", address, 10*time.Second)
+	target, err := net.DialTimeout("tcp", address, 10*time.Second)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = to.Close() }()
-	f, err := to.(*net.TCPConn).File()
+	defer func() { _ = target.Close() }()
+	f, err := target.(*net.TCPConn).File()
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,14 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// Sysctl is a parameter of the kernel that each namespace has of its own.
+// Sysctl is a kernel parameter that each namespace has of its own.
 type Sysctl struct {
 	Name  string `json:"name"` // with dots, or with slashes
 	Value string `json:"value"`
 }
 
-// SetSysctls sets parameters of the pod's namespaces. It trusts that they belong to namespaces that are the pod's own.
+// SetSysctls sets kernel parameters of the pod's namespaces. The caller must make sure that they are namespaced, and
+// that the namespace is the pod's own.
 func (p *Pod) SetSysctls(ctx context.Context, list []Sysctl) error {
 	if len(list) == 0 {
 		return nil
@@ -26,7 +27,7 @@ func (p *Pod) SetSysctls(ctx context.Context, list []Sysctl) error {
 	return call(ctx, p.Dir, &request{Op: opSysctls, Sysctls: list})
 }
 
-// setSysctls is the shim's side: it is in the pod's namespaces.
+// setSysctls runs in the shim, which is in the pod's namespaces.
 func setSysctls(list []Sysctl) error {
 	root, err := os.OpenRoot("/proc/sys")
 	if err != nil {
@@ -42,7 +43,7 @@ func setSysctls(list []Sysctl) error {
 }
 
 func setSysctl(root *os.Root, s Sysctl) error {
-	// In a name with dots a slash stands for a dot: net.ipv4.conf.eth0/1.forwarding.
+	// In a name with dots, a slash is an escaped dot: net.ipv4.conf.eth0/1.forwarding.
 	path := strings.NewReplacer(".", "/", "/", ".").Replace(sysctl.NormalizeName(s.Name))
 	if !filepath.IsLocal(path) || filepath.Clean(path) != path {
 		return os.ErrInvalid
