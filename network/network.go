@@ -1,15 +1,16 @@
-// Package network is the cluster's network on Linux: addresses of Services that answer, names, policies, and pods
-// that reach each other across nodes. Each part is a room of its own, a client of the API like everything above the
-// API server, and usable without the others:
+// Package network implements the cluster's network on Linux: Service addresses, DNS names, network policies, and pods
+// that reach each other across nodes. Each part is a package of its own and a client of the API, like everything above
+// the API server, and works without the others:
 //
-//	router/   the namespace that routes for the pods of a machine; routing/ keeps its routes as the API has them
-//	cni/      the same network for containers of other runtimes, as a plugin of theirs
-//	proxy/    Services' addresses, node ports and affinity, as kube-proxy has them
-//	policy/   NetworkPolicies
+//	router/   the network namespace that routes for the pods of a machine; routing/ syncs its routes from the API
+//	cni/      the same network for containers of other runtimes, as a CNI plugin
+//	proxy/    Service addresses, node ports and session affinity, as in kube-proxy
+//	policy/   NetworkPolicies in nftables
 //	dns/      names of Services and pods, by the Kubernetes DNS specification
-//	ingress/  HTTP and TLS from outside, by Ingresses
-//	nft/      nftables by netlink: transactions, and sets of any size
+//	ingress/  HTTP and TLS from outside the cluster, by Ingresses
+//	nft/      nftables over netlink: transactions, and sets of any size
 //	netns/    network namespaces
 //
-// Parts that program the kernel are given a network namespace to do so, as a file; nil is that of the process.
+// Parts that program the kernel take the network namespace to work in as an open file; nil is the namespace of the
+// process.
 package network

@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachment is a container's device in a network. None of the texts has a slash: the specification forbids it, and
+// attachment identifies a container's device in a network. No field contains a slash: the specification forbids it, and
 // package skel rejects it.
 type attachment struct{ network, container, device string }
 
 func (a attachment) String() string { return a.network + "/" + a.container + "/" + a.device }
 
-// addresses are those that containers have. Each is a symbolic link, which exists with its content or not at all,
-// however a process ends: its name is the address, its target the attachment.
+// addresses is the set of allocated addresses. Each is a symbolic link named after the address, with the attachment as
+// its target. A link exists with its content or not at all, however a process ends.
 type addresses struct{ folder }
 
-// errNoAddress says that a subnet is used up.
+// errNoAddress reports that a subnet has no free address.
 type errNoAddress struct{ subnet netip.Prefix }
 
 func (e errNoAddress) Error() string { return fmt.Sprintf("no address of %s is free", e.subnet) }
 
-// lock makes this process the only one that takes or gives up addresses.
+// lock excludes all other processes from allocating or freeing addresses, until unlock.
 func (a addresses) lock() (unlock func(), err error) {
 	file, err := os.OpenFile(a.path("addresses.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -40,14 +40,14 @@ func (a addresses) lock() (unlock func(), err error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("lock of addresses: %w", err)
+		return nil, fmt.Errorf("lock addresses: %w", err)
 	}
 	return func() { _ = file.Close() }, nil
 }
 
 func (a addresses) link(address netip.Addr) string { return a.path("addresses/" + address.String()) }
 
-// all are the addresses that are taken, and by whom.
+// all returns the allocated addresses with their attachments as text.
 func (a addresses) all() (map[netip.Addr]string, error) {
 	entries, err := os.ReadDir(a.path("addresses"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,25 +60,26 @@ func (a addresses) all() (map[netip.Addr]string, error) {
 	for _, e := range entries {
 		address, err := netip.ParseAddr(e.Name())
 		if err != nil {
-			continue // it is no address of ours
+			continue // the name is not an address
 		}
-		of, err := os.Readlink(a.link(address))
+		target, err := os.Readlink(a.link(address))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it is free now
+			continue // freed since ReadDir
 		}
 		if err != nil {
 			return nil, err
 		}
-		taken[address] = of
+		taken[address] = target
 	}
 	return taken, nil
 }
 
-// of are the addresses of an attachment: of IPv4 before IPv6, so that the first one never depends on chance.
-func (a addresses) of(who attachment) (own []netip.Addr, err error) {
+// of returns the addresses of an attachment in ascending order, IPv4 before IPv6, so that the first one is
+// deterministic.
+func (a addresses) of(owner attachment) (own []netip.Addr, err error) {
 	taken, err := a.all()
-	for address, of := range taken {
-		if of == who.String() {
+	for address, target := range taken {
+		if target == owner.String() {
 			own = append(own, address)
 		}
 	}
@@ -86,9 +87,9 @@ func (a addresses) of(who attachment) (own []netip.Addr, err error) {
 	return own, err
 }
 
-// take gives an attachment an address of each subnet, or none. An address that it has of a subnet, as an attempt that
-// was interrupted leaves it, is the one. Fresh are those that it did not have.
-func (a addresses) take(who attachment, subnets []netip.Prefix) (own, fresh []netip.Addr, err error) {
+// take allocates one address of each subnet for an attachment, or none. If the attachment already has an address of a
+// subnet, as after an interrupted attempt, that address is reused. fresh lists the addresses that this call allocated.
+func (a addresses) take(owner attachment, subnets []netip.Prefix) (own, fresh []netip.Addr, err error) {
 	unlock, err := a.lock()
 	if err != nil {
 		return nil, nil, err
@@ -104,12 +105,12 @@ func (a addresses) take(who attachment, subnets []netip.Prefix) (own, fresh []ne
 		}
 	}()
 	for _, subnet := range subnets {
-		address, ok := has(taken, who, subnet)
+		address, ok := has(taken, owner, subnet)
 		if !ok {
 			if address, err = a.next(subnet, taken); err != nil {
 				return nil, fresh, err
 			}
-			if err = os.Symlink(who.String(), a.link(address)); err != nil {
+			if err = os.Symlink(owner.String(), a.link(address)); err != nil {
 				return nil, fresh, err
 			}
 			fresh = append(fresh, address)
@@ -123,9 +124,9 @@ func (a addresses) take(who attachment, subnets []netip.Prefix) (own, fresh []ne
 	return own, fresh, nil
 }
 
-func has(taken map[netip.Addr]string, who attachment, subnet netip.Prefix) (netip.Addr, bool) {
-	for address, of := range taken {
-		if of == who.String() && subnet.Contains(address) {
+func has(taken map[netip.Addr]string, owner attachment, subnet netip.Prefix) (netip.Addr, bool) {
+	for address, target := range taken {
+		if target == owner.String() && subnet.Contains(address) {
 			return address, true
 		}
 	}
@@ -139,10 +140,11 @@ func (a addresses) lastFile(subnet netip.Prefix) string {
 	return a.path("last6")
 }
 
-// next finds the free address after the one that was taken last: an address rests as long as possible before it is used
-// again. Each address that it looks at in vain is one that is taken, so that subnets may be of any size.
+// next returns the first free address after the one that was allocated last, so that an address rests as long as
+// possible before it is reused. Every address that it skips is allocated, so the search takes at most len(taken)+1
+// steps, whatever the size of the subnet.
 func (a addresses) next(subnet netip.Prefix, taken map[netip.Addr]string) (netip.Addr, error) {
-	first := subnet.Masked().Addr().Next().Next() // after the router's and the machine's
+	first := subnet.Masked().Addr().Next().Next() // skip the router's and the machine's
 	last := lastOf(subnet)
 	address := first
 	if text, err := os.ReadFile(a.lastFile(subnet)); err == nil {
@@ -162,7 +164,8 @@ func (a addresses) next(subnet netip.Prefix, taken map[netip.Addr]string) (netip
 	return netip.Addr{}, errNoAddress{subnet}
 }
 
-// lastOf is the last address of a subnet that a container may have. In IPv4 the very last is for broadcasts.
+// lastOf returns the last address of a subnet that a container may have. In IPv4 the very last address is the broadcast
+// address.
 func lastOf(subnet netip.Prefix) netip.Addr {
 	bytes := subnet.Masked().Addr().AsSlice()
 	for i := subnet.Bits(); i < len(bytes)*8; i++ {
@@ -175,7 +178,7 @@ func lastOf(subnet netip.Prefix) netip.Addr {
 	return last
 }
 
-// free returns errNoAddress if an attachment could not be given an address of each subnet.
+// free returns errNoAddress if a subnet has no free address.
 func (a addresses) free(subnets []netip.Prefix) error {
 	taken, err := a.all()
 	if err != nil {
@@ -189,7 +192,7 @@ func (a addresses) free(subnets []netip.Prefix) error {
 	return nil
 }
 
-// giveUp frees addresses, which need not be taken.
+// giveUp frees addresses. An address that is already free is not an error.
 func (a addresses) giveUp(all []netip.Addr) (err error) {
 	for _, address := range all {
 		if failed := os.Remove(a.link(address)); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
@@ -199,16 +202,17 @@ func (a addresses) giveUp(all []netip.Addr) (err error) {
 	return err
 }
 
-// stale are the attachments of a network that have addresses and are not among those that are valid, by their texts.
+// stale returns the attachments of a network that have addresses and are not in valid. Its keys are attachments as
+// text.
 func (a addresses) stale(network string, valid map[string]bool) (stale []attachment, err error) {
 	taken, err := a.all()
 	if err != nil {
 		return nil, err
 	}
-	for _, of := range taken {
-		parts := strings.SplitN(of, "/", 3)
-		if len(parts) == 3 && parts[0] == network && !valid[of] {
-			valid[of] = true // do not name it twice
+	for _, target := range taken {
+		parts := strings.SplitN(target, "/", 3)
+		if len(parts) == 3 && parts[0] == network && !valid[target] {
+			valid[target] = true // list it once
 			stale = append(stale, attachment{parts[0], parts[1], parts[2]})
 		}
 	}

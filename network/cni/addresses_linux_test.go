@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAddresses_AreFoundInSubnetsOfEverySize(t *testing.T) {
+func TestAddresses_AreAllocatedInSubnetsOfAnySize(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		subnet string
-		room   int // -1 for more than anybody takes
+		room   int // -1: more than the test allocates
 	}{
 		{"10.1.0.0/30", 1}, {"10.1.0.248/29", 5}, {"10.0.0.0/8", -1}, {"255.255.255.248/29", 5},
 		{"fd00::/126", 2}, {"fd00::/64", -1}, {"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125", 6}, {"10.1.0.0/31", 0},
@@ -46,7 +46,7 @@ func TestAddresses_AreFoundInSubnetsOfEverySize(t *testing.T) {
 				require.NoError(t, os.WriteFile(a.path(last), []byte(lastOf(subnet).String()), 0o600))
 				address, err := take(room)
 				require.NoError(t, err)
-				require.Equal(t, after(subnet.Addr(), room+2), address, "it begins again, after those that are taken")
+				require.Equal(t, after(subnet.Addr(), room+2), address, "it wraps around and skips allocated addresses")
 				return
 			}
 			_, err := take(room)
@@ -55,7 +55,7 @@ func TestAddresses_AreFoundInSubnetsOfEverySize(t *testing.T) {
 			if room > 0 {
 				again, err := take(0)
 				require.NoError(t, err)
-				require.Equal(t, after(subnet.Addr(), 2), again, "who has one keeps it")
+				require.Equal(t, after(subnet.Addr(), 2), again, "an attachment keeps its address")
 			}
 		})
 	}

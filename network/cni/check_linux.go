@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// check reports what of a container's connection is not as ADD, and the plugins after this one, have left it.
+// check reports how a container's connection differs from the state that ADD, and the plugins after this one, left.
 func check(args *skel.CmdArgs) error {
 	c, err := callOf(args)
 	if err != nil {
@@ -29,12 +29,12 @@ func check(args *skel.CmdArgs) error {
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, "prevResult", err.Error())
 	}
-	own, err := c.of(c.who)
+	own, err := c.of(c.attachment)
 	if err != nil {
 		return ioFailure("look for addresses", err)
 	}
 	if len(own) == 0 {
-		return types.NewError(types.ErrUnknownContainer, "the container is not connected", c.who.String())
+		return types.NewError(types.ErrUnknownContainer, "the container is not connected", c.attachment.String())
 	}
 	pod, err := openNetns(args.Netns)
 	if err != nil {
@@ -56,50 +56,50 @@ func check(args *skel.CmdArgs) error {
 	return nil
 }
 
-// expectation is a result that ought to be the container's.
+// expectation is the result of ADD that a container must match.
 type expectation struct {
 	args *skel.CmdArgs
 	*types100.Result
 }
 
 func (e expectation) compare(pod *os.File, cable router.Cable, own []netip.Addr) error {
-	at := -1
+	index := -1
 	for i, each := range e.Interfaces {
 		if each.Name == e.args.IfName && each.Sandbox == e.args.Netns {
-			at = i
+			index = i
 		}
 	}
-	if at < 0 {
+	if index < 0 {
 		return fmt.Errorf("prevResult has no interface %s in %s", e.args.IfName, e.args.Netns)
 	}
-	device := e.Interfaces[at]
+	device := e.Interfaces[index]
 	if device.Mac != "" && device.Mac != cable.Pod.Hardware.String() {
 		return fmt.Errorf("%s has the address %s rather than %s", device.Name, cable.Pod.Hardware, device.Mac)
 	}
 	if device.Mtu != 0 && device.Mtu != cable.Pod.MTU {
 		return fmt.Errorf("%s has an MTU of %d rather than %d", device.Name, cable.Pod.MTU, device.Mtu)
 	}
-	wanted := map[string]bool{}
+	expected := map[string]bool{}
 	for _, ip := range e.IPs {
-		if ip.Interface != nil && *ip.Interface == at {
-			wanted[ip.Address.String()] = true
+		if ip.Interface != nil && *ip.Interface == index {
+			expected[ip.Address.String()] = true
 		}
 	}
 	for _, a := range own {
-		if !wanted[netip.PrefixFrom(a, a.BitLen()).String()] {
+		if !expected[netip.PrefixFrom(a, a.BitLen()).String()] {
 			return fmt.Errorf("prevResult does not have the address %s, which is the container's", a)
 		}
 	}
 	return netns.Do(pod, func() error {
-		if err := hasAddresses(device.Name, wanted); err != nil {
+		if err := hasAddresses(device.Name, expected); err != nil {
 			return err
 		}
 		return hasRoutes(e.Routes)
 	})
 }
 
-// hasAddresses reports which one a device of this namespace lacks.
-func hasAddresses(device string, wanted map[string]bool) error {
+// hasAddresses returns an error that names an address that a device of this namespace lacks.
+func hasAddresses(device string, expected map[string]bool) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
 		return err
@@ -109,24 +109,24 @@ func hasAddresses(device string, wanted map[string]bool) error {
 		return err
 	}
 	for _, a := range addresses {
-		delete(wanted, a.IPNet.String())
+		delete(expected, a.IPNet.String())
 	}
-	for address := range wanted {
+	for address := range expected {
 		return fmt.Errorf("%s does not have the address %s", device, address)
 	}
 	return nil
 }
 
-// hasRoutes reports which one this namespace lacks.
-func hasRoutes(wanted []*types.Route) error {
-	if len(wanted) == 0 {
+// hasRoutes returns an error that names a route that this namespace lacks.
+func hasRoutes(expected []*types.Route) error {
+	if len(expected) == 0 {
 		return nil
 	}
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
-	for _, w := range wanted {
+	for _, w := range expected {
 		found := false
 		for _, r := range routes {
 			found = found || sameNet(r.Dst, w.Dst) && (w.GW == nil || w.GW.Equal(r.Gw))
@@ -138,11 +138,11 @@ func hasRoutes(wanted []*types.Route) error {
 	return nil
 }
 
-// sameNet compares the destination of a route; nil is that of a default route in some versions of the library.
-func sameNet(is *net.IPNet, want net.IPNet) bool {
-	if is == nil {
+// sameNet compares the destination of a route. Some versions of the library represent a default route as nil.
+func sameNet(got *net.IPNet, want net.IPNet) bool {
+	if got == nil {
 		ones, _ := want.Mask.Size()
 		return ones == 0
 	}
-	return is.IP.Equal(want.IP) && bytes.Equal(is.Mask, want.Mask)
+	return got.IP.Equal(want.IP) && bytes.Equal(got.Mask, want.Mask)
 }

@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// Main fails elsewhere than on Linux.
+// Main fails: the plugin runs on Linux only.
 func Main() {
 	fmt.Println(`{"code": 50, "msg": "the network of pods is Linux'"}`)
 	os.Exit(1)
 }
 
-// LoopbackMain fails as Main does.
+// LoopbackMain fails: the plugin runs on Linux only.
 func LoopbackMain() { Main() }

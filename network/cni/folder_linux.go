@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folder is the one where daemon and plugin meet.
+// folder is the state folder that daemon and plugin share.
 type folder string
 
 func (f folder) path(name string) string { return filepath.Join(string(f), name) }
 
 func (f folder) namespaceFile() string { return f.path("netns") }
 
-// The bytes of daemon.lock that the daemon locks. The locks go with its process, however that ends.
+// The bytes of daemon.lock that the daemon locks. The kernel releases the locks when the process ends, in whatever way.
 const (
-	runs  = 0 // while it runs
-	ready = 1 // while containers can be connected
+	runs  = 0 // locked while the daemon runs
+	ready = 1 // locked while containers can be connected
 )
 
-func lockOf(kind int16, of int64) *unix.Flock_t {
-	return &unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: of, Len: 1}
+func lockOf(kind int16, offset int64) *unix.Flock_t {
+	return &unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: offset, Len: 1}
 }
 
 // locked reports whether the daemon has locked a byte.
-func (f folder) locked(of int64) (bool, error) {
+func (f folder) locked(offset int64) (bool, error) {
 	file, err := os.Open(f.path("daemon.lock"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -39,14 +39,14 @@ func (f folder) locked(of int64) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
-	lock := lockOf(unix.F_WRLCK, of)
+	lock := lockOf(unix.F_WRLCK, offset)
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, lock); err != nil {
-		return false, fmt.Errorf("lock of the daemon: %w", err)
+		return false, fmt.Errorf("query lock of the daemon: %w", err)
 	}
 	return lock.Type != unix.F_UNLCK, nil
 }
 
-// namespace opens the router's; nil where there is none.
+// namespace opens the router's namespace. It returns nil if there is none.
 func (f folder) namespace() (*os.File, error) {
 	file, err := os.Open(f.namespaceFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,18 +55,18 @@ func (f folder) namespace() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var of unix.Statfs_t
-	if err := unix.Fstatfs(int(file.Fd()), &of); err != nil {
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(file.Fd()), &stat); err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("network namespace: %w", err)
+		return nil, fmt.Errorf("stat network namespace: %w", err)
 	}
-	if of.Type != unix.NSFS_MAGIC { // the mount has gone, or did not come about
+	if stat.Type != unix.NSFS_MAGIC { // not mounted, or unmounted since
 		return nil, file.Close()
 	}
 	return file, nil
 }
 
-// network reads what the daemon has written; nil where it has not.
+// network reads the Network that the daemon published. It returns nil if there is none.
 func (f folder) network() (*Network, error) {
 	document, err := os.ReadFile(f.path("network.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,12 +77,12 @@ func (f folder) network() (*Network, error) {
 	}
 	n := &Network{}
 	if err := json.Unmarshal(document, n); err != nil {
-		return nil, fmt.Errorf("network.json: %w", err)
+		return nil, fmt.Errorf("parse network.json: %w", err)
 	}
 	return n, nil
 }
 
-// write replaces a file in one step.
+// write replaces a file atomically.
 func write(path string, content []byte, mode fs.FileMode) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

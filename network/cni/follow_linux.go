@@ -18,10 +18,10 @@ import (
 	"github.com/coxswain-dev/coxswain/network/routing"
 )
 
-// Node is what the network takes from a Node.
+// Node holds the fields of a Node that the network uses.
 type Node struct {
 	Subnets []netip.Prefix
-	// Address is the first InternalIP, by which other machines reach this one; the zero Addr where the Node has none.
+	// Address is the first InternalIP, by which other machines reach this one; the zero Addr if the Node has none.
 	Address netip.Addr
 }
 
@@ -29,9 +29,9 @@ func (n Node) equal(other Node) bool {
 	return n.Address == other.Address && slices.Equal(n.Subnets, other.Subnets)
 }
 
-// Follow calls run with what a Node has, once it has subnets, until ctx ends or run ends by itself. When the Node comes
-// to have something else, it ends run by its context and calls it anew. A Node that has gone counts as it was: its
-// containers are still there. It returns what run returns.
+// Follow calls run with the Node's fields, once the Node has subnets, until ctx ends or run returns by itself. When a
+// field changes, it cancels run's context, waits for run to return and calls it again with the new Node. A deleted Node
+// counts as unchanged, since its containers still exist. Follow returns the error of run.
 func Follow(ctx context.Context, config *rest.Config, name string, run func(context.Context, Node) error) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -47,7 +47,7 @@ func Follow(ctx context.Context, config *rest.Config, name string, run func(cont
 			slog.Info("the node has no podCIDRs yet", "node", name)
 			return
 		}
-		select { // the handlers are called one after the other, so that there is room afterwards
+		select { // handlers run one after the other, so there is room afterwards
 		case <-changes:
 		default:
 		}
@@ -80,7 +80,8 @@ func follow(ctx context.Context, changes <-chan Node, run func(context.Context, 
 	}
 }
 
-// runFor calls run for what the Node has, and returns what it has next, if that is why run has ended.
+// runFor calls run for one state of the Node. It returns the next state if the Node changed, or nil if run returned by
+// itself.
 func runFor(ctx context.Context, now Node, changes <-chan Node, run func(context.Context, Node) error) (*Node, error) {
 	here, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,15 +105,15 @@ func runFor(ctx context.Context, now Node, changes <-chan Node, run func(context
 }
 
 func nodeOf(n *corev1.Node) Node {
-	of := Node{Subnets: routing.PodCIDRs(n)}
+	node := Node{Subnets: routing.PodCIDRs(n)}
 	for _, a := range n.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
 			continue
 		}
 		if address, err := netip.ParseAddr(a.Address); err == nil {
-			of.Address = address
+			node.Address = address
 			break
 		}
 	}
-	return of
+	return node
 }

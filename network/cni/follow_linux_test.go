@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestFollow_RunsAnewWhenTheNodeHasSomethingElse(t *testing.T) {
+func TestFollow_RestartsWhenTheNodeChanges(t *testing.T) {
 	t.Parallel()
 	node := func(subnet, address string) Node {
 		return Node{Subnets: []netip.Prefix{netip.MustParsePrefix(subnet)}, Address: netip.MustParseAddr(address)}
@@ -31,14 +31,14 @@ func TestFollow_RunsAnewWhenTheNodeHasSomethingElse(t *testing.T) {
 	}()
 	changes <- first
 	require.Equal(t, first, <-runs)
-	changes <- first // as when the kubelet reports
+	changes <- first // a report of the kubelet changes nothing here
 	changes <- second
 	require.Equal(t, second, <-runs)
 	require.ErrorIs(t, <-ended, failed)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, follow(ctx, changes, nil), "a Node that never has subnets")
+	require.NoError(t, follow(ctx, changes, nil), "a Node without subnets")
 }
 
 func TestNodeOf_TakesTheFirstInternalIPAndAllSubnets(t *testing.T) {

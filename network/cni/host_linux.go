@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is the daemon's side of a machine's folder.
+// Host is the daemon's side of the state folder.
 type Host struct {
 	folder
 	locked *os.File
 }
 
-// ErrInUse says that containers have addresses that are not of the Node's subnets.
+// ErrInUse reports that containers have addresses outside the Node's subnets.
 var ErrInUse = errors.New("containers have addresses of the subnets that the Node had before")
 
-// Open takes a folder for this process alone, until Close.
+// Open opens a state folder for this process alone, until Close.
 func Open(dir string) (*Host, error) {
 	h := &Host{folder: folder(dir)}
 	if err := h.own(); err != nil {
@@ -39,17 +39,17 @@ func Open(dir string) (*Host, error) {
 	return h, nil
 }
 
-// own makes the folder, or makes sure that nobody else can change what is in it.
+// own creates the folder, or checks that no other user can change its content.
 func (h *Host) own() error {
 	if err := os.MkdirAll(string(h.folder), 0o700); err != nil {
 		return err
 	}
-	var is unix.Stat_t
-	if err := unix.Lstat(string(h.folder), &is); err != nil {
+	var stat unix.Stat_t
+	if err := unix.Lstat(string(h.folder), &stat); err != nil {
 		return err
 	}
-	if is.Mode&unix.S_IFMT != unix.S_IFDIR || int(is.Uid) != os.Geteuid() {
-		return errors.New("is no folder of this process's user")
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || int(stat.Uid) != os.Geteuid() {
+		return errors.New("it is no folder of this process's user")
 	}
 	if err := os.Chmod(string(h.folder), 0o700); err != nil {
 		return err
@@ -57,14 +57,14 @@ func (h *Host) own() error {
 	return os.MkdirAll(h.path("addresses"), 0o700)
 }
 
-func (h *Host) lock(of int64) error {
-	return unix.FcntlFlock(h.locked.Fd(), unix.F_OFD_SETLK, lockOf(unix.F_WRLCK, of))
+func (h *Host) lock(offset int64) error {
+	return unix.FcntlFlock(h.locked.Fd(), unix.F_OFD_SETLK, lockOf(unix.F_WRLCK, offset))
 }
 
-// Namespace opens the router's as an earlier daemon has left it; nil where there is none.
+// Namespace opens the router's namespace that an earlier daemon kept. It returns nil if there is none.
 func (h *Host) Namespace() (*os.File, error) { return h.namespace() }
 
-// Keep has the router's namespace outlive this process, and all others.
+// Keep mounts the router's namespace, so that it outlives all processes that use it.
 func (h *Host) Keep(namespace *os.File) error {
 	file, err := os.OpenFile(h.namespaceFile(), os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
@@ -78,12 +78,12 @@ func (h *Host) Keep(namespace *os.File) error {
 	return nil
 }
 
-// drop lets go of the router's namespace.
+// drop unmounts the router's namespace.
 func (h *Host) drop() error {
 	for {
 		err := unix.Unmount(h.namespaceFile(), unix.MNT_DETACH)
 		switch {
-		case err == nil: // perhaps there is another one below it
+		case err == nil: // there may be another mount below it
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 			if err := os.Remove(h.namespaceFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -95,9 +95,9 @@ func (h *Host) drop() error {
 	}
 }
 
-// Admit prepares for the subnets of the Node. Where these are others than an earlier daemon had, the Node was made
-// anew, and the old subnets may be another Node's: the router goes, but not while containers are connected to it, which
-// is ErrInUse.
+// Admit prepares for the Node's subnets. If they differ from those of an earlier daemon, the Node was recreated, and
+// the old subnets may belong to another Node: Admit drops the router. While containers are connected to it, Admit
+// returns ErrInUse instead.
 func (h *Host) Admit(subnets []netip.Prefix) error {
 	before, err := h.network()
 	if err != nil {
@@ -119,7 +119,7 @@ func (h *Host) Admit(subnets []netip.Prefix) error {
 	return os.Remove(h.path("network.json"))
 }
 
-// Publish has the plugin connect containers from now on, until Withdraw or the end of the process.
+// Publish lets the plugin connect containers from now on, until Withdraw or the end of the process.
 func (h *Host) Publish(n Network) error {
 	document, err := json.MarshalIndent(n, "", "  ")
 	if err != nil {
@@ -131,14 +131,14 @@ func (h *Host) Publish(n Network) error {
 	return h.lock(ready)
 }
 
-// Withdraw has the plugin connect no more containers. Those that are connected stay.
+// Withdraw stops the plugin from connecting containers. Connected containers stay connected.
 func (h *Host) Withdraw() error {
 	return unix.FcntlFlock(h.locked.Fd(), unix.F_OFD_SETLK, lockOf(unix.F_UNLCK, ready))
 }
 
-// Close gives the folder back. The network stays.
+// Close releases the folder. The network stays.
 func (h *Host) Close() {
-	everything := &unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart} // even if a child still has the file open
+	everything := &unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart} // a child may still have the file open
 	_ = unix.FcntlFlock(h.locked.Fd(), unix.F_OFD_SETLK, everything)
 	_ = h.locked.Close()
 }

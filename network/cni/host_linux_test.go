@@ -11,16 +11,16 @@ import (
 	"github.com/coxswain-dev/coxswain/network/cni"
 )
 
-func TestHost_DropsTheRouterOfSubnetsThatAreAnothersOnceNoContainerHasThem(t *testing.T) {
+func TestHost_DropsTheRouterWhenSubnetsChangeAndNoContainerIsConnected(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	web, _ := m.connected("web")
 	require.NoError(t, m.host.Withdraw())
 	before := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 	after := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")}
-	require.NoError(t, m.host.Admit(before), "the same ones are taken up")
+	require.NoError(t, m.host.Admit(before), "the same subnets are reused")
 	require.ErrorIs(t, m.host.Admit(after), cni.ErrInUse)
-	require.NoError(t, web.check(), "and nothing has happened to the container")
+	require.NoError(t, web.check(), "the container is still connected")
 	require.NoError(t, web.del())
 	m.stop()
 	m.serve("10.2.0.0/24")
@@ -28,15 +28,15 @@ func TestHost_DropsTheRouterOfSubnetsThatAreAnothersOnceNoContainerHasThem(t *te
 	require.Equal(t, []string{"10.2.0.2"}, addresses)
 }
 
-func TestHost_IsOneOfAFolder(t *testing.T) {
+func TestHost_HasItsFolderAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, os.Mkdir(dir, 0o777))
 	first, err := cni.Open(dir)
 	require.NoError(t, err)
-	is, err := os.Stat(dir)
+	info, err := os.Stat(dir)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), is.Mode().Perm())
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	_, err = cni.Open(dir)
 	require.ErrorContains(t, err, "another daemon has it")
 	first.Close()
@@ -61,13 +61,13 @@ func TestInstall_ReplacesThePluginAndChainsOthers(t *testing.T) {
 	for _, copied := range []bool{false, true, false} {
 		i.Copy = copied
 		require.NoError(t, i.Plugin())
-		is, err := os.Lstat(filepath.Join(i.BinDir, cni.Plugin))
+		info, err := os.Lstat(filepath.Join(i.BinDir, cni.Plugin))
 		require.NoError(t, err)
 		if copied {
-			require.Equal(t, want.Size(), is.Size())
-			require.Equal(t, os.FileMode(0o755), is.Mode())
+			require.Equal(t, want.Size(), info.Size())
+			require.Equal(t, os.FileMode(0o755), info.Mode())
 		} else {
-			require.NotZero(t, is.Mode()&os.ModeSymlink)
+			require.NotZero(t, info.Mode()&os.ModeSymlink)
 		}
 	}
 	require.NoError(t, i.Configuration())

@@ -10,28 +10,27 @@ import (
 	"path/filepath"
 )
 
-// conflistName is the name of the configuration, which comes before others for its number: runtimes take the first.
+// conflistName is the file name of the configuration. Runtimes take the first file, so its number sorts before others.
 const conflistName = "10-" + NetworkName + ".conflist"
 
-// versions are those of the specification that the configuration offers: the first to runtimes that know of one only,
-// such as containerd before 2.0.
+// versions are the versions of the specification that the configuration offers. Runtimes that know only cniVersion,
+// such as containerd before 2.0, use the first.
 var versions = []string{"1.0.0", "1.1.0"}
 
-// Install is what a runtime needs to find the plugin.
+// Install configures how the plugin is installed for a runtime.
 type Install struct {
-	// ConfDir and BinDir are the runtime's folders, of configurations and of plugins; /etc/cni/net.d and /opt/cni/bin
-	// by custom.
+	// ConfDir and BinDir are the runtime's folders for configurations and plugins; by custom /etc/cni/net.d and
+	// /opt/cni/bin.
 	ConfDir, BinDir string
-	// Copy has BinDir get a copy of this program rather than a link to it, as it must where the program is in a
-	// container.
+	// Copy installs a copy of this program rather than a link to it. It is needed if the program is in a container.
 	Copy bool
-	// Chain are the types of other plugins that come after ours.
+	// Chain lists the types of other plugins that run after ours.
 	Chain []string
-	// StateDir is the folder where daemon and plugin meet.
+	// StateDir is the folder that daemon and plugin share.
 	StateDir string
 }
 
-// Plugin installs the plugin.
+// Plugin installs the plugin, and the plugin "loopback" if the runtime lacks it.
 func (i Install) Plugin() error {
 	program, err := os.Executable()
 	if err != nil {
@@ -46,9 +45,9 @@ func (i Install) Plugin() error {
 	return i.installLoopback(program, filepath.Join(i.BinDir, Loopback))
 }
 
-// isOurs reports whether a file is missing or a link to the program. A copy, be it of ours, stays as it is.
-func isOurs(at, program string) (bool, error) {
-	info, err := os.Lstat(at)
+// isOurs reports whether a file is missing or a link to the program. A copy does not count, even of this program.
+func isOurs(path, program string) (bool, error) {
+	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -56,15 +55,15 @@ func isOurs(at, program string) (bool, error) {
 		return false, err
 	}
 	if info.Mode()&os.ModeSymlink != 0 {
-		to, err := os.Readlink(at)
-		return err == nil && to == program, nil
+		target, err := os.Readlink(path)
+		return err == nil && target == program, nil
 	}
 	return false, nil
 }
 
-func (i Install) replace(program, at string) error {
-	temporary := at + ".new"
-	err := os.Remove(temporary) // a daemon that was killed may have left it
+func (i Install) replace(program, path string) error {
+	temporary := path + ".new"
+	err := os.Remove(temporary) // a killed daemon may have left it
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -76,7 +75,7 @@ func (i Install) replace(program, at string) error {
 		err = os.Symlink(program, temporary)
 	}
 	if err == nil {
-		err = os.Rename(temporary, at)
+		err = os.Rename(temporary, path)
 	}
 	if err != nil {
 		_ = os.Remove(temporary)
@@ -84,13 +83,13 @@ func (i Install) replace(program, at string) error {
 	return err
 }
 
-func copyProgram(from, to string) error {
+func copyProgram(from, path string) error {
 	source, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	target, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func copyProgram(from, to string) error {
 	return errors.Join(err, target.Close())
 }
 
-// Configuration writes the network's configuration, from which on runtimes take their network to be ready.
+// Configuration writes the network's configuration. From then on runtimes consider their network ready.
 func (i Install) Configuration() error {
 	if err := os.MkdirAll(i.ConfDir, 0o755); err != nil {
 		return err
@@ -131,8 +130,8 @@ func (i Install) conflist() conflist {
 	return list
 }
 
-// Remove removes the configuration, from which on runtimes take their network not to be ready. The plugin stays, for
-// the containers that are to go.
+// Remove removes the configuration. From then on runtimes consider their network not ready. The plugin stays, so that
+// existing containers can be deleted.
 func (i Install) Remove() error {
 	err := os.Remove(filepath.Join(i.ConfDir, conflistName))
 	if errors.Is(err, fs.ErrNotExist) {

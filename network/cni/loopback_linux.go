@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
 
-// LoopbackMain does what runtimes ask of the plugin "loopback", which many call for each sandbox before they ask for a
-// network: it brings up the device lo. Distributions package it apart from the runtime.
+// LoopbackMain runs the plugin "loopback": it brings up the device lo. Many runtimes call it for each sandbox before
+// they call for a network, and distributions package it apart from the runtime.
 func LoopbackMain() {
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: addLoopback, Del: delLoopback, Check: checkLoopback,
 		GC:     func(*skel.CmdArgs) error { return nil },
@@ -35,7 +35,7 @@ func loopbackConf(args *skel.CmdArgs) (*types.PluginConf, error) {
 	return conf, nil
 }
 
-// inLoopback calls do with the device lo of a container.
+// inLoopback calls do with the device lo of a container, inside the container's namespace.
 func inLoopback(args *skel.CmdArgs, do func(lo netlink.Link) error) error {
 	pod, err := openNetns(args.Netns)
 	if err != nil {
@@ -57,7 +57,8 @@ func inLoopback(args *skel.CmdArgs, do func(lo netlink.Link) error) error {
 
 const loopbackDevice = "lo"
 
-// addLoopback brings lo up. Its addresses come with that; the result has them, unless it is one of plugins before.
+// addLoopback brings lo up, which also adds its addresses. It prints them as the result, unless there is a result of an
+// earlier plugin.
 func addLoopback(args *skel.CmdArgs) error {
 	conf, err := loopbackConf(args)
 	if err != nil {
@@ -85,7 +86,7 @@ func addLoopback(args *skel.CmdArgs) error {
 	return types.PrintResult(result, conf.CNIVersion)
 }
 
-// delLoopback has nothing to undo: the device goes with the container.
+// delLoopback only checks its configuration: the device is deleted with the container.
 func delLoopback(args *skel.CmdArgs) error {
 	_, err := loopbackConf(args)
 	return err
@@ -103,13 +104,13 @@ func checkLoopback(args *skel.CmdArgs) error {
 	})
 }
 
-// installLoopback installs the plugin "loopback", where the runtime has none or an earlier one of ours.
-func (i Install) installLoopback(program, at string) error {
-	ours, err := isOurs(at, program)
+// installLoopback installs the plugin "loopback", if the runtime has none or an earlier one of ours.
+func (i Install) installLoopback(program, path string) error {
+	ours, err := isOurs(path, program)
 	if err != nil || !ours {
 		return err
 	}
-	if err := i.replace(program, at); err != nil {
+	if err := i.replace(program, path); err != nil {
 		return fmt.Errorf("install the plugin %s: %w", Loopback, err)
 	}
 	return nil

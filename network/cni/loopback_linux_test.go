@@ -15,10 +15,10 @@ import (
 	"github.com/coxswain-dev/coxswain/network/cni"
 )
 
-// loopbackConfiguration is what containerd asks of the plugin before it asks for a network.
+// loopbackConfiguration is the configuration that containerd passes before it calls for a network.
 const loopbackConfiguration = `{"cniVersion": "0.3.1", "name": "cni-loopback", "plugins": [{"type": "loopback"}]}`
 
-func TestLoopback_BringsUpTheDeviceOfARuntimeWithoutSuchAPlugin(t *testing.T) {
+func TestLoopback_BringsUpTheDevice(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	list, err := libcni.ConfListFromBytes([]byte(loopbackConfiguration))
@@ -49,7 +49,7 @@ func TestLoopback_BringsUpTheDeviceOfARuntimeWithoutSuchAPlugin(t *testing.T) {
 	check := func() error {
 		return c.try(func(ctx context.Context) error { return m.runtime.CheckNetworkList(ctx, list, &c.RuntimeConf) })
 	}
-	list.CNIVersion = "1.0.0" // CHECK is none of before
+	list.CNIVersion = "1.0.0" // earlier versions have no CHECK
 	require.NoError(t, check())
 	m.do(c.namespace, func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -66,7 +66,7 @@ func TestLoopback_BringsUpTheDeviceOfARuntimeWithoutSuchAPlugin(t *testing.T) {
 	}
 }
 
-func TestInstall_LeavesTheLoopbackPluginOfOthers(t *testing.T) {
+func TestInstall_KeepsAnExistingLoopbackPlugin(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	theirs := filepath.Join(bin, cni.Loopback)

@@ -32,7 +32,7 @@ const (
 	step     = 5 * time.Millisecond
 )
 
-// This program is the plugin if a runtime starts it.
+// TestMain runs the plugin if a runtime started this program.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		if filepath.Base(os.Args[0]) == cni.Loopback {
@@ -45,19 +45,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// machine is a network namespace that stands for a machine, with a daemon, and a runtime that uses libcni.
+// machine is a network namespace that stands for a machine, with a daemon and a runtime that uses libcni.
 type machine struct {
 	*testing.T
 	namespace *os.File
 	state     string
 	host      *cni.Host
-	// protect, if not nil, answers the plugin; it is set before serve.
+	// protect, if not nil, answers the plugin. It is set before serve.
 	protect func(context.Context, cni.Pod, []netip.Addr) error
 	runtime *libcni.CNIConfig
 	list    *libcni.NetworkConfigList
 }
 
-// newMachine is one whose Node has subnets.
+// newMachine starts a machine and its Node with these subnets.
 func newMachine(t *testing.T, subnets ...string) *machine {
 	t.Helper()
 	m := &machine{T: t, namespace: newNamespace(t), state: filepath.Join(t.TempDir(), "state")}
@@ -68,9 +68,9 @@ func newMachine(t *testing.T, subnets ...string) *machine {
 	var err error
 	m.list, err = libcni.ConfListFromFile(filepath.Join(conf, "10-coxswain.conflist"))
 	require.NoError(t, err)
-	require.Equal(t, "1.1.0", m.list.CNIVersion, "the newest that both know")
+	require.Equal(t, "1.1.0", m.list.CNIVersion, "the newest version that both support")
 	m.runtime = libcni.NewCNIConfigWithCacheDir([]string{bin}, t.TempDir(),
-		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}) // one that it makes itself is a data race
+		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}) // its default executor has a data race
 	m.serve(subnets...)
 	t.Cleanup(func() {
 		m.stop()
@@ -89,7 +89,7 @@ func newNamespace(t *testing.T) *os.File {
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
-	require.NoError(t, netns.Do(f, func() error { // runtimes do so, too
+	require.NoError(t, netns.Do(f, func() error { // as runtimes do
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func newNamespace(t *testing.T) *os.File {
 	return f
 }
 
-// serve does what the daemon does.
+// serve starts a daemon.
 func (m *machine) serve(subnets ...string) {
 	m.Helper()
 	var err error
@@ -111,16 +111,16 @@ func (m *machine) serve(subnets ...string) {
 	}
 	require.NoError(m, m.host.Admit(n.Subnets))
 	m.do(m.namespace, func() error {
-		kept, err := m.host.Namespace()
+		namespace, err := m.host.Namespace()
 		if err != nil {
 			return err
 		}
-		r, err := router.Open(kept, router.Options{MTU: n.MTU})
+		r, err := router.Open(namespace, router.Options{MTU: n.MTU})
 		if err != nil {
 			return err
 		}
 		defer r.Close()
-		if kept == nil {
+		if namespace == nil {
 			err = m.host.Keep(r.Namespace())
 		}
 		return errors.Join(err, r.AddNode("cox0", n.Subnets...))
@@ -133,15 +133,15 @@ func (m *machine) serve(subnets ...string) {
 	require.NoError(m, m.host.Publish(n))
 }
 
-// stop ends the daemon as kill -9 does.
+// stop ends the daemon as kill -9 would.
 func (m *machine) stop() { m.host.Close() }
 
-func (m *machine) do(namespace *os.File, what func() error) {
+func (m *machine) do(namespace *os.File, do func() error) {
 	m.Helper()
-	require.NoError(m, netns.Do(namespace, what))
+	require.NoError(m, netns.Do(namespace, do))
 }
 
-// container is what a runtime has of one.
+// container is a runtime's view of a container.
 type container struct {
 	m         *machine
 	namespace *os.File
@@ -185,7 +185,7 @@ func (m *machine) status() error {
 	})
 }
 
-// connected is a container that is, and its addresses.
+// connected connects a container and returns it with its addresses.
 func (m *machine) connected(id string) (*container, []string) {
 	m.Helper()
 	c := m.container(id)
@@ -201,7 +201,7 @@ func addressesOf(r *types100.Result) (all []string) {
 	return all
 }
 
-// taken are the addresses that are, with their attachments.
+// taken returns the allocated addresses with their attachments.
 func (m *machine) taken() map[string]string {
 	m.Helper()
 	entries, err := os.ReadDir(filepath.Join(m.state, "addresses"))
@@ -218,10 +218,10 @@ func (m *machine) taken() map[string]string {
 // cables counts the devices of containers in the router.
 func (m *machine) cables() (count int) {
 	m.Helper()
-	kept, err := m.host.Namespace()
+	namespace, err := m.host.Namespace()
 	require.NoError(m, err)
-	defer kept.Close()
-	m.do(kept, func() error {
+	defer namespace.Close()
+	m.do(namespace, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			if len(l.Attrs().Name) > 3 && l.Attrs().Name[:3] == "pod" {
@@ -255,7 +255,7 @@ func (c *container) serve(word string) {
 	}()
 }
 
-// reaches asks port 80 of an address from a namespace until the answer is right.
+// reaches polls port 80 of an address from a namespace until the answer is right.
 func (m *machine) reaches(from *os.File, address, want string) {
 	m.Helper()
 	var got string
@@ -279,7 +279,7 @@ func (m *machine) reaches(from *os.File, address, want string) {
 	}
 }
 
-// code is that of an error of the specification.
+// code returns the code of an error of the specification.
 func code(t *testing.T, err error) uint {
 	t.Helper()
 	var failed *types.Error
@@ -287,7 +287,7 @@ func code(t *testing.T, err error) uint {
 	return failed.Code
 }
 
-// configuration is that of one plugin, of some version.
+// configuration returns a configuration of one plugin, of some version.
 func (m *machine) configuration(version string) *libcni.NetworkConfigList {
 	m.Helper()
 	document, err := json.Marshal(map[string]any{"cniVersion": version, "name": "coxswain",

@@ -18,19 +18,20 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// Main does what a runtime asks for in the environment and on stdin, by the specification, and exits if that fails.
+// Main runs the command that a runtime passes in the environment and on stdin, by the specification. It exits on
+// failure.
 func Main() {
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status}, version.All,
 		"CNI plugin "+Plugin)
 }
 
-// call is one command: the plugin's configuration, and where it acts.
+// call is one command: the plugin's configuration and its target.
 type call struct {
 	types.PluginConf
 	StateDir string `json:"stateDir"`
 
 	addresses
-	who attachment
+	attachment attachment
 }
 
 func callOf(args *skel.CmdArgs) (*call, error) {
@@ -42,17 +43,17 @@ func callOf(args *skel.CmdArgs) (*call, error) {
 		return nil, types.NewError(types.ErrDecodingFailure, "prevResult", err.Error())
 	}
 	if c.CNIVersion == "" {
-		c.CNIVersion = "0.1.0" // as the specification has it
+		c.CNIVersion = "0.1.0" // the specification's default
 	}
-	c.folder, c.who = folder(c.StateDir), attachment{c.Name, args.ContainerID, args.IfName}
+	c.folder, c.attachment = folder(c.StateDir), attachment{c.Name, args.ContainerID, args.IfName}
 	return c, nil
 }
 
-func ioFailure(doing string, err error) error {
-	return types.NewError(types.ErrIOFailure, doing, err.Error())
+func ioFailure(operation string, err error) error {
+	return types.NewError(types.ErrIOFailure, operation, err.Error())
 }
 
-// add connects a container, or leaves everything as it was.
+// add connects a container, or leaves everything unchanged.
 func add(args *skel.CmdArgs) (err error) {
 	c, err := callOf(args)
 	if err != nil {
@@ -75,7 +76,7 @@ func add(args *skel.CmdArgs) (err error) {
 		return err
 	}
 	defer r.Close()
-	own, fresh, err := c.take(c.who, network.Subnets)
+	own, fresh, err := c.take(c.attachment, network.Subnets)
 	if err != nil {
 		return takeFailure(err)
 	}
@@ -94,16 +95,16 @@ func add(args *skel.CmdArgs) (err error) {
 	return nil
 }
 
-// available returns what the daemon has made, or an error of the first of two codes if there is nothing, and of the
-// other one if there is, but the daemon does not run or is not ready: rules of policies and Services are not kept up to
-// date then.
-func (c *call) available(nothing, stale uint) (*Network, error) {
+// available returns the Network that the daemon published. If there is none, its error has the code missing. If there
+// is one, but the daemon does not run or is not ready, the error has the code stale: rules of policies and Services are
+// not kept up to date then.
+func (c *call) available(missing, stale uint) (*Network, error) {
 	network, err := c.network()
 	if err != nil {
 		return nil, ioFailure("read the network", err)
 	}
 	if network == nil {
-		return nil, types.NewError(nothing, "coxswain cni serve has not made the network yet", "in "+c.StateDir)
+		return nil, types.NewError(missing, "coxswain cni serve has not made the network yet", "in "+c.StateDir)
 	}
 	ok, err := c.locked(ready)
 	if err != nil {
@@ -115,15 +116,15 @@ func (c *call) available(nothing, stale uint) (*Network, error) {
 	return network, nil
 }
 
-// openNetns opens a container's network namespace, which must not be the plugin's own.
+// openNetns opens a container's network namespace. It rejects the plugin's own.
 func openNetns(path string) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetNS, "network namespace of the container", err.Error())
 	}
 	problem := ""
-	var of unix.Statfs_t
-	if err := unix.Fstatfs(int(file.Fd()), &of); err != nil || of.Type != unix.NSFS_MAGIC {
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(file.Fd()), &stat); err != nil || stat.Type != unix.NSFS_MAGIC {
 		problem = "it is no namespace"
 	} else if own, err := netns.Current(); err != nil {
 		problem = err.Error()
@@ -140,7 +141,7 @@ func openNetns(path string) (*os.File, error) {
 	return file, nil
 }
 
-// vacant reports whether a container has no device of a name yet.
+// vacant returns an error if a container already has a device of this name.
 func vacant(pod *os.File, device string) error {
 	return netns.Do(pod, func() error {
 		if _, err := net.InterfaceByName(device); err == nil {
@@ -151,7 +152,7 @@ func vacant(pod *os.File, device string) error {
 	})
 }
 
-// router takes up the machine's, without being the one that keeps it.
+// router opens the machine's router. The daemon keeps owning its namespace.
 func (c *call) router(mtu int) (*router.Router, error) {
 	namespace, err := c.namespace()
 	if err != nil {
@@ -174,7 +175,7 @@ func takeFailure(err error) error {
 	return ioFailure("take an address", err)
 }
 
-// print prints the result of ADD, after that of the plugins before this one.
+// print prints the result of ADD, merged into the result of earlier plugins.
 func (c *call) print(sandbox string, cable router.Cable, own []netip.Addr) error {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
 	if c.PrevResult != nil {
@@ -208,26 +209,26 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// del disconnects a container, as often as it is asked. It needs nothing of the container: the device there goes with
-// the router's end, and the other way round.
+// del disconnects a container. It is idempotent. It needs nothing of the container: deleting the router's end of the
+// cable deletes the container's device, and vice versa.
 func del(args *skel.CmdArgs) error {
 	c, err := callOf(args)
 	if err != nil {
 		return err
 	}
-	return c.disconnect(c.who)
+	return c.disconnect(c.attachment)
 }
 
-func (c *call) disconnect(who attachment) error {
+func (c *call) disconnect(owner attachment) error {
 	if _, err := os.Stat(c.path("addresses")); errors.Is(err, os.ErrNotExist) {
-		return nil // the machine was started again, or the network was removed
+		return nil // the machine restarted, or the network was removed
 	}
 	unlock, err := c.lock()
 	if err != nil {
 		return ioFailure("disconnect", err)
 	}
 	defer unlock()
-	own, err := c.of(who)
+	own, err := c.of(owner)
 	if err != nil {
 		return ioFailure("disconnect", err)
 	}
@@ -238,7 +239,7 @@ func (c *call) disconnect(who attachment) error {
 	if err != nil {
 		return ioFailure("router", err)
 	}
-	if namespace != nil { // otherwise all cables have gone with it
+	if namespace != nil { // without a namespace all cables are gone
 		r, err := router.Open(namespace, router.Options{})
 		if err != nil {
 			return ioFailure("router", err)
@@ -254,7 +255,7 @@ func (c *call) disconnect(who attachment) error {
 	return nil
 }
 
-// collect disconnects all containers of the network but those that the runtime names.
+// collect disconnects all containers of the network that the runtime does not name as valid.
 func collect(args *skel.CmdArgs) error {
 	c, err := callOf(args)
 	if err != nil {
@@ -268,13 +269,13 @@ func collect(args *skel.CmdArgs) error {
 	if err != nil {
 		return ioFailure("look for addresses", err)
 	}
-	for _, who := range stale {
-		err = errors.Join(err, c.disconnect(who))
+	for _, owner := range stale {
+		err = errors.Join(err, c.disconnect(owner))
 	}
 	return err
 }
 
-// status reports whether containers could be connected now.
+// status reports whether a container could be connected now.
 func status(args *skel.CmdArgs) error {
 	c, err := callOf(args)
 	if err != nil {

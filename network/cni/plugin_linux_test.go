@@ -30,7 +30,7 @@ func TestPlugin_ConnectsContainersOfBothFamilies(t *testing.T) {
 	web.IfName = "net1"
 	result, err := web.add()
 	require.NoError(t, err)
-	require.Equal(t, []string{"10.1.0.2", "fd00:1::2"}, addressesOf(result), "after the router's and the machine's")
+	require.Equal(t, []string{"10.1.0.2", "fd00:1::2"}, addressesOf(result), "the first two are the router's and the machine's")
 	require.NoError(t, web.check())
 	require.Equal(t, []string{"10.1.0.2/32", "fd00:1::2/128"},
 		[]string{result.IPs[0].Address.String(), result.IPs[1].Address.String()})
@@ -60,12 +60,12 @@ func TestPlugin_ConnectsContainersOfBothFamilies(t *testing.T) {
 	require.Len(t, m.taken(), 2)
 	m.do(web.namespace, func() error {
 		_, err := net.InterfaceByName("net1")
-		require.Error(t, err, "the container's end goes, too")
+		require.Error(t, err, "the container's end is deleted too")
 		return nil
 	})
 }
 
-func TestPlugin_SpeaksEveryVersion(t *testing.T) {
+func TestPlugin_SupportsEveryVersion(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	for _, version := range []string{"0.2.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
@@ -82,10 +82,10 @@ func TestPlugin_SpeaksEveryVersion(t *testing.T) {
 	require.Empty(t, m.taken())
 }
 
-func TestPlugin_GivesEveryContainerAnAddressOfItsOwnUntilThereIsNone(t *testing.T) {
+func TestPlugin_AllocatesDistinctAddressesUntilTheSubnetIsFull(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/26", "fd00:1::/64")
-	const room = 61 // without the router's, the machine's and the broadcast address
+	const room = 61 // the subnet without the router's, the machine's and the broadcast address
 	var adding sync.WaitGroup
 	var mu sync.Mutex
 	seen, all, refused := map[string]bool{}, []*container{}, 0
@@ -116,26 +116,26 @@ func TestPlugin_GivesEveryContainerAnAddressOfItsOwnUntilThereIsNone(t *testing.
 	adding.Wait()
 	require.Len(t, all, room)
 	require.Equal(t, 9, refused)
-	require.Len(t, m.taken(), 2*room, "who gets no IPv4 address has no IPv6 address either")
+	require.Len(t, m.taken(), 2*room, "a container without an IPv4 address has no IPv6 address either")
 	require.Equal(t, types.ErrPluginNotAvailable, code(t, m.status()))
 	require.NoError(t, all[7].del())
 	require.NoError(t, m.status())
 	m.connected("after")
 }
 
-func TestPlugin_LetsAddressesRest(t *testing.T) {
+func TestPlugin_ReusesAddressesLast(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/29")
-	var given []string
+	var allocated []string
 	for range 6 {
 		c, addresses := m.connected("c")
-		given = append(given, addresses...)
+		allocated = append(allocated, addresses...)
 		require.NoError(t, c.del())
 	}
-	require.Equal(t, strings.Fields("10.1.0.2 10.1.0.3 10.1.0.4 10.1.0.5 10.1.0.6 10.1.0.2"), given)
+	require.Equal(t, strings.Fields("10.1.0.2 10.1.0.3 10.1.0.4 10.1.0.5 10.1.0.6 10.1.0.2"), allocated)
 }
 
-func TestPlugin_RefusesWhatCannotBe(t *testing.T) {
+func TestPlugin_RejectsInvalidContainers(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	connected, _ := m.connected("connected")
@@ -156,20 +156,20 @@ func TestPlugin_RefusesWhatCannotBe(t *testing.T) {
 		{"a device with a long name", func(c *container) { c.IfName = "sixteencharacter" }, 4, "interface name"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			given := m.container("c")
-			c.change(given)
-			_, err := given.add()
+			container := m.container("c")
+			c.change(container)
+			_, err := container.add()
 			require.ErrorContains(t, err, c.message)
 			require.Equal(t, c.code, code(t, err))
 		})
 	}
 	require.Len(t, m.taken(), 1)
 	require.Equal(t, 1, m.cables())
-	require.NoError(t, connected.check(), "what is connected stays so")
+	require.NoError(t, connected.check(), "an existing container stays connected")
 }
 
-// Texts that libcni would not send.
-func TestPlugin_RefusesTextsThatAreNone(t *testing.T) {
+// These are texts that libcni would not send.
+func TestPlugin_RejectsInvalidInput(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	for _, c := range []struct {
@@ -203,7 +203,7 @@ func TestPlugin_RefusesTextsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestPlugin_ChecksWhatHasChanged(t *testing.T) {
+func TestPlugin_CheckReportsChanges(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24", "fd00:1::/64")
 	within := func(c *container, do func(eth0 netlink.Link) error) {
@@ -243,13 +243,13 @@ func TestPlugin_ChecksWhatHasChanged(t *testing.T) {
 		{"down", "down", func(c *container, _ []string) { within(c, netlink.LinkSetDown) }},
 		{"device", "no device", func(c *container, _ []string) { within(c, netlink.LinkDel) }},
 		{"router", "has no route to", func(_ *container, addresses []string) {
-			kept, err := m.host.Namespace()
+			namespace, err := m.host.Namespace()
 			require.NoError(t, err)
-			defer kept.Close()
-			m.do(kept, func() error {
-				_, to, err := net.ParseCIDR(addresses[0] + "/32")
+			defer namespace.Close()
+			m.do(namespace, func() error {
+				_, destination, err := net.ParseCIDR(addresses[0] + "/32")
 				require.NoError(t, err)
-				return netlink.RouteDel(&netlink.Route{Dst: to, Scope: netlink.SCOPE_LINK})
+				return netlink.RouteDel(&netlink.Route{Dst: destination, Scope: netlink.SCOPE_LINK})
 			})
 		}},
 	} {
@@ -263,25 +263,25 @@ func TestPlugin_ChecksWhatHasChanged(t *testing.T) {
 	}
 }
 
-func TestPlugin_CollectsWhatTheRuntimeHasForgotten(t *testing.T) {
+func TestPlugin_GCDisconnectsOtherContainers(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24", "fd00:1::/64")
-	kept, addresses := m.connected("kept")
+	valid, addresses := m.connected("valid")
 	for _, id := range []string{"lost", "forgotten"} {
 		m.connected(id)
 	}
 	require.NoError(t, os.Symlink("another/lost/eth0", filepath.Join(m.state, "addresses", "10.1.0.99")))
-	require.NoError(t, kept.try(func(ctx context.Context) error {
+	require.NoError(t, valid.try(func(ctx context.Context) error {
 		return m.runtime.GCNetworkList(ctx, m.list, &libcni.GCArgs{
-			ValidAttachments: []types.GCAttachment{{ContainerID: "kept", IfName: "eth0"}}})
+			ValidAttachments: []types.GCAttachment{{ContainerID: "valid", IfName: "eth0"}}})
 	}))
-	require.Equal(t, map[string]string{addresses[0]: "coxswain/kept/eth0", addresses[1]: "coxswain/kept/eth0",
+	require.Equal(t, map[string]string{addresses[0]: "coxswain/valid/eth0", addresses[1]: "coxswain/valid/eth0",
 		"10.1.0.99": "another/lost/eth0"}, m.taken())
 	require.Equal(t, 1, m.cables())
-	require.NoError(t, kept.check())
+	require.NoError(t, valid.check())
 }
 
-func TestPlugin_ThatIsKilledLeavesNothingThatDELDoesNotFind(t *testing.T) {
+func TestPlugin_DELCleansUpAfterAKilledADD(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24", "fd00:1::/64")
 	for i := range 15 {
@@ -295,10 +295,10 @@ func TestPlugin_ThatIsKilledLeavesNothingThatDELDoesNotFind(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- plugin.Wait() }()
 		for looks := 0; len(m.taken()) <= i%3 && len(ended) == 0; looks++ {
-		} // until it has none, one or two addresses
-		_ = plugin.Process.Kill() // it may have ended
+		} // until zero, one or two addresses are allocated
+		_ = plugin.Process.Kill() // it may have ended already
 		<-ended
-		if i%2 == 0 { // a runtime may try again first
+		if i%2 == 0 { // a runtime may retry before DEL
 			if _, err := c.add(); err != nil {
 				require.ErrorContains(t, err, "already")
 			}
@@ -310,7 +310,7 @@ func TestPlugin_ThatIsKilledLeavesNothingThatDELDoesNotFind(t *testing.T) {
 	}
 }
 
-func TestPlugin_DoesWithoutTheDaemonWhatMustBeDone(t *testing.T) {
+func TestPlugin_DeletesAndChecksWithoutTheDaemon(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	require.NoError(t, m.status())
@@ -331,7 +331,7 @@ func TestPlugin_DoesWithoutTheDaemonWhatMustBeDone(t *testing.T) {
 	m.reaches(late.namespace, "10.1.0.2", "web to 10.1.0.4")
 }
 
-func TestPlugin_ForgivesAMachineThatWasStartedAgain(t *testing.T) {
+func TestPlugin_DeletesContainersAfterARestartOfTheMachine(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	web, _ := m.connected("web")
@@ -342,7 +342,7 @@ func TestPlugin_ForgivesAMachineThatWasStartedAgain(t *testing.T) {
 	m.connected("web")
 }
 
-func TestPlugin_ContainersCannotTakeAddressesOfOthers(t *testing.T) {
+func TestPlugin_ContainersCannotUseForeignAddresses(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "10.1.0.0/24")
 	web, addresses := m.connected("web")

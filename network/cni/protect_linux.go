@@ -18,17 +18,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The plugin asks the daemon to protect a pod over a socket in the folder, which only the superuser can reach: one
-// question per connection, each message a JSON document.
+// The plugin asks the daemon to protect a pod over a socket in the folder, which only the superuser can reach. Each
+// connection carries one question and one reply, each a JSON document.
 
-// Pod is the pod of a container, as runtimes of Kubernetes name it in CNI_ARGS.
+// Pod is the pod of a container, as Kubernetes runtimes name it in CNI_ARGS.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	UID       string `json:"uid,omitempty"` // "" from runtimes that do not pass it on
+	UID       string `json:"uid,omitempty"` // "" if the runtime does not pass it
 }
 
-// question asks that a pod's policies be in force at its addresses.
+// question requests that a pod's policies be enforced at its addresses.
 type question struct {
 	Pod       Pod          `json:"pod"`
 	Addresses []netip.Addr `json:"addresses"`
@@ -40,13 +40,13 @@ type reply struct {
 }
 
 const (
-	// protectPatience is how long the plugin waits for the daemon, which waits for its policies for less.
+	// protectPatience is how long the plugin waits for the daemon. The daemon waits for its policies for less.
 	protectPatience = 20 * time.Second
-	// maxMessage bounds a message, in bytes.
+	// maxMessage limits a message, in bytes.
 	maxMessage = 16 << 10
 )
 
-// podOf reads the pod from CNI_ARGS, "KEY=VALUE;KEY=VALUE". It reports false for containers that are in no pod.
+// podOf reads the pod from CNI_ARGS, "KEY=VALUE;KEY=VALUE". It returns false for containers outside pods.
 func podOf(arguments string) (pod Pod, ok bool) {
 	for pair := range strings.SplitSeq(arguments, ";") {
 		key, value, _ := strings.Cut(pair, "=")
@@ -62,7 +62,7 @@ func podOf(arguments string) (pod Pod, ok bool) {
 	return pod, pod.Namespace != "" && pod.Name != ""
 }
 
-// protect waits until the daemon has a pod's policies in force at its addresses.
+// protect waits until the daemon enforces a pod's policies at its addresses.
 func (c *call) protect(pod Pod, addresses []netip.Addr) error {
 	fail := func(err error) error {
 		return types.NewError(types.ErrTryAgainLater,
@@ -88,8 +88,8 @@ func (c *call) protect(pod Pod, addresses []netip.Addr) error {
 	return nil
 }
 
-// inFolder calls do with the path of the socket by way of an open folder, since the kernel limits paths of sockets to
-// 107 bytes.
+// inFolder calls do with the path of the socket relative to an open folder in /proc, since the kernel limits socket
+// paths to 107 bytes.
 func (f folder) inFolder(do func(socket string) error) error {
 	open, err := os.Open(string(f))
 	if err != nil {
@@ -109,8 +109,8 @@ func (f folder) dial() (conn net.Conn, err error) {
 	return conn, err
 }
 
-// Answer answers the plugin's questions by protect until the returned function is called, which waits for those under
-// way. They are canceled when ctx ends or the plugin is gone.
+// Answer answers the plugin's questions with protect until the caller calls the returned function, which waits for
+// calls in progress. Their context is canceled when ctx ends or the plugin disconnects.
 func (h *Host) Answer(ctx context.Context, protect func(context.Context, Pod, []netip.Addr) error) (func(), error) {
 	if err := os.Remove(h.path(socketName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -123,7 +123,7 @@ func (h *Host) Answer(ctx context.Context, protect func(context.Context, Pod, []
 	if err != nil {
 		return nil, fmt.Errorf("listen to the plugin: %w", err)
 	}
-	listener.SetUnlinkOnClose(false) // by a path that is no longer open; the next daemon removes it
+	listener.SetUnlinkOnClose(false) // its /proc path is stale by then; the next daemon removes the file
 	if err := os.Chmod(h.path(socketName), 0o600); err != nil {
 		_ = listener.Close()
 		return nil, err
@@ -134,7 +134,7 @@ func (h *Host) Answer(ctx context.Context, protect func(context.Context, Pod, []
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
-				return // it is closed
+				return // the listener is closed
 			}
 			running.Go(func() { answer(ctx, conn, protect) })
 		}
@@ -146,7 +146,7 @@ func (h *Host) Answer(ctx context.Context, protect func(context.Context, Pod, []
 	}, nil
 }
 
-// answer answers one question.
+// answer answers one question and closes the connection.
 func answer(ctx context.Context, conn net.Conn, protect func(context.Context, Pod, []netip.Addr) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,7 +160,7 @@ func answer(ctx context.Context, conn net.Conn, protect func(context.Context, Po
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer func() { _ = conn.Close() }()
-	watching.Go(func() { // the plugin sends nothing more: it reads until the connection ends
+	watching.Go(func() { // the plugin sends no more data: the read ends when it disconnects
 		_, _ = io.Copy(io.Discard, conn)
 		cancel()
 	})
@@ -168,5 +168,5 @@ func answer(ctx context.Context, conn net.Conn, protect func(context.Context, Po
 	if err := protect(ctx, q.Pod, q.Addresses); err != nil {
 		r.Error = err.Error()
 	}
-	_ = json.NewEncoder(conn).Encode(r) // the plugin may be gone
+	_ = json.NewEncoder(conn).Encode(r) // the plugin may have disconnected
 }

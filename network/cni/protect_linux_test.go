@@ -21,14 +21,14 @@ import (
 	"github.com/coxswain-dev/coxswain/network/cni"
 )
 
-// ofPod has the arguments that runtimes of Kubernetes pass to plugins.
+// ofPod sets the arguments that Kubernetes runtimes pass to plugins.
 func (c *container) ofPod(name string) *container {
 	c.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name},
 		{"K8S_POD_INFRA_CONTAINER_ID", c.ContainerID}, {"K8S_POD_UID", "uid-" + name}}
 	return c
 }
 
-// newProtectedMachine has a daemon that answers the plugin by protect.
+// newProtectedMachine starts a machine with a daemon that answers the plugin with protect.
 func newProtectedMachine(t *testing.T, protect func(*machine, cni.Pod, []netip.Addr) error,
 	subnets ...string) *machine {
 	t.Helper()
@@ -41,23 +41,23 @@ func newProtectedMachine(t *testing.T, protect func(*machine, cni.Pod, []netip.A
 
 func TestPlugin_ConnectsAPodOnceItsPoliciesAreInForce(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 9)
+	questions := make(chan string, 9)
 	m := newProtectedMachine(t, func(m *machine, pod cni.Pod, addresses []netip.Addr) error {
-		asked <- fmt.Sprintf("%s/%s %s %v, %d connected", pod.Namespace, pod.Name, pod.UID, addresses, m.cables())
+		questions <- fmt.Sprintf("%s/%s %s %v, %d connected", pod.Namespace, pod.Name, pod.UID, addresses, m.cables())
 		return nil
 	}, "10.1.0.0/24", "fd00:1::/64")
 	web := m.container("web").ofPod("web")
 	_, err := web.add()
 	require.NoError(t, err)
-	require.Equal(t, "default/web uid-web [10.1.0.2 fd00:1::2], 0 connected", <-asked)
+	require.Equal(t, "default/web uid-web [10.1.0.2 fd00:1::2], 0 connected", <-questions)
 	require.Equal(t, 1, m.cables())
 
 	_, addresses := m.connected("in-no-pod")
 	require.Equal(t, []string{"10.1.0.3", "fd00:1::3"}, addresses)
-	require.Empty(t, asked, "policies select pods only")
+	require.Empty(t, questions, "policies select pods only")
 }
 
-func TestPlugin_ConnectsNoPodWithoutItsPolicies(t *testing.T) {
+func TestPlugin_RejectsAPodWhosePoliciesAreNotInForce(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool
 	m := newProtectedMachine(t, func(*machine, cni.Pod, []netip.Addr) error {
@@ -78,7 +78,7 @@ func TestPlugin_ConnectsNoPodWithoutItsPolicies(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestPlugin_ConnectsNoPodWhoseDaemonDoesNotAnswer(t *testing.T) {
+func TestPlugin_RejectsAPodIfTheDaemonDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	m := newProtectedMachine(t, func(*machine, cni.Pod, []netip.Addr) error { return nil }, "10.1.0.0/24")
 	socket := filepath.Join(m.state, "daemon.sock")
@@ -114,7 +114,7 @@ func TestPlugin_DoesNotAskADaemonThatEnforcesNoPolicies(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// openHost opens a daemon's folder whose path is longer than those of sockets may be.
+// openHost opens a state folder with a path that is longer than the limit for sockets.
 func openHost(t *testing.T) (host *cni.Host, socket string) {
 	t.Helper()
 	state := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
@@ -124,7 +124,7 @@ func openHost(t *testing.T) (host *cni.Host, socket string) {
 	return host, filepath.Join(state, "daemon.sock")
 }
 
-// dialLong connects to a socket whose path is long.
+// dialLong connects to a socket with a long path.
 func dialLong(t *testing.T, socket string) net.Conn {
 	t.Helper()
 	dir, err := os.Open(filepath.Dir(socket))
@@ -136,10 +136,10 @@ func dialLong(t *testing.T, socket string) net.Conn {
 	return conn
 }
 
-func TestAnswer_ListensToItsOwnUserOnly(t *testing.T) {
+func TestAnswer_RestrictsTheSocketToItsUser(t *testing.T) {
 	t.Parallel()
 	host, socket := openHost(t)
-	for range 2 { // the second time with what the first has left
+	for range 2 { // the second time, the socket of the first exists
 		stop, err := host.Answer(t.Context(), func(context.Context, cni.Pod, []netip.Addr) error { return nil })
 		require.NoError(t, err)
 		for path, mode := range map[string]os.FileMode{socket: os.ModeSocket | 0o600,
@@ -158,7 +158,7 @@ func TestAnswer_ListensToItsOwnUserOnly(t *testing.T) {
 	}
 }
 
-// The mode of the socket refuses others, and before that the mode of the folder.
+// The mode of the socket refuses other users, and so does the mode of the folder.
 func TestAnswer_RefusesOtherUsers(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -183,7 +183,7 @@ func TestAnswer_RefusesOtherUsers(t *testing.T) {
 		defer func() { _ = unix.Close(fd) }()
 		return unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(folder, "daemon.sock")})
 	}
-	require.NoError(t, connect(), "the superuser")
+	require.NoError(t, connect(), "the superuser may connect")
 	for _, mode := range []os.FileMode{0o700, 0o755} {
 		require.NoError(t, os.Chmod(folder, mode))
 		require.ErrorIs(t, asNobody(connect), unix.EACCES, mode)
@@ -204,7 +204,7 @@ func asNobody(do func() error) error {
 	return <-result
 }
 
-func TestAnswer_EndsWithThePluginAndWithTheDaemon(t *testing.T) {
+func TestAnswer_IsCanceledWithThePluginOrTheDaemon(t *testing.T) {
 	t.Parallel()
 	host, socket := openHost(t)
 	began, ended := make(chan struct{}, 2), make(chan struct{}, 2)
@@ -225,7 +225,7 @@ func TestAnswer_EndsWithThePluginAndWithTheDaemon(t *testing.T) {
 	}
 }
 
-func TestAnswer_HangsUpOnWhatIsNoQuestion(t *testing.T) {
+func TestAnswer_ClosesTheConnectionOnInvalidInput(t *testing.T) {
 	t.Parallel()
 	host, socket := openHost(t)
 	stop, err := host.Answer(t.Context(), func(context.Context, cni.Pod, []netip.Addr) error {
@@ -236,7 +236,7 @@ func TestAnswer_HangsUpOnWhatIsNoQuestion(t *testing.T) {
 	defer stop()
 	for _, text := range []string{"?", `{"addresses":["ten"]}`, `{"pod":{"name":"` + strings.Repeat("x", 20<<10) + `"}}`} {
 		conn := dialLong(t, socket)
-		_, _ = io.WriteString(conn, text) // it may be closed meanwhile
+		_, _ = io.WriteString(conn, text) // the connection may be closed already
 		out, _ := io.ReadAll(conn)
 		require.Empty(t, out)
 	}

@@ -16,7 +16,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// offline is a handler whose index is filled by the test.
+// offline returns a handler whose index is filled by the test.
 func offline(t testing.TB, services int) *handler {
 	t.Helper()
 	sockets, err := Listen([]string{"127.0.0.1:0"}, nil)
@@ -42,7 +42,7 @@ func pack(t testing.TB, name string, qtype uint16) []byte {
 	return packet
 }
 
-func TestHandler_WaitsUntilItsCachesAreFilled(t *testing.T) {
+func TestHandler_WaitsUntilTheIndexIsFilled(t *testing.T) {
 	t.Parallel()
 	h := offline(t, 1)
 	passing := testingclock.NewFakeClock(time.Now())
@@ -65,25 +65,25 @@ func TestHandler_WaitsUntilItsCachesAreFilled(t *testing.T) {
 	go ask()
 	eventually(t, passing.HasWaiters)
 	passing.Step(fillTimeout)
-	require.Equal(t, dns.RcodeServerFailure, <-rcodes, "not NXDOMAIN, which clients would remember")
+	require.Equal(t, dns.RcodeServerFailure, <-rcodes, "not NXDOMAIN, which clients would cache")
 	go ask()
 	eventually(t, passing.HasWaiters)
 	close(h.filled)
 	require.Equal(t, dns.RcodeSuccess, <-rcodes)
 	_, rest := h.receive(question, netip.Addr{}, false)
-	require.Nil(t, rest, "no answer takes time once the index is filled")
+	require.Nil(t, rest, "answers are immediate once the index is filled")
 }
 
 // late is a context that closes its Done channel before it calls the functions registered by context.AfterFunc, as any
-// context may. A function whose stop is called in between never runs.
+// context may. If the function is stopped in between, it never runs.
 type late struct{ context.Context }
 
 func (late) AfterFunc(func()) (stop func() bool) { return func() bool { return true } }
 
-// Value hides the context inside, which context.AfterFunc would otherwise use in place of the method above.
+// Value hides the context inside, which context.AfterFunc would use otherwise instead of the method above.
 func (late) Value(any) any { return nil }
 
-func TestServer_ClosesItsSocketsByItself(t *testing.T) {
+func TestServer_ClosesItsSocketsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	h := offline(t, 1)
 	close(h.filled)
@@ -96,17 +96,17 @@ func TestServer_ClosesItsSocketsByItself(t *testing.T) {
 	go func() { s.run(late{ctx}, sockets); close(ended) }()
 	query := new(dns.Msg).SetQuestion("svc-0.default.svc.cluster.local.", dns.TypeA)
 	_, err = dns.Exchange(query, sockets.Addresses()[0].String())
-	require.NoError(t, err, "it serves")
+	require.NoError(t, err, "the server answers")
 	cancel()
 	select {
 	case <-ended:
 	case <-time.After(time.Minute):
 		_ = sockets.Close()
-		t.Fatal("the server has not ended")
+		t.Fatal("the server did not stop")
 	}
 }
 
-func TestHandler_RefusesWhatItDoesNotServe(t *testing.T) {
+func TestHandler_RejectsUnsupportedQuestions(t *testing.T) {
 	t.Parallel()
 	h := offline(t, 1)
 	close(h.filled)
@@ -159,16 +159,16 @@ func TestDNS_TruncatesOverUDPAndAnswersInFullOverTCP(t *testing.T) {
 	require.Len(t, r.ask("tcp", "many.default.svc.cluster.local.", dns.TypeA).Answer, 200)
 }
 
-func TestDNS_ForwardsOnceAndRemembers(t *testing.T) {
+func TestDNS_ForwardsOnceAndCaches(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int32
-	dead, err := net.ListenPacket("udp", "127.0.0.1:0") // reads nothing
+	var questions atomic.Int32
+	dead, err := net.ListenPacket("udp", "127.0.0.1:0") // never reads
 	require.NoError(t, err)
 	defer func() { _ = dead.Close() }()
 	alive := upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		if q.Question[0].Qtype == dns.TypeA {
-			asked.Add(1)
+			questions.Add(1)
 			m.Answer = []dns.RR{address(q.Question[0].Name)}
 		}
 		_ = w.WriteMsg(m)
@@ -182,10 +182,10 @@ func TestDNS_ForwardsOnceAndRemembers(t *testing.T) {
 			require.LessOrEqual(t, m.Answer[0].Header().Ttl, uint32(30))
 		}
 	}
-	require.Equal(t, int32(1), asked.Load())
+	require.Equal(t, int32(1), questions.Load())
 }
 
-func TestDNS_DoesNotAskAnUpstreamThatAsksIt(t *testing.T) {
+func TestDNS_DoesNotForwardInALoop(t *testing.T) {
 	t.Parallel()
 	var own atomic.Pointer[string]
 	loop := upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
@@ -206,7 +206,7 @@ func TestDNS_DoesNotAskAnUpstreamThatAsksIt(t *testing.T) {
 	})
 }
 
-func TestCache_IsBoundedAndKeepsNamesInAFloodOfOthers(t *testing.T) {
+func TestCache_IsBoundedAndKeepsPositiveAnswersInAFlood(t *testing.T) {
 	t.Parallel()
 	c := newCache(100, 1<<20, clock.RealClock{}, newMetrics(clock.RealClock{}))
 	answer := new(dns.Msg).SetQuestion("kept.", dns.TypeA)
@@ -225,7 +225,7 @@ func TestCache_IsBoundedAndKeepsNamesInAFloodOfOthers(t *testing.T) {
 	require.Nil(t, c.get(cacheKey{name: "n0."}))
 }
 
-func TestShare_LeavesRoomForOthers(t *testing.T) {
+func TestShare_LimitsEachClient(t *testing.T) {
 	t.Parallel()
 	s := newShare(4, 2)
 	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
@@ -239,7 +239,7 @@ func TestShare_LeavesRoomForOthers(t *testing.T) {
 	require.True(t, s.take(c))
 }
 
-// A client with an IPv6 network has 2^64 addresses in it.
+// A client with an IPv6 network has 2^64 addresses.
 func TestShare_CountsAnIPv6NetworkAsOneClient(t *testing.T) {
 	t.Parallel()
 	s := newShare(10, 1)
@@ -291,7 +291,7 @@ func BenchmarkQuery(b *testing.B) {
 	}
 }
 
-// address is a record of a name, for a minute.
+// address returns an A record of a name with a TTL of a minute.
 func address(name string) dns.RR {
 	return &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60},
 		A: net.IPv4(192, 0, 2, 1)}

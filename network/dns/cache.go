@@ -9,24 +9,24 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// cacheKey is a question to another server: all that its answer depends on. The name is in lower case.
+// cacheKey identifies a question to another server by all that its answer depends on. The name is in lower case.
 type cacheKey struct {
 	name             string
 	qtype            uint16
 	dnssec, checking bool // the DO and CD bits
 }
 
-// Bounds of how long an answer is remembered: longer than CoreDNS's least time, and for as long as kubeadm's Corefile
-// has it, whatever the answer allows.
+// Limits of how long an answer is cached, whatever its TTL: at least as long as CoreDNS's minimum, at most as long as
+// in kubeadm's Corefile.
 const (
 	leastTTL   = 5 * time.Second
 	longestTTL = 30 * time.Second
-	// failureTTL is that of questions that no server has answered: RFC 9520, 3.2, asks for a second at least.
+	// failureTTL applies to questions that no server answered. RFC 9520, 3.2, requires at least a second.
 	failureTTL = time.Second
 )
 
-// cache has the answers of other servers. Answers without records are kept apart, so that a flood of names that do not
-// exist does not evict those that do. The cluster's own answers are never here. It is safe for concurrent use.
+// cache holds answers of other servers. Answers without records are separate, so that a flood of names that do not
+// exist does not evict existing names. The cluster's own answers are never cached. It is safe for concurrent use.
 type cache struct {
 	clock   clock.PassiveClock
 	metrics *metrics
@@ -36,14 +36,14 @@ type cache struct {
 	negative lru
 }
 
-// lru is a list of entries, the last used first, within bounds.
+// lru is a list of entries, the most recently used first, within limits.
 type lru struct {
 	label   string
-	entries int // at most
-	bytes   int // at most, of messages and names
+	entries int // limit
+	bytes   int // limit of messages and names
 	size    int
 	order   *list.List
-	known   map[cacheKey]*list.Element
+	items   map[cacheKey]*list.Element
 }
 
 type entry struct {
@@ -53,19 +53,19 @@ type entry struct {
 	stored, expiry time.Time
 }
 
-// overhead is about what an entry takes besides its message: records as Go objects, the list, the map.
+// overhead estimates the memory of an entry besides its message: records as Go objects, the list, the map.
 const overhead = 512
 
 func newCache(entries, bytes int, c clock.PassiveClock, m *metrics) *cache {
 	half := func(label string) lru {
 		return lru{label: label, entries: entries / 2, bytes: bytes / 2, order: list.New(),
-			known: map[cacheKey]*list.Element{}}
+			items: map[cacheKey]*list.Element{}}
 	}
 	return &cache{clock: c, metrics: m, positive: half("success"), negative: half("denial")}
 }
 
-// get returns a copy of the answer to a question, its times to live less the time that has passed; nil where there is
-// none.
+// get returns a copy of the cached answer to a question, with its TTLs reduced by the time that passed. It returns nil
+// if there is none.
 func (c *cache) get(key cacheKey) *dns.Msg {
 	now := c.clock.Now()
 	c.mu.Lock()
@@ -83,7 +83,8 @@ func (c *cache) get(key cacheKey) *dns.Msg {
 	return copyOf(e.msg, uint32(now.Sub(e.stored)/time.Second), left)
 }
 
-// copyOf copies a message whose times to live have gone on for some seconds, and end with its entry.
+// copyOf copies a message with its TTLs reduced by the seconds that passed, and limited to the seconds that its entry
+// has left.
 func copyOf(m *dns.Msg, passed, left uint32) *dns.Msg {
 	m = m.Copy()
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
@@ -95,7 +96,7 @@ func copyOf(m *dns.Msg, passed, left uint32) *dns.Msg {
 	return m
 }
 
-// put remembers an answer, for as long as it may be. The message must not be changed afterwards.
+// put caches an answer for as long as its TTL allows. The message must not be changed afterwards.
 func (c *cache) put(key cacheKey, m *dns.Msg) {
 	ttl, negative := lifetime(m)
 	if ttl == 0 {
@@ -116,7 +117,7 @@ func (c *cache) put(key cacheKey, m *dns.Msg) {
 	}
 }
 
-// lifetime is how long an answer may be remembered, and whether it is a negative one (RFC 2308).
+// lifetime returns how long an answer may be cached, and whether it is a negative one (RFC 2308).
 func lifetime(m *dns.Msg) (ttl time.Duration, negative bool) {
 	switch {
 	case m.Rcode == dns.RcodeServerFailure:
@@ -142,16 +143,16 @@ func bounded(ttl uint32) time.Duration {
 }
 
 func (l *lru) get(key cacheKey, now time.Time) *entry {
-	at := l.known[key]
-	if at == nil {
+	item := l.items[key]
+	if item == nil {
 		return nil
 	}
-	e := at.Value.(*entry)
+	e := item.Value.(*entry)
 	if !now.Before(e.expiry) {
 		l.remove(key)
 		return nil
 	}
-	l.order.MoveToFront(at)
+	l.order.MoveToFront(item)
 	return e
 }
 
@@ -160,7 +161,7 @@ func (l *lru) put(e *entry) {
 	if l.entries < 1 || e.size > l.bytes {
 		return
 	}
-	l.known[e.key] = l.order.PushFront(e)
+	l.items[e.key] = l.order.PushFront(e)
 	l.size += e.size
 	for l.order.Len() > l.entries || l.size > l.bytes {
 		l.remove(l.order.Back().Value.(*entry).key)
@@ -168,9 +169,9 @@ func (l *lru) put(e *entry) {
 }
 
 func (l *lru) remove(key cacheKey) {
-	if at := l.known[key]; at != nil {
-		l.size -= at.Value.(*entry).size
-		l.order.Remove(at)
-		delete(l.known, key)
+	if item := l.items[key]; item != nil {
+		l.size -= item.Value.(*entry).size
+		l.order.Remove(item)
+		delete(l.items, key)
 	}
 }

@@ -1,24 +1,25 @@
-// Package dns is the cluster's DNS server: names of Services and pods by the Kubernetes DNS specification 1.1, with
-// CoreDNS's choices where that leaves some, and everything else as the machine's resolvers have it.
+// Package dns is the cluster's DNS server. It answers names of Services and pods by the Kubernetes DNS specification
+// 1.1, with CoreDNS's choices where the specification leaves some, and forwards all other questions to the machine's
+// resolvers.
 //
-// What comes in: questions of clients, and Services, EndpointSlices and Namespaces from informers. What goes out:
-// answers, and questions to other servers. In between, following one question:
+// Inputs are questions of clients, and Services, EndpointSlices and Namespaces from informers. Outputs are answers, and
+// questions to other servers. In the order of one question:
 //
-//	sockets.go    where the server listens, in the process's network namespace or another one
-//	serve.go      packets and connections, and how many of them there may be (share.go: by client)
-//	handler.go    a packet becomes a packet: checks, aliases, negative answers, EDNS, truncation
+//	sockets.go    the server's sockets, in the process's network namespace or another one
+//	serve.go      packets and connections, and limits on them (share.go: per client)
+//	handler.go    turns a packet into a packet: checks, aliases, negative answers, EDNS, truncation
 //	zone.go       the records of a name (name.go: names and addresses as text)
 //	index.go      Services and endpoints by name and address; watch.go keeps it in step with the API
-//	forward.go    questions to other servers: each once at a time, with failover
-//	upstreams.go  which servers these are; loop.go: and which of them ask this server in turn
+//	forward.go    questions to other servers, without duplicates, with failover
+//	upstreams.go  the list of these servers; loop.go detects the ones that forward to this server
 //	cache.go      their answers, bounded in number, bytes and time
-//	metrics.go    what dashboards ask for, by CoreDNS's names
+//	metrics.go    metrics with CoreDNS's names, for its dashboards
 //
-// The controller clusterdns publishes the servers of nodes as the Service kube-dns. A server keeps nothing that a
+// The controller clusterdns publishes the DNS servers of nodes as the Service kube-dns. A server has no state that a
 // restart would lose.
 //
-// Messages are encoded and decoded by github.com/miekg/dns, which is called dns here too. The package imports none of
-// our folders but informer.
+// Package github.com/miekg/dns encodes and decodes messages; it is called dns here too. Of this module, the package
+// imports only informer and netns.
 package dns
 
 import (
@@ -42,39 +43,39 @@ import (
 
 // Options configure a server. Only Sockets are required.
 type Options struct {
-	// Domain is the cluster's; cluster.local where empty.
+	// Domain is the cluster's domain; empty selects cluster.local.
 	Domain string
-	// Sockets are where the server listens; see Listen. Run closes them.
+	// Sockets are the sockets to serve; see Listen. Run closes them.
 	Sockets *Sockets
-	// Upstreams are the servers that other questions are forwarded to, as addresses with or without ports, at most 15.
-	// Where there are none, those of ResolvConf are asked, which is followed when it changes. They are reached from
+	// Upstreams are the servers that other questions are forwarded to, at most 15 addresses with or without ports. If
+	// there are none, the servers of ResolvConf are used, as they are in the file at that time. They are reached from
 	// the network namespace of the process.
 	Upstreams []string
-	// ResolvConf is the file that has the upstreams; /etc/resolv.conf where empty.
+	// ResolvConf is the file that lists the upstreams; empty selects /etc/resolv.conf.
 	ResolvConf string
-	// PodNames says which names of pods there are; PodNamesInsecure where empty.
+	// PodNames selects the names of pods that exist; empty selects PodNamesInsecure.
 	PodNames PodNames
-	// CacheEntries and CacheBytes bound the answers of upstreams that are remembered; 10,000 and 32 MiB where zero.
+	// CacheEntries and CacheBytes limit the cache of upstream answers; zero selects 10,000 and 32 MiB.
 	CacheEntries, CacheBytes int
-	// MaxForwards bounds the questions to upstreams under way at one time, and MaxConnections the TCP connections;
-	// 1,000 where zero. One client may have a quarter of each.
+	// MaxForwards limits the concurrent questions to upstreams, MaxConnections the TCP connections; zero selects 1,000.
+	// One client may have a quarter of each.
 	MaxForwards, MaxConnections int
 	// Ready, if not nil, is called once, when the server knows all Services. Before, questions about the cluster's
-	// names wait, for 4.5 seconds at most, and are then answered with SERVFAIL.
+	// names wait for up to 4.5 seconds and are then answered with SERVFAIL.
 	Ready func()
-	// Clock is the server's time: of the cache, and of the rests of upstreams that have failed. (Deadlines of sockets
-	// are the machine's.) The real one where nil.
+	// Clock is the time of the cache and of the rests of failed upstreams; nil selects the real clock. Deadlines of
+	// sockets always use the real one.
 	Clock clock.Clock
-	// Log receives the log lines; slog.Default where nil.
+	// Log receives the log lines; nil selects slog.Default.
 	Log *slog.Logger
-	// Metrics is where the server registers its metrics; nowhere if nil.
+	// Metrics is the registry of the server's metrics; nil registers none.
 	Metrics prometheus.Registerer
 }
 
 func (o *Options) complete() error {
 	o.Domain = strings.ToLower(strings.Trim(cmp.Or(o.Domain, "cluster.local"), "."))
 	if !sendable(o.Domain) {
-		return fmt.Errorf("%q is no domain", o.Domain)
+		return fmt.Errorf("%q is not a domain", o.Domain)
 	}
 	if o.Sockets == nil {
 		return errors.New("there are no sockets")
@@ -94,8 +95,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run answers questions until ctx ends, then returns nil when all its goroutines have. It returns early if the options
-// are wrong.
+// Run answers questions until ctx ends, waits for its goroutines and returns nil. It returns early if the options are
+// invalid.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	if o.Sockets != nil {
 		defer func() { _ = o.Sockets.Close() }()
@@ -107,12 +108,12 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	config.UserAgent = cmp.Or(config.UserAgent, "coxswain-dns")
 	connections, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return fmt.Errorf("dns: client: %w", err)
+		return fmt.Errorf("dns: create client: %w", err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
 	client, err := kubernetes.NewForConfigAndClient(config, connections)
 	if err != nil {
-		return fmt.Errorf("dns: client: %w", err)
+		return fmt.Errorf("dns: create client: %w", err)
 	}
 	if err := run(ctx, client, o); err != nil {
 		return fmt.Errorf("dns: %w", err)
@@ -161,7 +162,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 	return nil
 }
 
-// newHandler returns a handler whose index is empty, and the serial number of its zone.
+// newHandler returns a handler with an empty index, and the serial number of its zone.
 func newHandler(o Options) (*handler, *atomic.Uint32, error) {
 	m := newMetrics(o.Clock)
 	serial := &atomic.Uint32{}

@@ -29,7 +29,7 @@ type running struct {
 	metrics *prometheus.Registry
 }
 
-// start runs a server until the test ends. It has upstreams of its own unless the options say otherwise.
+// start runs a server until the test ends. It starts an upstream unless the options name some.
 func start(t testing.TB, config *rest.Config, o Options) *running {
 	t.Helper()
 	if o.Sockets == nil {
@@ -59,7 +59,7 @@ func start(t testing.TB, config *rest.Config, o Options) *running {
 	return r
 }
 
-// ask asks over UDP or TCP.
+// ask sends a question over UDP or TCP.
 func (r *running) ask(network, name string, qtype uint16) *dns.Msg {
 	r.t.Helper()
 	m, err := r.try(network, new(dns.Msg).SetQuestion(name, qtype))
@@ -72,10 +72,10 @@ func (r *running) try(network string, query *dns.Msg) (*dns.Msg, error) {
 	return m, err
 }
 
-// upstreamServer is a server that is forwarded to.
+// upstreamServer is the target of forwarded questions.
 type upstreamServer struct{ address string }
 
-// upstream runs a server whose answers handle makes; nil answers NXDOMAIN.
+// upstream runs a server that answers with handle; nil answers NXDOMAIN.
 func upstream(t testing.TB, handle dns.HandlerFunc) *upstreamServer {
 	t.Helper()
 	if handle == nil {
@@ -107,7 +107,7 @@ func upstream(t testing.TB, handle dns.HandlerFunc) *upstreamServer {
 	return &upstreamServer{address: packets.LocalAddr().String()}
 }
 
-// texts are records without their times to live, sorted.
+// texts returns records as sorted text without their TTLs.
 func texts(rrs []dns.RR) []string {
 	list := []string{}
 	for _, rr := range rrs {
@@ -119,7 +119,7 @@ func texts(rrs []dns.RR) []string {
 	return list
 }
 
-// create makes objects in the API.
+// create creates objects in the API.
 func create(t testing.TB, client kubernetes.Interface, objects ...any) {
 	t.Helper()
 	ctx := t.Context()

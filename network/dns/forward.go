@@ -14,20 +14,20 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Times that a question to other servers takes at most: one attempt, and all of them. Resolvers of pods give up after
-// five seconds.
+// Time limits of a question to other servers: one attempt, and all attempts. Resolvers of pods give up after five
+// seconds.
 const (
 	attemptTimeout  = 2 * time.Second
 	questionTimeout = 4500 * time.Millisecond
-	// restAfterFailure is how long an upstream that has not answered is asked after all others.
+	// restAfterFailure is how long an upstream that did not answer comes after all others.
 	restAfterFailure = 5 * time.Second
 )
 
-// errNoUpstream is returned where there is nobody to ask.
+// errNoUpstream is returned if there is no usable upstream.
 var errNoUpstream = errors.New("no upstream to forward to")
 
-// forward asks other servers: each question once at a time, the servers in their order, those that have failed lately
-// last. It is safe for concurrent use.
+// forward asks other servers. It asks the same question only once at a time, and the servers in their order, except
+// that recently failed servers come last. It is safe for concurrent use.
 type forward struct {
 	cache     *cache
 	upstreams *upstreams
@@ -38,18 +38,18 @@ type forward struct {
 
 	mu      sync.Mutex
 	flights map[cacheKey]*flight
-	down    map[netip.AddrPort]time.Time // until when
+	down    map[netip.AddrPort]time.Time // until when each failed upstream rests
 	probing sync.WaitGroup
 }
 
-// flight is a question under way, which others that ask the same wait for.
+// flight is a question in progress. Others that ask the same wait for it.
 type flight struct {
 	done chan struct{}
 	msg  *dns.Msg
 	err  error
 }
 
-// ask returns the answer to a question, from the cache or from the upstreams. The caller owns it.
+// ask returns the answer to a question, from the upstreams or from a question in progress. The caller owns it.
 func (f *forward) ask(ctx context.Context, key cacheKey) (*dns.Msg, error) {
 	f.mu.Lock()
 	if other := f.flights[key]; other != nil {
@@ -82,7 +82,7 @@ func (f *forward) ask(ctx context.Context, key cacheKey) (*dns.Msg, error) {
 	return own.msg.Copy(), nil
 }
 
-// exchange asks one upstream after the other until one has an answer.
+// exchange asks the upstreams one after the other until one answers.
 func (f *forward) exchange(ctx context.Context, key cacheKey) (*dns.Msg, error) {
 	list := f.current(ctx)
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
@@ -93,15 +93,15 @@ func (f *forward) exchange(ctx context.Context, key cacheKey) (*dns.Msg, error) 
 
 	var last *dns.Msg
 	err := errNoUpstream
-	for _, to := range f.order(list) {
+	for _, upstream := range f.order(list) {
 		if ctx.Err() != nil {
 			break
 		}
 		query.Id = dns.Id()
-		m, failed := f.attempt(ctx, to, query)
+		m, failed := f.attempt(ctx, upstream, query)
 		if failed != nil {
-			err = fmt.Errorf("ask %s: %w", to, failed)
-			f.rest(to, failed)
+			err = fmt.Errorf("ask %s: %w", upstream, failed)
+			f.rest(upstream, failed)
 			continue
 		}
 		if m.Rcode != dns.RcodeServerFailure && m.Rcode != dns.RcodeRefused && m.Rcode != dns.RcodeNotImplemented {
@@ -113,70 +113,71 @@ func (f *forward) exchange(ctx context.Context, key cacheKey) (*dns.Msg, error) 
 		return last, nil
 	}
 	if ctx.Err() == nil {
-		return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure), nil // remembered for a moment (RFC 9520)
+		return new(dns.Msg).SetRcode(query, dns.RcodeServerFailure), nil // cached for a moment (RFC 9520)
 	}
 	return nil, err
 }
 
-// current returns the upstreams as they are configured now, and has new ones checked for loops until ctx ends.
+// current returns the currently configured upstreams. It starts a check for loops of new ones, which lasts until ctx
+// ends.
 func (f *forward) current(ctx context.Context) []netip.AddrPort {
 	list, fresh := f.upstreams.current()
-	for _, to := range fresh {
-		f.probing.Go(func() { f.probe(ctx, to) })
+	for _, upstream := range fresh {
+		f.probing.Go(func() { f.probe(ctx, upstream) })
 	}
 	return list
 }
 
-// order has the upstreams that are not looping, those that rest last.
+// order returns the upstreams that do not loop. The ones that rest come last.
 func (f *forward) order(all []netip.AddrPort) []netip.AddrPort {
 	now := f.clock.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var up, down []netip.AddrPort
-	for _, to := range all {
-		switch until, failed := f.down[to]; {
-		case f.probes.loops(to):
+	for _, upstream := range all {
+		switch until, failed := f.down[upstream]; {
+		case f.probes.loops(upstream):
 		case failed && now.Before(until):
-			down = append(down, to)
+			down = append(down, upstream)
 		default:
-			up = append(up, to)
+			up = append(up, upstream)
 		}
 	}
 	return append(up, down...)
 }
 
-func (f *forward) rest(to netip.AddrPort, err error) {
-	f.log.Debug("upstream", "address", to, "error", err)
+func (f *forward) rest(upstream netip.AddrPort, err error) {
+	f.log.Debug("failed to ask an upstream", "address", upstream, "err", err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.down) > maxUpstreams { // of configurations that have changed
+	if len(f.down) > maxUpstreams { // left over from earlier configurations
 		clear(f.down)
 	}
-	f.down[to] = f.clock.Now().Add(restAfterFailure)
+	f.down[upstream] = f.clock.Now().Add(restAfterFailure)
 }
 
-// attempt asks one upstream, over TCP where the answer does not fit into a packet. Each question has a number and a
-// port of its own, both random: an answer that was not asked for has to meet both.
-func (f *forward) attempt(ctx context.Context, to netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
+// attempt asks one upstream, and again over TCP if the answer does not fit into a packet. Each question has a random
+// number and a random port: a forged answer has to match both.
+func (f *forward) attempt(ctx context.Context, upstream netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	f.metrics.forwarded.WithLabelValues(to.String()).Inc()
+	f.metrics.forwarded.WithLabelValues(upstream.String()).Inc()
 	began := f.clock.Now()
-	m, err := exchangeOver(ctx, "udp", to, query)
+	m, err := exchangeOver(ctx, "udp", upstream, query)
 	if err == nil && m.Truncated {
-		m, err = exchangeOver(ctx, "tcp", to, query)
+		m, err = exchangeOver(ctx, "tcp", upstream, query)
 	}
 	if err != nil {
 		return nil, err
 	}
-	took := f.clock.Since(began)
-	f.metrics.answered.WithLabelValues("forward", to.String(), rcodeLabel(m.Rcode)).Observe(took.Seconds())
+	duration := f.clock.Since(began)
+	f.metrics.answered.WithLabelValues("forward", upstream.String(), rcodeLabel(m.Rcode)).Observe(duration.Seconds())
 	return m, nil
 }
 
-func exchangeOver(ctx context.Context, network string, to netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
+func exchangeOver(ctx context.Context, network string, upstream netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 	client := &dns.Client{Net: network, UDPSize: largestUDP, Timeout: attemptTimeout}
-	m, _, err := client.ExchangeContext(ctx, query, to.String())
+	m, _, err := client.ExchangeContext(ctx, query, upstream.String())
 	if err != nil {
 		return nil, err
 	}
@@ -188,15 +189,15 @@ func exchangeOver(ctx context.Context, network string, to netip.AddrPort, query 
 	return copyOf(m, 0, uint32(longestTTL/time.Second)), nil
 }
 
-// withoutConnection leaves out the records that are about the connection to the upstream, and signatures of it.
+// withoutConnection removes the records that concern the connection to the upstream, and its signatures.
 func withoutConnection(extra []dns.RR) []dns.RR {
-	kept := extra[:0]
+	rest := extra[:0]
 	for _, rr := range extra {
 		switch rr.Header().Rrtype {
 		case dns.TypeOPT, dns.TypeTSIG, dns.TypeSIG:
 		default:
-			kept = append(kept, rr)
+			rest = append(rest, rr)
 		}
 	}
-	return kept
+	return rest
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Sizes of messages, in bytes. largestUDP is what reaches every client without fragments (DNS flag day 2020), and
-// bounds how much a forged source address can be sent for a question.
+// Sizes of messages, in bytes. largestUDP reaches every client without fragments (DNS flag day 2020). It also limits
+// amplification: how much a question with a forged source address can send to a victim.
 const (
 	smallestUDP = 512
 	largestUDP  = 1232
@@ -20,46 +20,46 @@ const (
 	headerSize  = 12
 )
 
-// maxAliases bounds how many ExternalNames of the cluster an answer follows.
+// maxAliases limits how many ExternalNames of the cluster an answer follows.
 const maxAliases = 8
 
-// handler turns packets into packets. It is safe for concurrent use.
+// handler turns request packets into reply packets. It is safe for concurrent use.
 type handler struct {
 	zone    *zone
 	forward *forward
-	filled  chan struct{} // closed when the index has all that the API has
+	filled  chan struct{} // closed when the index has all objects of the API
 	clock   clock.Clock
 	metrics *metrics
 }
 
-// request is a question that is worth an answer.
+// request is a well-formed question.
 type request struct {
 	msg    dns.Msg
 	name   string // in lower case
 	qtype  uint16
 	client netip.Addr
 	tcp    bool
-	size   int // of the largest answer
+	size   int // limit of the answer
 	edns   bool
 	dnssec bool // the DO bit
 	start  time.Time
 }
 
-// pending is a request whose answer takes time: questions to other servers, or the index to be filled.
+// pending is a request whose answer takes time: it asks other servers, or waits for the index.
 type pending struct {
 	request *request
 	reply   *dns.Msg
-	name    string // to ask others for: the request's, or the one at which an alias ends; "" waits for the index
+	name    string // to ask other servers for: the request's, or the end of its aliases; "" waits for the index
 }
 
-// fillTimeout is how long a question about the cluster's names waits for the index to be filled. A server that starts
-// beside another one gets its share of the questions at once; resolvers of pods would take SERVFAIL for an answer.
+// fillTimeout is how long a question about the cluster's names waits until the index is filled. A server that starts
+// beside another one gets its share of the questions at once, and resolvers of pods would take SERVFAIL for an answer.
 const fillTimeout = questionTimeout
 
-// receive answers a packet if it can without waiting. A packet that deserves no answer gets none: the caller sends
-// nothing where both results are nil.
+// receive answers a packet if it can without waiting. Otherwise it returns the pending request. If both results are
+// nil, the packet must not be answered.
 func (h *handler) receive(packet []byte, client netip.Addr, tcp bool) ([]byte, *pending) {
-	// An answer to an answer could go on for ever.
+	// An answer to an answer could loop forever.
 	if len(packet) < headerSize || packet[2]&0x80 != 0 {
 		return nil, nil
 	}
@@ -80,7 +80,7 @@ func (h *handler) receive(packet []byte, client netip.Addr, tcp bool) ([]byte, *
 	return h.answer(q, m)
 }
 
-// refuseMalformed returns FORMERR with nothing of the packet but its number.
+// refuseMalformed returns FORMERR, with no part of the packet except its number.
 func (h *handler) refuseMalformed(q *request, packet []byte) []byte {
 	reply := make([]byte, headerSize)
 	copy(reply, packet[:2])
@@ -90,7 +90,7 @@ func (h *handler) refuseMalformed(q *request, packet []byte) []byte {
 	return reply
 }
 
-// check completes the request; it returns a response code where there is no answer to such a question.
+// check completes the request. It returns the response code for a question that is not supported.
 func (q *request) check() int {
 	if q.msg.Opcode != dns.OpcodeQuery {
 		return dns.RcodeNotImplemented
@@ -117,7 +117,7 @@ func (q *request) check() int {
 	return dns.RcodeSuccess
 }
 
-// answer looks the question up, and follows aliases for as long as they stay in the cluster.
+// answer looks the question up, and follows aliases as long as they stay in the cluster.
 func (h *handler) answer(q *request, m *dns.Msg) ([]byte, *pending) {
 	if !h.isFilled() && h.ours(q.name) {
 		return nil, &pending{q, m, ""}
@@ -162,20 +162,20 @@ func (h *handler) isFilled() bool {
 	}
 }
 
-// ours reports whether the index decides about a name: not before it is filled.
+// ours reports whether a name belongs to the index, so that it must be filled first.
 func (h *handler) ours(name string) bool {
 	_, is := under(name, h.zone.domain)
 	_, _, reverse := reversed(name)
 	return is || reverse
 }
 
-// minimalAny is the whole answer to a question for all types (RFC 8482, 4.2).
+// minimalAny returns the whole answer to a question for all types (RFC 8482, 4.2).
 func minimalAny(q *request) []dns.RR {
 	r := &records{owner: q.msg.Question[0].Name}
 	return []dns.RR{&dns.HINFO{Hdr: r.header(dns.TypeHINFO, recordTTL), Cpu: "RFC8482"}}
 }
 
-// elsewhere has other servers asked for a name, if the client wants that.
+// elsewhere forwards a name to other servers, if the client desires recursion.
 func (h *handler) elsewhere(q *request, m *dns.Msg, name string) ([]byte, *pending) {
 	switch {
 	case h.forward.isProbe(name):
@@ -187,15 +187,15 @@ func (h *handler) elsewhere(q *request, m *dns.Msg, name string) ([]byte, *pendi
 		m.Answer = minimalAny(q)
 	default:
 		key := cacheKey{name, q.qtype, q.dnssec, q.msg.CheckingDisabled}
-		if known := h.forward.cache.get(key); known != nil {
-			return h.adopt(q, m, known), nil
+		if cached := h.forward.cache.get(key); cached != nil {
+			return h.adopt(q, m, cached), nil
 		}
 		return nil, &pending{q, m, name}
 	}
 	return h.finish(q, m, "."), nil
 }
 
-// resolve waits for what an answer takes, and answers then, or at the latest when the time for that is over.
+// resolve waits for what the request needs, then answers it, within its time limit.
 func (h *handler) resolve(ctx context.Context, p *pending) []byte {
 	if p.name == "" {
 		return h.await(ctx, p)
@@ -209,8 +209,7 @@ func (h *handler) resolve(ctx context.Context, p *pending) []byte {
 	return h.adopt(q, p.reply, found)
 }
 
-// await answers once the index is filled. Where that takes too long it is SERVFAIL: NXDOMAIN would be remembered by
-// clients.
+// await answers once the index is filled, or with SERVFAIL after fillTimeout: clients would cache NXDOMAIN.
 func (h *handler) await(ctx context.Context, p *pending) []byte {
 	select {
 	case <-h.filled:
@@ -226,7 +225,7 @@ func (h *handler) await(ctx context.Context, p *pending) []byte {
 	return reply
 }
 
-// refuse answers a request for which there is no room.
+// refuse answers a request that exceeds the limit of concurrent questions.
 func (h *handler) refuse(p *pending) []byte {
 	h.metrics.rejected.Inc()
 	return h.fail(p, dns.RcodeRefused)
@@ -237,12 +236,12 @@ func (h *handler) fail(p *pending, rcode int) []byte {
 	return h.finish(p.request, p.reply, ".")
 }
 
-// adopt makes another server's answer the answer. It owns the records of found.
+// adopt copies another server's answer into the reply. It owns the records of found.
 func (h *handler) adopt(q *request, m, found *dns.Msg) []byte {
 	if len(m.Answer) == 0 {
 		m.Authoritative = false
 		m.AuthenticatedData = found.AuthenticatedData && (q.dnssec || q.msg.AuthenticatedData)
-		for _, rr := range found.Answer { // the case of the question
+		for _, rr := range found.Answer { // repeat the letter case of the question
 			if h := rr.Header(); strings.EqualFold(h.Name, q.name) {
 				h.Name = q.msg.Question[0].Name
 			}
@@ -254,7 +253,7 @@ func (h *handler) adopt(q *request, m, found *dns.Msg) []byte {
 	return h.finish(q, m, ".")
 }
 
-// finish makes the packet: with EDNS where the question has it, and no longer than the client takes.
+// finish packs the reply: with EDNS if the question has it, truncated to the size that the client accepts.
 func (h *handler) finish(q *request, m *dns.Msg, zone string) []byte {
 	rcode := m.Rcode
 	if q.edns {
@@ -268,7 +267,7 @@ func (h *handler) finish(q *request, m *dns.Msg, zone string) []byte {
 	m.Truncate(q.size)
 	packet, err := m.Pack()
 	if err != nil {
-		// Only records of others can be such that they do not pack.
+		// Only records of other servers can fail to pack.
 		rcode = dns.RcodeServerFailure
 		failed := new(dns.Msg).SetRcode(&q.msg, rcode)
 		if packet, err = failed.Pack(); err != nil {

@@ -12,11 +12,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// index finds Services and endpoints by name and by address. A service that it returns is never changed: a change of a
-// Service or of its EndpointSlices puts a new service in the place of the old one. It is safe for concurrent use.
+// index finds Services and endpoints by name and by address. A service in it is immutable: a change of a Service or of
+// its EndpointSlices replaces it. It is safe for concurrent use.
 type index struct {
 	mu         sync.RWMutex
-	services   map[string]*service // by "name.namespace", as questions have them
+	services   map[string]*service // by "name.namespace", as in questions
 	reverse    map[netip.Addr][]*endpoint
 	namespaces map[string]struct{}
 }
@@ -26,37 +26,37 @@ func newIndex() *index {
 		namespaces: map[string]struct{}{}}
 }
 
-// service is what a Service's name leads to.
+// service is the data behind a Service's name.
 type service struct {
 	key      string // "name.namespace"
-	target   string // of an ExternalName: the fully qualified name
+	target   string // the fully qualified name of an ExternalName
 	headless bool
-	// addresses are the cluster IPs, or those of the endpoints of a headless Service: IPv4 and IPv6.
+	// v4 and v6 are the cluster IPs, or the addresses of the endpoints of a headless Service.
 	v4, v6 []netip.Addr
-	// srv has the named ports, by "_port._protocol"; protocols are the names above these, such as "_tcp".
+	// srv has the named ports by "_port._protocol". protocols are the names above these, such as "_tcp".
 	srv       map[string][]target
 	protocols []string
-	// endpoints are those with a name below the Service's, by the first label of it.
+	// endpoints are the endpoints with a name below the Service's, by the first label of that name.
 	endpoints map[string]*endpoint
-	// all are the endpoints and, of a Service with cluster IPs, one without a name.
+	// all has all endpoints, and for a Service with cluster IPs one without a hostname.
 	all []*endpoint
 }
 
-// endpoint is a name below a Service's, or where hostname is empty the Service itself.
+// endpoint is a name below a Service's, or the Service itself if hostname is empty.
 type endpoint struct {
 	service  *service
 	hostname string
-	explicit bool // the hostname is the EndpointSlice's, not made from the address
+	explicit bool // from the EndpointSlice, not derived from the address
 	v4, v6   []netip.Addr
 }
 
-// target is where an SRV record leads.
+// target is the target of an SRV record.
 type target struct {
 	endpoint *endpoint
 	port     uint16
 }
 
-// newService computes a service from a Service and its EndpointSlices, in whatever order they are.
+// newService computes a service from a Service and its EndpointSlices, whose order does not matter.
 func newService(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) *service {
 	s := &service{key: serviceKey(svc.Namespace, svc.Name)}
 	switch {
@@ -77,7 +77,7 @@ func newService(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) *servi
 
 func serviceKey(namespace, name string) string { return name + "." + namespace }
 
-// externalName is the fully qualified name of an ExternalName; "" if DNS could not carry it.
+// externalName returns the fully qualified name of an ExternalName, or "" if it is not valid in DNS.
 func externalName(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	if !sendable(name) {
@@ -102,7 +102,7 @@ func (s *service) addClusterIPs(svc *corev1.Service) {
 	}
 }
 
-// add adds an address in the form that Kubernetes has it; one that does not parse is left out.
+// add adds an address as text, as the API has it. It ignores invalid ones.
 func (e *endpoint) add(text string) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || ip.Zone() != "" {
@@ -126,13 +126,13 @@ func (s *service) addPort(name string, protocol corev1.Protocol, port int32, e *
 	}
 	key := "_" + strings.ToLower(name) + "." + transport
 	s.srv[key] = append(s.srv[key], target{e, uint16(port)})
-	if !slices.Contains(s.protocols, transport) && len(s.protocols) < 3 { // TCP, UDP and SCTP: there are no others
+	if !slices.Contains(s.protocols, transport) && len(s.protocols) < 3 { // there are only TCP, UDP and SCTP
 		s.protocols = append(s.protocols, transport)
 	}
 }
 
-// addEndpoints adds the names of endpoints, and of a headless Service its addresses and ports. An endpoint is ready
-// where its condition is unknown (API doc of EndpointConditions).
+// addEndpoints adds the names of endpoints, and the addresses and ports of a headless Service. An endpoint without a
+// ready condition counts as ready (API doc of EndpointConditions).
 func (s *service) addEndpoints(all []*discoveryv1.EndpointSlice, unready bool) {
 	for _, slice := range all {
 		if slice.AddressType == discoveryv1.AddressTypeFQDN {
@@ -148,14 +148,14 @@ func (s *service) addEndpoints(all []*discoveryv1.EndpointSlice, unready bool) {
 }
 
 func (s *service) addEndpoint(one *discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) {
-	// All addresses of an endpoint are fungible, and clients take the first (API doc of Endpoint).
+	// All addresses of an endpoint are fungible, and clients should take the first (API doc of Endpoint).
 	if len(one.Addresses) == 0 {
 		return
 	}
 	name, explicit := strings.ToLower(ptr.Deref(one.Hostname, "")), true
 	if name == "" || !isLabel(name) {
 		if !s.headless {
-			return // its name would be the address, which is not known to be the endpoint's alone
+			return // several endpoints may share the address that would be its name
 		}
 		name, explicit = dashed(one.Addresses[0]), false
 	}
@@ -179,10 +179,11 @@ func (s *service) addEndpoint(one *discoveryv1.Endpoint, ports []discoveryv1.End
 	}
 }
 
-// dashed is CoreDNS's name for an endpoint without a hostname.
+// dashed returns CoreDNS's name of an endpoint without a hostname.
 func dashed(address string) string { return strings.NewReplacer(".", "-", ":", "-").Replace(address) }
 
-// finish brings addresses and targets into an order that does not depend on that of the EndpointSlices, each once.
+// finish sorts addresses and targets, so that their order does not depend on the EndpointSlices, and removes
+// duplicates.
 func (s *service) finish() {
 	for _, e := range s.all {
 		e.v4, e.v6 = unique(e.v4), unique(e.v6)
@@ -206,13 +207,13 @@ func unique(list []netip.Addr) []netip.Addr {
 	return slices.Clip(slices.Compact(list))
 }
 
-// exists reports whether the Service's name has records, or names with records below it. A headless Service without
-// endpoints has none: "the answer should be NXDOMAIN" (specification, 2.4.1).
+// exists reports whether the Service's name, or a name below it, has records. A headless Service without endpoints does
+// not exist: "the answer should be NXDOMAIN" (specification, 2.4.1).
 func (s *service) exists() bool {
 	return s.target != "" || len(s.v4)+len(s.v6)+len(s.srv)+len(s.endpoints) > 0
 }
 
-// put puts a service in the place of the one with its key; nil removes that.
+// put replaces the service with a key; nil removes it.
 func (x *index) put(key string, s *service) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -239,7 +240,7 @@ func (x *index) put(key string, s *service) {
 
 func (x *index) forget(ips []netip.Addr, e *endpoint) {
 	for _, ip := range ips {
-		// A copy: a question may be reading the old list.
+		// Copy the list: a concurrent question may be reading the old one.
 		left := make([]*endpoint, 0, len(x.reverse[ip]))
 		for _, other := range x.reverse[ip] {
 			if other != e {
@@ -254,7 +255,7 @@ func (x *index) forget(ips []netip.Addr, e *endpoint) {
 	}
 }
 
-// service returns the service with a key; nil if there is none.
+// service returns the service with a key, or nil.
 func (x *index) service(key string) *service {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -10,8 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// BenchmarkIndex computes 10,000 Services with five endpoints each, every other one headless. index-MB is what the
-// index keeps, and objects-MB what the objects take that it is made of, which informers keep.
+// BenchmarkIndex computes 10,000 Services with five endpoints each, every other one headless. index-MB is the memory of
+// the index, and objects-MB the memory of its objects in the informers.
 func BenchmarkIndex(b *testing.B) {
 	var memory [3]runtime.MemStats
 	measure := func(i int) {

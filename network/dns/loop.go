@@ -10,41 +10,42 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// probes finds upstreams whose questions come back to this server: each is asked for a name that no one else can know,
-// and if that question arrives here, the upstream loops. The zero value is ready; it is safe for concurrent use.
+// probes finds upstreams that forward questions back to this server. Each upstream is asked for a random name. If the
+// question for that name arrives here, the upstream loops. The zero value is ready; it is safe for concurrent use.
 type probes struct {
 	mu      sync.Mutex
 	pending map[string]netip.AddrPort // by name
 	looping map[netip.AddrPort]bool
 }
 
-// probeZone ends the names of probes. ".invalid" has no name servers (RFC 6761, 6.4): resolvers answer at once.
+// probeZone is the suffix of probe names. ".invalid" has no name servers (RFC 6761, 6.4), so resolvers answer at once.
 const probeZone = ".loop.coxswain.invalid."
 
 // add returns a name to ask an upstream for.
-func (p *probes) add(to netip.AddrPort) string {
+func (p *probes) add(upstream netip.AddrPort) string {
 	name := rand.String(32) + probeZone
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pending == nil {
 		p.pending, p.looping = map[string]netip.AddrPort{}, map[netip.AddrPort]bool{}
 	}
-	delete(p.looping, to)
-	p.pending[name] = to
+	delete(p.looping, upstream)
+	p.pending[name] = upstream
 	return name
 }
 
-// see notes that a question for a probe's name has arrived, and reports whether the name is one.
-func (p *probes) see(name string) (to netip.AddrPort, is bool) {
+// see records that a question for a probe's name arrived. It returns the upstream of the probe and whether the name is
+// one.
+func (p *probes) see(name string) (upstream netip.AddrPort, ok bool) {
 	if !strings.HasSuffix(name, probeZone) {
-		return to, false
+		return upstream, false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if to, is = p.pending[name]; is {
-		p.looping[to] = true
+	if upstream, ok = p.pending[name]; ok {
+		p.looping[upstream] = true
 	}
-	return to, is
+	return upstream, ok
 }
 
 func (p *probes) end(name string) {
@@ -53,26 +54,26 @@ func (p *probes) end(name string) {
 	delete(p.pending, name)
 }
 
-func (p *probes) loops(to netip.AddrPort) bool {
+func (p *probes) loops(upstream netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.looping[to]
+	return p.looping[upstream]
 }
 
-// isProbe reports whether a name is that of a probe, whose upstream is not asked from then on.
+// isProbe reports whether a name belongs to a probe. The probe's upstream is not asked from then on.
 func (f *forward) isProbe(name string) bool {
-	to, is := f.probes.see(name)
-	if is {
-		f.log.Error("this server's questions come back to it: the upstream is not asked", "upstream", to)
+	upstream, ok := f.probes.see(name)
+	if ok {
+		f.log.Error("this server's questions come back upstream it: the upstream ok not asked", "upstream", upstream)
 	}
-	return is
+	return ok
 }
 
-// probe asks an upstream for a name of its own. Only the question's way back counts, not the answer.
-func (f *forward) probe(ctx context.Context, to netip.AddrPort) {
+// probe asks an upstream for a random name. The answer does not matter, only whether the question comes back.
+func (f *forward) probe(ctx context.Context, upstream netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	name := f.probes.add(to)
+	name := f.probes.add(upstream)
 	defer f.probes.end(name)
-	_, _ = exchangeOver(ctx, "udp", to, new(dns.Msg).SetQuestion(name, dns.TypeHINFO))
+	_, _ = exchangeOver(ctx, "udp", upstream, new(dns.Msg).SetQuestion(name, dns.TypeHINFO))
 }

@@ -9,7 +9,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// metrics have CoreDNS's names and labels, as its dashboards query them. Types that clients make up count as "other".
+// metrics have CoreDNS's names and labels, for its dashboards. Record types without a label of their own count as
+// "other".
 type metrics struct {
 	clock clock.PassiveClock
 
@@ -81,7 +82,7 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 	}
 }
 
-// commonTypes are those that have a label of their own.
+// commonTypes are the record types that have a label of their own.
 var commonTypes = map[uint16]string{
 	dns.TypeA: "A", dns.TypeAAAA: "AAAA", dns.TypeANY: "ANY", dns.TypeCNAME: "CNAME", dns.TypeDNSKEY: "DNSKEY",
 	dns.TypeDS: "DS", dns.TypeHTTPS: "HTTPS", dns.TypeMX: "MX", dns.TypeNS: "NS", dns.TypeNSEC: "NSEC",
@@ -105,11 +106,11 @@ func (m *metrics) response(q *request, zone string, rcode, size int) {
 	if q.client.Is6() && !q.client.Is4In6() {
 		family = "2"
 	}
-	of, common := commonTypes[q.qtype]
-	if !common {
-		of = "other"
+	qtype, ok := commonTypes[q.qtype]
+	if !ok {
+		qtype = "other"
 	}
-	m.requests.WithLabelValues(zone, q.proto(), family, of).Inc()
+	m.requests.WithLabelValues(zone, q.proto(), family, qtype).Inc()
 	m.responses.WithLabelValues(zone, rcodeLabel(rcode)).Inc()
 	m.responseSizes.WithLabelValues(q.proto()).Observe(float64(size))
 	m.duration.WithLabelValues(zone).Observe(m.clock.Since(q.start).Seconds())

@@ -28,7 +28,7 @@ func newZone() *zone {
 	return &zone{domain: "cluster.local.", index: newIndex(), pods: PodNamesInsecure, serial: func() uint32 { return 1 }}
 }
 
-// answers are those to all questions that may have one.
+// answers returns the answers to all questions that may have one.
 func (z *zone) answers() map[string][]string {
 	all := map[string][]string{}
 	ask := func(name string, types ...uint16) {
@@ -54,7 +54,7 @@ func (z *zone) answers() map[string][]string {
 	return all
 }
 
-// fresh are the answers of an index that is built at once of what the API has.
+// fresh returns the answers of an index that is built at once from the API's objects.
 func fresh(t *testing.T, client kubernetes.Interface) map[string][]string {
 	z := newZone()
 	services, err := client.CoreV1().Services("default").List(t.Context(), metav1.ListOptions{})
@@ -63,13 +63,13 @@ func fresh(t *testing.T, client kubernetes.Interface) map[string][]string {
 	require.NoError(t, err)
 	for i := range services.Items {
 		s := &services.Items[i]
-		var its []*discoveryv1.EndpointSlice
+		var slices []*discoveryv1.EndpointSlice
 		for j := range all.Items {
 			if all.Items[j].Labels[discoveryv1.LabelServiceName] == s.Name {
-				its = append(its, &all.Items[j])
+				slices = append(slices, &all.Items[j])
 			}
 		}
-		z.index.put(serviceKey(s.Namespace, s.Name), newService(s, its))
+		z.index.put(serviceKey(s.Namespace, s.Name), newService(s, slices))
 	}
 	return z.answers()
 }
@@ -101,7 +101,7 @@ func randomSlice(r *rand.Rand) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// change makes one random change of the API's objects: a Service or a slice comes, goes, or is another one.
+// change makes one random change in the API: it creates, deletes or updates a Service or an EndpointSlice.
 func change(t *testing.T, client kubernetes.Interface, r *rand.Rand) {
 	t.Helper()
 	ctx := t.Context()
@@ -128,8 +128,7 @@ func change(t *testing.T, client kubernetes.Interface, r *rand.Rand) {
 	}
 }
 
-// TestWatch_AnswersAsAFreshIndex changes objects at random, and compares all answers with those of an index that is
-// built anew.
+// TestWatch_AnswersAsAFreshIndex changes objects at random, and compares all answers with the answers of a new index.
 func TestWatch_AnswersAsAFreshIndex(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -156,11 +155,11 @@ func TestWatch_AnswersAsAFreshIndex(t *testing.T) {
 		eventually(t, func() bool { got = z.answers(); return fmt.Sprint(got) == fmt.Sprint(want) })
 		require.Equal(t, want, got)
 	}
-	require.Greater(t, seen, 10, "the changes lead to answers")
+	require.Greater(t, seen, 10, "the changes produce answers")
 }
 
-// TestIndex_HoldsNothingOfWhatHasGone puts services and takes them away.
-func TestIndex_HoldsNothingOfWhatHasGone(t *testing.T) {
+// TestIndex_ReleasesDeletedServices puts services and removes them.
+func TestIndex_ReleasesDeletedServices(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	x := newIndex()

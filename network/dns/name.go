@@ -8,10 +8,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxName is how long a name may be as text without its last dot (RFC 1035, 2.3.4).
+// maxName is the maximum length of a name as text without the last dot (RFC 1035, 2.3.4).
 const maxName = 253
 
-// isLabel reports whether a text may be one label of a name: letters, digits and hyphens.
+// isLabel reports whether a text is a valid label of a name: letters, digits and hyphens.
 func isLabel(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
@@ -21,8 +21,8 @@ func isLabel(s string) bool {
 	return len(s) > 0 && len(s) <= 63
 }
 
-// sendable reports whether a name of a Service's spec can be part of an answer: of labels with the characters of host
-// names and underscores.
+// sendable reports whether a name of a Service's spec can be part of an answer: its labels consist of the characters of
+// host names and underscores.
 func sendable(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false
@@ -35,30 +35,30 @@ func sendable(name string) bool {
 	return true
 }
 
-// under returns what a name has before a zone, and whether it is in the zone. Both are in lower case
-// and end with a dot.
+// under returns the part of a name before a zone, and whether the name is in the zone. Both are in lower case and end
+// with a dot.
 func under(name, zone string) (rest string, is bool) {
 	if name == zone {
 		return "", true
 	}
-	at := len(name) - len(zone) - 1
-	if at < 1 || name[at] != '.' || name[at+1:] != zone {
+	cut := len(name) - len(zone) - 1
+	if cut < 1 || name[cut] != '.' || name[cut+1:] != zone {
 		return "", false
 	}
 	// A dot after a backslash is part of a label.
 	if strings.IndexByte(name, '\\') >= 0 && !dns.IsSubDomain(zone, name) {
 		return "", false
 	}
-	return name[:at], true
+	return name[:cut], true
 }
 
-// The zones of names that are addresses.
+// The zones of names that stand for addresses.
 const (
 	reverse4 = "in-addr.arpa."
 	reverse6 = "ip6.arpa."
 )
 
-// reversed returns the address that a name of the reverse zones stands for (RFC 1035, 3.5, and RFC 3596, 2.5).
+// reversed returns the address of a name in the reverse zones (RFC 1035, 3.5, and RFC 3596, 2.5).
 func reversed(name string) (ip netip.Addr, zone string, ok bool) {
 	if rest, is := under(name, reverse4); is {
 		ip, ok = reversed4(rest)
@@ -116,7 +116,7 @@ func reversed6(rest string) (netip.Addr, bool) {
 	return netip.AddrFrom16(b), true
 }
 
-// undashed returns the address of a pod's name, such as 10-244-0-5.
+// undashed parses the address in a pod's name, such as 10-244-0-5.
 func undashed(label string) (netip.Addr, bool) {
 	if strings.Count(label, "-") == 3 && !strings.Contains(label, "--") {
 		if ip, err := netip.ParseAddr(strings.ReplaceAll(label, "-", ".")); err == nil {

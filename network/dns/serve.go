@@ -16,31 +16,31 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Bounds of what clients may take.
+// Limits on clients.
 const (
-	// largestQuestion is how long a packet may be that is read over UDP; longer ones are cut, and malformed.
+	// largestQuestion is the size of the receive buffer. A longer UDP packet is cut off and so malformed.
 	largestQuestion = 4096
-	// idleTimeout is how long a connection may take for its next question (RFC 7766, 6.2.3).
+	// idleTimeout is how long a connection may wait for its next question (RFC 7766, 6.2.3).
 	idleTimeout = 10 * time.Second
 	// writeTimeout is how long a client may take to read an answer.
 	writeTimeout = 5 * time.Second
-	// pause follows a failure of a socket that is not its end, such as a lack of file descriptors.
+	// pause is the delay after a socket error other than its close, such as a lack of file descriptors.
 	pause = 20 * time.Millisecond
 )
 
-// server moves packets between the sockets and the handler. The questions that the handler answers by itself take no
-// goroutine; the others take one each, of which there are as many as forwards has room for.
+// server moves packets between the sockets and the handler. Questions that the handler answers immediately take no
+// goroutine. Each other question takes one; forwards limits their number.
 type server struct {
 	handler     *handler
 	log         *slog.Logger
 	clock       clock.Clock
-	forwards    *share // questions to other servers, under way
+	forwards    *share // questions in progress to other servers
 	connections *share
 
 	running sync.WaitGroup
 }
 
-// run serves until ctx ends, and returns when all is closed.
+// run serves until ctx ends, and returns when all sockets and goroutines are closed.
 func (s *server) run(ctx context.Context, sockets *Sockets) {
 	for _, conn := range sockets.udp {
 		for range min(4, runtime.GOMAXPROCS(0)) {
@@ -55,12 +55,12 @@ func (s *server) run(ctx context.Context, sockets *Sockets) {
 	s.running.Wait()
 }
 
-// ended reports whether an error is the end of a socket, after waiting if it is not.
+// ended reports whether an error means that the socket is closed. For other errors it waits for a pause.
 func (s *server) ended(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return true
 	}
-	s.log.Debug("reading a socket", "error", err)
+	s.log.Debug("failed to read a socket", "err", err)
 	select {
 	case <-ctx.Done():
 		return true
@@ -95,9 +95,9 @@ func (s *server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 	}
 }
 
-func send(conn *net.UDPConn, to *dns.SessionUDP, reply []byte) {
+func send(conn *net.UDPConn, session *dns.SessionUDP, reply []byte) {
 	if reply != nil {
-		_, _ = dns.WriteToSessionUDP(conn, reply, to) // the client asks again
+		_, _ = dns.WriteToSessionUDP(conn, reply, session) // on failure the client asks again
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *server) serveTCP(ctx context.Context, ln net.Listener) {
 	}
 }
 
-// serveConn answers one question after the other, in their order.
+// serveConn answers questions one after the other, in their order.
 func (s *server) serveConn(ctx context.Context, conn net.Conn, client netip.Addr) {
 	defer func() { _ = conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -177,5 +177,5 @@ func (s *server) answer(ctx context.Context, packet []byte, client netip.Addr) [
 	return s.handler.resolve(ctx, rest)
 }
 
-// deadline is a moment for a socket, which knows no time but the machine's.
+// deadline returns a deadline for a socket, which always uses the real clock.
 func deadline(d time.Duration) time.Time { return clock.RealClock{}.Now().Add(d) }

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// share bounds how much of something is in use at one time, by all clients and by each. It is safe for concurrent use.
+// share limits how many units of something are in use at one time, in total and per client. It is safe for concurrent
+// use.
 type share struct {
 	total, each int
 
@@ -18,17 +19,18 @@ func newShare(total, each int) *share {
 	return &share{total: total, each: max(1, each), by: map[netip.Prefix]int{}}
 }
 
-// shareOf is the unit that clients are counted by: an IPv4 address, or an IPv6 /64, which is one customer's.
+// shareOf returns the unit that clients are counted by: an IPv4 address, or an IPv6 /64, which one customer has alone.
 func shareOf(address netip.Addr) netip.Prefix {
 	bits := address.BitLen()
 	if address.Is6() && !address.Is4In6() {
 		bits = 64
 	}
-	client, _ := address.WithZone("").Prefix(bits) // of no address it is no prefix, which counts as a client, too
+	client, _ := address.WithZone("").Prefix(bits) // the zero Prefix for an invalid address, which counts as one client
 	return client
 }
 
-// take takes one for the client at an address, and reports whether there was one. The client gives it back with give.
+// take takes a unit for the client at an address. It returns false if there is none. The client returns the unit with
+// give.
 func (s *share) take(address netip.Addr) bool {
 	client := shareOf(address)
 	s.mu.Lock()

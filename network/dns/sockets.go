@@ -14,16 +14,16 @@ import (
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
 
-// Sockets are where a server listens: at each address over UDP and TCP.
+// Sockets are the sockets of a server: at each address one for UDP and one for TCP.
 type Sockets struct {
 	udp []*net.UDPConn
 	tcp []net.Listener
 }
 
-// Listen opens sockets at addresses such as ":53" or "127.0.0.1:0", where 0 takes a port that is free for both UDP and
-// TCP. namespace is the network namespace in which they are; nil is that of the process. Several processes may listen
-// at an address: each gets a share of the clients (SO_REUSEPORT). The caller closes them, or gives them to Run, which
-// does.
+// Listen opens sockets at addresses such as ":53" or "127.0.0.1:0"; port 0 selects a port that is free for both UDP and
+// TCP. They are opened in the given network namespace; nil stands for the process's. Several processes may listen at an
+// address: each gets a share of the clients (SO_REUSEPORT). The caller closes the sockets, or passes them to Run, which
+// closes them.
 func Listen(addresses []string, namespace *os.File) (*Sockets, error) {
 	s := &Sockets{}
 	err := netns.Do(namespace, func() error {
@@ -41,7 +41,7 @@ func Listen(addresses []string, namespace *os.File) (*Sockets, error) {
 	return s, nil
 }
 
-// tries is how often a free port is looked for: one that is free for UDP need not be free for TCP.
+// tries limits the search for a free port: a port that is free for UDP may be in use for TCP.
 const tries = 20
 
 func (s *Sockets) open(address string) error {
@@ -54,7 +54,7 @@ func (s *Sockets) open(address string) error {
 		}
 		var streams net.Listener
 		if streams, err = config.Listen(context.Background(), "tcp", packets.LocalAddr().String()); err == nil {
-			conn := packets.(*net.UDPConn) // as ListenPacket returns for "udp"
+			conn := packets.(*net.UDPConn) // the type that ListenPacket returns for "udp"
 			withDestination(conn)
 			s.udp, s.tcp = append(s.udp, conn), append(s.tcp, streams)
 			return nil
@@ -67,25 +67,25 @@ func (s *Sockets) open(address string) error {
 	return err
 }
 
-// withDestination has packets come with the address that they were sent to, from which they are then answered: where a
+// withDestination reports the destination address of each packet, so that the answer comes from that address. Where a
 // socket has many addresses, the kernel would choose another one.
 func withDestination(conn *net.UDPConn) {
-	// A socket is of one family, or of both; each call fails for the other.
+	// A socket has one family or both. Each call fails for the other family.
 	_ = ipv6.NewPacketConn(conn).SetControlMessage(ipv6.FlagDst|ipv6.FlagInterface, true)
 	_ = ipv4.NewPacketConn(conn).SetControlMessage(ipv4.FlagDst|ipv4.FlagInterface, true)
 }
 
-// Addresses are those of the sockets, each of which is there over UDP and TCP.
+// Addresses returns the addresses of the sockets. Each has a UDP and a TCP socket.
 func (s *Sockets) Addresses() []netip.AddrPort {
 	var list []netip.AddrPort
 	for _, conn := range s.udp {
-		at := conn.LocalAddr().(*net.UDPAddr).AddrPort()
-		list = append(list, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+		local := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+		list = append(list, netip.AddrPortFrom(local.Addr().Unmap(), local.Port()))
 	}
 	return list
 }
 
-// Close closes the sockets. Questions under way get no answer.
+// Close closes the sockets. Questions in progress get no answer.
 func (s *Sockets) Close() error {
 	var errs []error
 	for _, conn := range s.udp {

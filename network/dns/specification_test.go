@@ -10,8 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// specified are questions, each with where its rule is. Numbers are sections of the Kubernetes DNS specification 1.1,
-// whose examples they are with addresses of the test's cluster.
+// specified are questions, each with the source of its rule. Numbers are sections of the Kubernetes DNS specification
+// 1.1. The questions are its examples, with addresses of the test's cluster.
 var specified = []struct {
 	rule   string
 	name   string

@@ -13,23 +13,23 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxUpstreams is how many servers are asked, as CoreDNS has it.
+// maxUpstreams limits the number of upstreams, as in CoreDNS.
 const maxUpstreams = 15
 
-// lookEvery is how often the file with the upstreams is looked at, while there are questions.
+// lookEvery is the least interval between checks of the file with the upstreams, while there are questions.
 const lookEvery = 5 * time.Second
 
-// upstreams are the servers that questions are forwarded to: fixed ones, or those of a resolv.conf as it is now. It is
-// safe for concurrent use.
+// upstreams is the list of servers that questions are forwarded to: a fixed list, or the current content of a
+// resolv.conf. It is safe for concurrent use.
 type upstreams struct {
-	file  string           // empty for fixed ones
-	own   []netip.AddrPort // where this server listens
+	file  string           // empty for a fixed list
+	own   []netip.AddrPort // the addresses of this server
 	clock clock.PassiveClock
 	log   *slog.Logger
 
 	mu     sync.Mutex
 	list   []netip.AddrPort
-	fresh  bool // nobody has been given the list yet
+	fresh  bool // current has not returned the list yet
 	looked time.Time
 	seen   fileState
 }
@@ -43,23 +43,23 @@ type fileState struct {
 func parseUpstreams(texts []string) ([]netip.AddrPort, error) {
 	var list []netip.AddrPort
 	for _, text := range texts {
-		to, err := netip.ParseAddrPort(text)
+		upstream, err := netip.ParseAddrPort(text)
 		if err != nil {
 			ip, err := netip.ParseAddr(text)
 			if err != nil {
-				return nil, fmt.Errorf("upstream %q is no address", text)
+				return nil, fmt.Errorf("upstream %q is not an address", text)
 			}
-			to = netip.AddrPortFrom(ip, 53)
+			upstream = netip.AddrPortFrom(ip, 53)
 		}
-		list = append(list, to)
+		list = append(list, upstream)
 	}
 	if len(list) > maxUpstreams {
-		return nil, fmt.Errorf("%d upstreams: there may be at most %d", len(list), maxUpstreams)
+		return nil, fmt.Errorf("%d upstreams: more than %d", len(list), maxUpstreams)
 	}
 	return list, nil
 }
 
-// current returns the upstreams, and those of them that it has not returned before.
+// current returns the upstreams, and the ones that it has not returned before.
 func (u *upstreams) current() (list, fresh []netip.AddrPort) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -73,7 +73,7 @@ func (u *upstreams) current() (list, fresh []netip.AddrPort) {
 	return u.list, nil
 }
 
-// look reads the file again if it has changed. A file that is not readable leaves the upstreams as they are.
+// look reads the file again if it changed. If the file cannot be read, the upstreams stay.
 func (u *upstreams) look() {
 	now := u.clock.Now()
 	if !u.looked.IsZero() && now.Sub(u.looked) < lookEvery {
@@ -82,7 +82,7 @@ func (u *upstreams) look() {
 	u.looked = now
 	info, err := os.Stat(u.file)
 	if err != nil {
-		u.log.Warn("reading upstreams", "error", err)
+		u.log.Warn("failed to read upstreams", "file", u.file, "err", err)
 		return
 	}
 	state := fileState{info.ModTime(), info.Size()}
@@ -91,7 +91,7 @@ func (u *upstreams) look() {
 	}
 	c, err := dns.ClientConfigFromFile(u.file)
 	if err != nil {
-		u.log.Warn("reading upstreams", "file", u.file, "error", err)
+		u.log.Warn("failed to read upstreams", "file", u.file, "err", err)
 		return
 	}
 	u.seen = state
@@ -104,15 +104,15 @@ func (u *upstreams) set(servers []string) {
 		one, err := parseUpstreams([]string{server})
 		switch {
 		case err != nil:
-			u.log.Warn("upstream", "error", err)
+			u.log.Warn("cannot use an upstream", "err", err)
 		case slices.Contains(u.own, one[0]):
-			u.log.Error("an upstream is this server itself, and is not asked", "upstream", one[0])
+			u.log.Error("not forwarding to an upstream that is this server", "upstream", one[0])
 		case len(list) < maxUpstreams && !slices.Contains(list, one[0]):
 			list = append(list, one[0])
 		}
 	}
 	if !slices.Equal(list, u.list) {
 		u.list, u.fresh = list, true
-		u.log.Info("forwarding", "upstreams", list)
+		u.log.Info("forwarding questions", "upstreams", list)
 	}
 }

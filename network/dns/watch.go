@@ -17,19 +17,19 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// Names of the indexes of informers.
+// Names of the informers' indexes.
 const (
 	byService = "service"
 	byAddress = "address"
 )
 
-// watch keeps an index in step with the API. Handlers of informers only note which Services have changed; one goroutine
-// computes these anew, so that a Service whose EndpointSlices change all the time is computed once for many changes.
+// watch syncs an index with the API. Event handlers only mark Services as changed. One goroutine recomputes them, so
+// that a Service whose EndpointSlices change all the time is computed once for many changes.
 type watch struct {
 	factory  *informer.Factory
 	services toolscache.Indexer
 	slices   toolscache.Indexer
-	pods     toolscache.Indexer // nil where no one asks for them
+	pods     toolscache.Indexer // nil unless pods have names
 	synced   []toolscache.DoneChecker
 	index    *index
 	changed  func()
@@ -58,7 +58,7 @@ func newWatch(client kubernetes.Interface, x *index, pods bool, log *slog.Logger
 	for i, h := range handlers {
 		r, err := i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc: func(o any) { h(o, true) },
-			// An EndpointSlice may go over to another Service.
+			// An EndpointSlice may move to another Service.
 			UpdateFunc: func(old, o any) { h(old, true); h(o, true) },
 			DeleteFunc: func(o any) { h(o, false) },
 		})
@@ -100,12 +100,12 @@ func (w *watch) hasPod(namespace string, ip netip.Addr) bool {
 	return err == nil && len(keys) > 0
 }
 
-// slim keeps of an object what names and addresses are made of: there are many objects, and clients put much into
-// their metadata.
+// slim removes the fields of an object that names and addresses do not depend on: there are many objects, and clients
+// put much into their metadata.
 func slim(o any) (any, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
-		return o, nil // the object's key, where it was deleted during an outage
+		return o, nil // a DeletedFinalStateUnknown of an outage
 	}
 	m.SetManagedFields(nil)
 	m.SetAnnotations(nil)
@@ -132,10 +132,10 @@ func slim(o any) (any, error) {
 
 func indexByService(o any) ([]string, error) { return []string{serviceOf(o)}, nil }
 
-// serviceOf is the key of the Service that an EndpointSlice belongs to.
+// serviceOf returns the key of the Service that an EndpointSlice belongs to.
 func serviceOf(o any) string {
-	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-		o = gone.Obj
+	if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		o = tombstone.Obj
 	}
 	slice, ok := o.(metav1.Object)
 	if !ok {
@@ -145,7 +145,7 @@ func serviceOf(o any) string {
 }
 
 func keyOf(o any) string {
-	key, _ := toolscache.DeletionHandlingMetaNamespaceKeyFunc(o) // informers have objects with names only
+	key, _ := toolscache.DeletionHandlingMetaNamespaceKeyFunc(o) // informers only have objects with names
 	return key
 }
 
@@ -159,7 +159,7 @@ func (w *watch) note(key string) {
 	}
 }
 
-// run keeps the index in step until ctx ends. It calls ready once, when the index has all that the API had.
+// run syncs the index until ctx ends. It calls ready once, when the index has all objects of the API.
 func (w *watch) run(ctx context.Context, ready func()) {
 	if !toolscache.WaitFor(ctx, "", w.synced...) {
 		return
@@ -176,7 +176,7 @@ func (w *watch) run(ctx context.Context, ready func()) {
 	}
 }
 
-// update computes the Services that have changed.
+// update recomputes the changed Services.
 func (w *watch) update() {
 	w.mu.Lock()
 	dirty := w.dirty
@@ -199,7 +199,7 @@ func (w *watch) compute(key string) {
 	}
 	objects, err := w.slices.ByIndex(byService, key)
 	if err != nil {
-		return // there is such an index
+		return // the index exists
 	}
 	slices := make([]*discoveryv1.EndpointSlice, len(objects))
 	for i, one := range objects {

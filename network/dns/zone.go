@@ -9,45 +9,45 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Times to live, in seconds: what kubeadm's Corefile sets, and CoreDNS's for the version, which the specification's
-// example has too.
+// Times to live, in seconds: the TTL of kubeadm's Corefile, and CoreDNS's for the version, which is also in the
+// specification's example.
 const (
 	recordTTL  = 30
 	versionTTL = 28800
 )
 
-// schemaVersion is that of the Kubernetes DNS specification.
+// schemaVersion is the version of the Kubernetes DNS specification.
 const schemaVersion = "1.1.0"
 
-// PodNames says which names below pod.DOMAIN exist.
+// PodNames selects the names below pod.DOMAIN that exist.
 type PodNames string
 
 // The modes of PodNames.
 const (
-	// PodNamesInsecure has a name for every address in every namespace that exists, as kubeadm configures CoreDNS.
+	// PodNamesInsecure has a name for every address in every existing namespace, like CoreDNS with kubeadm.
 	PodNamesInsecure PodNames = "insecure"
-	// PodNamesVerified has names for the addresses of pods alone. The server then watches all pods.
+	// PodNamesVerified has names for the addresses of pods only. The server then watches all pods.
 	PodNamesVerified PodNames = "verified"
-	// PodNamesDisabled has none.
+	// PodNamesDisabled has no names.
 	PodNamesDisabled PodNames = "disabled"
 )
 
-// zone answers from the index alone: no I/O, no waiting.
+// zone answers from the index alone. It does no I/O and does not block.
 type zone struct {
-	domain string // in lower case, with a dot at its end
+	domain string // in lower case, with a final dot
 	index  *index
 	pods   PodNames
-	hasPod func(namespace string, ip netip.Addr) bool // of PodNamesVerified
+	hasPod func(namespace string, ip netip.Addr) bool // for PodNamesVerified
 	serial func() uint32
 }
 
-// finding is what the zone has for a name and a type.
+// finding is the zone's answer for a name and a type.
 type finding struct {
-	zone   string // that the name is in; where it is empty, the zone has no answer, and others are asked
-	exists bool   // the name, or one below it
+	zone   string // of the name; "" if the zone is not responsible and other servers are asked
+	exists bool   // the name or one below it exists
 	answer []dns.RR
 	extra  []dns.RR
-	alias  string // the name at which the answer goes on (CNAME)
+	alias  string // the name that the answer continues with (CNAME)
 }
 
 // records makes records, at most room of them: an answer that does not fit is truncated anyway.
@@ -60,7 +60,7 @@ func (r *records) header(rrtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: r.owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// find looks a question up. The name is in lower case; owner is the same as it was asked, which answers repeat
+// find looks a question up. The name is in lower case. owner is the name as the client wrote it, which answers repeat
 // (draft-vixie-dnsext-dns0x20).
 func (z *zone) find(name, owner string, qtype uint16, room int) finding {
 	r := &records{owner: owner, room: room}
@@ -73,7 +73,7 @@ func (z *zone) find(name, owner string, qtype uint16, room int) finding {
 	case rest == "":
 		f.exists = true
 		z.apex(&f, qtype, r)
-	case strings.IndexByte(rest, '\\') >= 0: // none of our names has such characters
+	case strings.IndexByte(rest, '\\') >= 0: // no name of the cluster has such characters
 	case branch == "svc" && below == "", branch == "pod" && below == "" && z.pods != PodNamesDisabled:
 		f.exists = true
 	case branch == "svc":
@@ -94,7 +94,7 @@ func (z *zone) find(name, owner string, qtype uint16, room int) finding {
 	return f
 }
 
-// cutLast cuts the last label off.
+// cutLast splits off the last label.
 func cutLast(name string) (label, before string) {
 	i := strings.LastIndexByte(name, '.')
 	if i < 0 {
@@ -115,7 +115,7 @@ func (z *zone) apex(f *finding, qtype uint16, r *records) {
 	}
 }
 
-// server are the addresses of the name server: those of the Service kube-dns, under whose address pods know it.
+// server returns the addresses of the name server: the Service kube-dns, which pods use.
 func (z *zone) server(qtype uint16, r *records) []dns.RR {
 	if s := z.index.service(serviceKey("kube-system", "kube-dns")); s != nil {
 		return addresses(s.v4, s.v6, qtype, r)
@@ -123,7 +123,7 @@ func (z *zone) server(qtype uint16, r *records) []dns.RR {
 	return nil
 }
 
-// soa is the start of authority of a zone, whose last field is how long resolvers may remember that a name does not
+// soa returns the start of authority of a zone. Its last field limits how long resolvers may cache that a name does not
 // exist (RFC 2308, 4).
 func (z *zone) soa(owner string) dns.RR {
 	r := &records{owner: owner}
@@ -165,22 +165,22 @@ func (z *zone) findService(f *finding, rest string, qtype uint16, r *records) {
 	}
 }
 
-// ports are the SRV records of a named port, and the addresses that they lead to.
+// ports adds the SRV records of a named port, and the addresses of their targets.
 func (z *zone) ports(f *finding, s *service, targets []target, r *records) {
 	weight := uint16(max(1, 100/len(targets)))
 	for i, t := range rotated(targets, r.room) {
 		name := z.name(t.endpoint)
 		f.answer = append(f.answer, &dns.SRV{Hdr: r.header(dns.TypeSRV, recordTTL), Priority: 0, Weight: weight,
 			Port: t.port, Target: name})
-		if s.headless || i == 0 { // those of a cluster IP are the same for all
-			at := &records{owner: name, room: r.room - len(f.extra)}
-			f.extra = append(f.extra, addresses(t.endpoint.v4, nil, dns.TypeA, at)...)
-			f.extra = append(f.extra, addresses(nil, t.endpoint.v6, dns.TypeAAAA, at)...)
+		if s.headless || i == 0 { // all targets of a cluster IP have the same addresses
+			owner := &records{owner: name, room: r.room - len(f.extra)}
+			f.extra = append(f.extra, addresses(t.endpoint.v4, nil, dns.TypeA, owner)...)
+			f.extra = append(f.extra, addresses(nil, t.endpoint.v6, dns.TypeAAAA, owner)...)
 		}
 	}
 }
 
-// name is the fully qualified name of an endpoint or a Service.
+// name returns the fully qualified name of an endpoint or a Service.
 func (z *zone) name(e *endpoint) string {
 	name := e.service.key + ".svc." + z.domain
 	if e.hostname != "" {
@@ -189,7 +189,7 @@ func (z *zone) name(e *endpoint) string {
 	return name
 }
 
-// addresses are the A or AAAA records.
+// addresses returns the A or AAAA records of addresses.
 func addresses(v4, v6 []netip.Addr, qtype uint16, r *records) []dns.RR {
 	var list []dns.RR
 	switch qtype {
@@ -205,17 +205,17 @@ func addresses(v4, v6 []netip.Addr, qtype uint16, r *records) []dns.RR {
 	return list
 }
 
-// rotated is the list from a random element on, at most n of them: many clients take the first, and each endpoint is
-// to be the first for some.
+// rotated returns up to n elements of a list, beginning at a random one. Many clients take the first record, and each
+// endpoint should be the first for some.
 func rotated[T any](list []T, n int) []T {
 	if len(list) < 2 || n < 1 {
 		return list[:max(0, min(n, len(list)))]
 	}
-	at := rand.IntN(len(list))
-	if n = min(n, len(list)); at+n <= len(list) {
-		return list[at : at+n]
+	start := rand.IntN(len(list))
+	if n = min(n, len(list)); start+n <= len(list) {
+		return list[start : start+n]
 	}
-	return append(slices.Clone(list[at:]), list[:n-(len(list)-at)]...)
+	return append(slices.Clone(list[start:]), list[:n-(len(list)-start)]...)
 }
 
 // findPod looks up NAMESPACE or ADDRESS.NAMESPACE, with hyphens in the address.
@@ -240,7 +240,7 @@ func (z *zone) findPod(f *finding, rest string, qtype uint16, r *records) {
 	}
 }
 
-// findReverse looks up the name of an address. An address that the cluster does not know is for others to answer.
+// findReverse looks up the name of an address. Other servers answer for addresses outside the cluster.
 func (z *zone) findReverse(name string, qtype uint16, r *records) finding {
 	ip, reverse, ok := reversed(name)
 	if !ok {
@@ -259,8 +259,8 @@ func (z *zone) findReverse(name string, qtype uint16, r *records) finding {
 	return f
 }
 
-// namesAt are the names of an address: of the Service that has it, otherwise of the endpoints that have a hostname
-// there, otherwise those that headless Services make from the address.
+// namesAt returns the names of an address: of the Service that has it; else of endpoints with a hostname; else names
+// that headless Services make from the address.
 func (z *zone) namesAt(ip netip.Addr, room int) []string {
 	var names [3][]string
 	for _, e := range z.index.at(ip) {

@@ -1,5 +1,4 @@
-// Package netns has what the parts of the network do in Linux' network namespaces (network_namespaces(7)): make one,
-// and act in one.
+// Package netns creates Linux network namespaces (network_namespaces(7)) and runs functions in them.
 //
-// A namespace is an open file. Elsewhere than on Linux there are none, and every function says so.
+// A namespace is represented by an open file. On other systems every function returns an error.
 package netns

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New makes a namespace. It exists as long as the file is open somewhere or a process is in it.
+// New creates a namespace. It exists as long as the file is open somewhere or a process is in it.
 func New() (*os.File, error) {
 	var f *os.File
 	err := onOwnThread(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make network namespace: %w", err)
+			return fmt.Errorf("create network namespace: %w", err)
 		}
 		f, err = Current()
 		return err
@@ -21,11 +21,11 @@ func New() (*os.File, error) {
 	return f, err
 }
 
-// Current is the namespace of the calling thread.
+// Current returns the namespace of the calling thread.
 func Current() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
 
-// Do calls do in a namespace, on a thread of its own; nil is the caller's. Sockets opened there stay in the namespace;
-// goroutines that do starts do not.
+// Do calls do in a namespace, on a thread of its own; nil stands for the caller's namespace. Sockets that do opens stay
+// in the namespace. Goroutines that do starts run elsewhere.
 func Do(namespace *os.File, do func() error) error {
 	if namespace == nil {
 		return do()
@@ -38,7 +38,7 @@ func Do(namespace *os.File, do func() error) error {
 	})
 }
 
-// Same reports whether two files are the same namespace.
+// Same reports whether two files refer to the same namespace.
 func Same(a, b *os.File) bool {
 	first, err := a.Stat()
 	if err != nil {
@@ -48,7 +48,8 @@ func Same(a, b *os.File) bool {
 	return err == nil && os.SameFile(first, second)
 }
 
-// onOwnThread calls do on a thread that ends with it, so that nothing else ever runs where do has left the thread.
+// onOwnThread calls do on a thread that ends afterwards, so that no other goroutine runs in the namespace that do
+// entered.
 func onOwnThread(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -58,7 +59,8 @@ func onOwnThread(do func() error) error {
 	return <-done
 }
 
-// descriptor is a file's number. Unlike File.Fd it leaves the file as it is, which may be in use elsewhere.
+// descriptor returns a file's number. Unlike File.Fd it does not set the file to blocking mode: it may be in use
+// elsewhere.
 func descriptor(f *os.File) int {
 	fd := -1
 	if conn, err := f.SyscallConn(); err == nil {

@@ -23,7 +23,7 @@ func open(t *testing.T) *os.File {
 	return namespace
 }
 
-func TestDo_ActsInTheNamespaceAndNowhereElse(t *testing.T) {
+func TestDo_RunsInTheNamespaceOnly(t *testing.T) {
 	t.Parallel()
 	namespace := open(t)
 	require.NoError(t, netns.Do(namespace, func() error {
@@ -36,7 +36,7 @@ func TestDo_ActsInTheNamespaceAndNowhereElse(t *testing.T) {
 		require.True(t, netns.Same(namespace, current))
 		return nil
 	}))
-	for range 50 { // on whatever thread this is
+	for range 50 { // on any thread
 		require.NoError(t, netns.Do(nil, func() error {
 			current, err := netns.Current()
 			require.NoError(t, err)

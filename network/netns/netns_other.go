@@ -8,15 +8,15 @@ import (
 	"os"
 )
 
-var errLinux = fmt.Errorf("network namespaces are Linux': %w", errors.ErrUnsupported)
+var errLinux = fmt.Errorf("network namespaces exist on Linux only: %w", errors.ErrUnsupported)
 
-// New makes a namespace.
+// New creates a namespace.
 func New() (*os.File, error) { return nil, errLinux }
 
-// Current is the namespace of the calling thread.
+// Current returns the namespace of the calling thread.
 func Current() (*os.File, error) { return nil, errLinux }
 
-// Do calls do in a namespace; nil is the caller's.
+// Do calls do in a namespace; nil stands for the caller's namespace.
 func Do(namespace *os.File, do func() error) error {
 	if namespace == nil {
 		return do()
@@ -24,5 +24,5 @@ func Do(namespace *os.File, do func() error) error {
 	return errLinux
 }
 
-// Same reports whether two files are the same namespace.
+// Same reports whether two files refer to the same namespace.
 func Same(_, _ *os.File) bool { return false }

@@ -1,8 +1,8 @@
-// Package nft writes tables of nftables by netlink, with github.com/google/nftables: a Transaction in a network
-// namespace, sets and maps of any size, and the fields that their keys are made of.
+// Package nft writes nftables over netlink, with github.com/google/nftables: transactions in a network namespace, sets
+// and maps of any size, and the fields of their keys.
 //
 //	nft_linux.go    connections and transactions
 //	fields_linux.go keys and values of sets
 //
-// It knows nothing of Kubernetes.
+// The package does not depend on Kubernetes.
 package nft

@@ -13,17 +13,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Conn is a connection to the tables of one namespace. Its transactions follow each other: it is not safe for
-// concurrent use.
+// Conn is a connection to the tables of one namespace. It is not safe for concurrent use: transactions run one after
+// the other.
 type Conn struct {
-	namespace *os.File // nil: that of the process
+	namespace *os.File // nil: the process's namespace
 	socket    *netlink.Conn
-	tables    *nftables.Conn // nil after a failure, of which answers may be left in the socket
+	tables    *nftables.Conn // nil after a failure: the socket may hold unread answers
 }
 
-// Transaction collects changes of a namespace's tables, which the kernel makes all at once or not at all. The methods
-// of nftables.Conn add changes; those that read (GetRules, GetSetElements, …) read the kernel at once. After Commit it
-// is of no use.
+// Transaction collects changes of a namespace's tables, which the kernel applies all at once or not at all. The methods
+// of nftables.Conn add changes, except that methods that read (GetRules, GetSetElements, …) read the kernel at once. Do
+// not use a Transaction after Commit.
 type Transaction struct {
 	*nftables.Conn
 	of  *Conn
@@ -31,20 +31,20 @@ type Transaction struct {
 }
 
 const (
-	// A transaction is one message to the kernel, which the socket's buffer must hold. 64 MiB are a million elements.
+	// A transaction is one message to the kernel. The socket's buffer must hold it: 64 MiB are a million elements.
 	maxTransaction = 64 << 20
-	// Every change is acknowledged.
+	// The kernel acknowledges every change.
 	maxAnswers = 16 << 20
-	// The kernel answers while it is being written to; no answer for so long is a kernel without nftables.
+	// The kernel answers while it is being written to. A kernel that does not answer for so long has no nftables.
 	patience = 30 * time.Second
-	// A netlink attribute is 65,535 bytes at most, and so are the elements of one message. An element has a header for
-	// itself and for each of its parts, and four fields of an address's size.
+	// The elements of one message are a netlink attribute, at most 65,535 bytes. An element has a header for itself and
+	// for each of its parts, and up to four fields of an address's size.
 	chunk = 300
 )
 
-// Open connects to the tables of a network namespace; nil is that of the process. The file must stay open as long as
-// the connection. A connection is kept because the kernel takes milliseconds to close one: it waits until all that
-// was deleted is out of use.
+// Open connects to the tables of a network namespace; nil stands for the process's namespace. The file must stay open
+// as long as the connection. Callers keep a connection because the kernel takes milliseconds to close one: it waits
+// until all deleted objects are out of use.
 func Open(namespace *os.File) (*Conn, error) {
 	c := &Conn{namespace: namespace}
 	return c, c.connect()
@@ -74,7 +74,7 @@ func (c *Conn) prepare(socket *netlink.Conn) error {
 	return nil
 }
 
-// Close ends the connection. The tables stay.
+// Close closes the connection. The tables stay.
 func (c *Conn) Close() {
 	if c.tables != nil {
 		_ = c.tables.CloseLasting()
@@ -82,7 +82,7 @@ func (c *Conn) Close() {
 	}
 }
 
-// Begin begins a transaction. Nothing happens before Commit.
+// Begin begins a transaction. It has no effect before Commit.
 func (c *Conn) Begin() (*Transaction, error) {
 	if c.tables == nil {
 		if err := c.connect(); err != nil {
@@ -95,7 +95,8 @@ func (c *Conn) Begin() (*Transaction, error) {
 	return &Transaction{Conn: c.tables, of: c}, nil
 }
 
-// descriptor is a file's number. Unlike File.Fd it leaves the file as it is, which may be in use elsewhere.
+// descriptor returns a file's number. Unlike File.Fd it does not set the file to blocking mode: it may be in use
+// elsewhere.
 func descriptor(f *os.File) int {
 	fd := -1
 	if conn, err := f.SyscallConn(); err == nil {
@@ -104,10 +105,10 @@ func descriptor(f *os.File) int {
 	return fd
 }
 
-// setIDs guards the library's counter of sets, by which the rules of a transaction name those that it makes.
+// setIDs guards the library's global counter of set IDs. Rules refer to sets of their own transaction by these IDs.
 var setIDs sync.Mutex
 
-// AddSet adds a set or map, with its elements if they are few. It gives the set an ID where it has none.
+// AddSet adds a set or map, with its elements if they are few. It assigns an ID to a set that has none.
 func (t *Transaction) AddSet(set *nftables.Set, few []nftables.SetElement) {
 	setIDs.Lock()
 	defer setIDs.Unlock()
@@ -116,20 +117,20 @@ func (t *Transaction) AddSet(set *nftables.Set, few []nftables.SetElement) {
 	}
 }
 
-// fail has Commit return the first error.
+// fail makes Commit return the first error.
 func (t *Transaction) fail(err error) {
 	if t.err == nil {
 		t.err = err
 	}
 }
 
-// AddElements adds any number of elements to a set or map. Elements that are there already are left as they are, but
-// those of a map that have another value fail the transaction.
+// AddElements adds any number of elements to a set or map. Existing elements stay unchanged. An element of a map that
+// exists with another value fails the transaction.
 func (t *Transaction) AddElements(set *nftables.Set, elements []nftables.SetElement) {
 	t.inChunks(set, elements, t.SetAddElements)
 }
 
-// DeleteElements deletes elements of a set or map. One that is not there fails the transaction.
+// DeleteElements deletes elements of a set or map. A missing element fails the transaction.
 func (t *Transaction) DeleteElements(set *nftables.Set, elements []nftables.SetElement) {
 	t.inChunks(set, elements, t.SetDeleteElements)
 }
@@ -145,7 +146,7 @@ func (t *Transaction) inChunks(set *nftables.Set, elements []nftables.SetElement
 	}
 }
 
-// Commit has the kernel make the changes. After an error none was made.
+// Commit applies the changes. After an error none was applied.
 func (t *Transaction) Commit() error {
 	err := t.err
 	if err == nil {
@@ -158,7 +159,7 @@ func (t *Transaction) Commit() error {
 	return nil
 }
 
-// Supported is why there is no nftables in a namespace, or nil.
+// Supported returns nil if a namespace has nftables, else an error.
 func Supported(namespace *os.File) error {
 	return Once(namespace, func(t *Transaction) error {
 		_, err := t.ListTables()
@@ -166,7 +167,7 @@ func Supported(namespace *os.File) error {
 	})
 }
 
-// DeleteTable deletes a table with all that is in it, where it is there.
+// DeleteTable deletes a table with its content, if the table exists.
 func DeleteTable(namespace *os.File, table *nftables.Table) error {
 	err := Once(namespace, func(t *Transaction) error {
 		t.DelTable(table)
@@ -178,7 +179,7 @@ func DeleteTable(namespace *os.File, table *nftables.Table) error {
 	return err
 }
 
-// Once does something in a transaction on a connection of its own. It commits nothing by itself.
+// Once calls do with a transaction on a new connection. It does not commit.
 func Once(namespace *os.File, do func(*Transaction) error) error {
 	c, err := Open(namespace)
 	if err != nil {

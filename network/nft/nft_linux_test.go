@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// namespace is a network namespace for a test, which is skipped where there is none or no nftables in it.
+// namespace creates a network namespace. It skips the test if that is not permitted or the kernel has no nftables.
 func namespace(tb testing.TB) *os.File {
 	tb.Helper()
 	f, err := netns.New()
@@ -80,10 +80,10 @@ func Example() {
 	set := &nftables.Set{Table: table, Name: "blocked", KeyType: nftables.TypeIPAddr}
 	t.AddSet(set, nil)
 	t.AddElements(set, []nftables.SetElement{{Key: nft.Address(netip.MustParseAddr("192.0.2.1"))}})
-	// t.Commit() would make the table.
+	// t.Commit() would create the table.
 }
 
-func TestTransaction_HasAsManyElementsAsThereAre(t *testing.T) {
+func TestTransaction_HoldsManyElements(t *testing.T) {
 	t.Parallel()
 	c, set := open(t, namespace(t)), *services
 	tx := begin(t, c)
@@ -103,7 +103,7 @@ func TestTransaction_HasAsManyElementsAsThereAre(t *testing.T) {
 	require.Len(t, got, 1_000)
 }
 
-func TestTransaction_IsMadeAsAWholeOrNotAtAll(t *testing.T) {
+func TestTransaction_IsAtomic(t *testing.T) {
 	t.Parallel()
 	in := namespace(t)
 	c, set := open(t, in), *services

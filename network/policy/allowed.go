@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Flow is a new connection, with the addresses and the port that the pods see: behind a Service, those of the endpoint.
+// Flow is a new connection with addresses and port as the pods see them: behind a Service, the endpoint's.
 type Flow struct {
 	Source, Destination netip.Addr
-	Protocol            corev1.Protocol // "" for one without ports, such as ICMP
+	Protocol            corev1.Protocol // "" for protocols without ports, such as ICMP
 	Port                uint16
-	// ToServer is whether the destination is an address of the namespace itself, and not forwarded.
+	// ToServer is set if the destination is an address of the namespace itself, so that packets are not forwarded.
 	ToServer bool
 }
 
-// Allowed decides about a flow as the API's documentation words it, policy by policy and without any index. It is what
-// compiled rules are tested against, and answers questions about single flows.
+// Allowed evaluates a flow literally as the API's documentation describes it, policy by policy and without any index.
+// It is the reference for tests of compiled rules, and answers questions about single flows.
 func Allowed(c *Cluster, f Flow) bool {
 	if f.ToServer {
 		return !contains(c.Served, f.Destination) || c.permits(Egress, f)
@@ -63,21 +63,21 @@ func contains[T comparable](all []T, one T) bool {
 	return false
 }
 
-// podAt is the pod that has an address: the youngest of those that claim it, and of this machine's where there are any.
-func (c *Cluster) podAt(a netip.Addr) (at *Pod) {
+// podAt returns the pod that owns an address: the youngest pod with it on this machine, else the youngest on any.
+func (c *Cluster) podAt(a netip.Addr) (owner *Pod) {
 	local := map[string]bool{}
 	for _, n := range c.Nodes {
 		local[n] = true
 	}
 	for i := range c.Pods {
-		if p := &c.Pods[i]; contains(p.Addresses, a) && (at == nil || p.precedes(at, local)) {
-			at = p
+		if p := &c.Pods[i]; contains(p.Addresses, a) && (owner == nil || p.precedes(owner, local)) {
+			owner = p
 		}
 	}
-	return at
+	return owner
 }
 
-// precedes orders the pods that claim an address.
+// precedes reports whether a pod comes before another one with the same address.
 func (p *Pod) precedes(other *Pod, local map[string]bool) bool {
 	switch {
 	case local[p.Node] != local[other.Node]:
@@ -88,9 +88,9 @@ func (p *Pod) precedes(other *Pod, local map[string]bool) bool {
 	return p.Created.After(other.Created)
 }
 
-func selects(s *metav1.LabelSelector, of map[string]string) bool {
+func selects(s *metav1.LabelSelector, set map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	return err == nil && selector.Matches(labels.Set(of))
+	return err == nil && selector.Matches(labels.Set(set))
 }
 
 func (c *Cluster) peerMatches(namespace string, peers []networkingv1.NetworkPolicyPeer, a netip.Addr) bool {
@@ -134,8 +134,8 @@ func (c *Cluster) portMatches(ports []networkingv1.NetworkPolicyPort, f Flow) bo
 			continue
 		}
 		if p.Port != nil && p.Port.Type == intstr.String {
-			if to := c.podAt(f.Destination); to != nil &&
-				contains(to.Ports, NamedPort{p.Port.StrVal, f.Protocol, f.Port}) {
+			if pod := c.podAt(f.Destination); pod != nil &&
+				contains(pod.Ports, NamedPort{p.Port.StrVal, f.Protocol, f.Port}) {
 				return true
 			}
 			continue
@@ -147,7 +147,7 @@ func (c *Cluster) portMatches(ports []networkingv1.NetworkPolicyPort, f Flow) bo
 	return false
 }
 
-// rangeOf reads the numbers of a port. ok is false where they are none that a packet can have.
+// rangeOf converts the numbers of a port. ok is false if no packet can have them.
 func rangeOf(p *networkingv1.NetworkPolicyPort) (r PortRange, ok bool) {
 	if p.Port == nil {
 		return allPorts, p.EndPort == nil

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// thousand has 100 namespaces with 10 pods and 10 policies each. A policy selects a pod, and lets another one of its
-// namespace and all of the next namespace reach a port.
+// thousand has 100 namespaces with 10 pods and 10 policies each. A policy selects a pod, and allows another pod of its
+// namespace and all pods of the next namespace to reach a port.
 type thousand struct{ *Enforcer }
 
 func (t thousand) pod(i int) Pod {
@@ -43,7 +43,7 @@ func (t thousand) policy(i int, port int32) *networkingv1.NetworkPolicy {
 	}
 }
 
-// newThousand enforces all of them in a namespace of its own.
+// newThousand enforces all of them in a new network namespace.
 func newThousand(b *testing.B) thousand {
 	b.Helper()
 	k, err := openKernel(namespaceFor(b))
@@ -65,8 +65,8 @@ func newThousand(b *testing.B) thousand {
 	return t
 }
 
-// BenchmarkPolicies_All compiles 1,000 policies on 1,000 pods and writes them to an empty namespace. MB is what the
-// enforcer keeps.
+// BenchmarkPolicies_All compiles 1,000 policies for 1,000 pods and writes them to an empty namespace. MB is the memory
+// of the enforcer.
 func BenchmarkPolicies_All(b *testing.B) {
 	var before, after runtime.MemStats
 	for b.Loop() {
@@ -84,7 +84,7 @@ func BenchmarkPolicies_All(b *testing.B) {
 	}
 }
 
-// BenchmarkPolicies_OnePod takes one of the 1,000 pods away, and gives it back.
+// BenchmarkPolicies_OnePod removes one of the 1,000 pods and adds it again.
 func BenchmarkPolicies_OnePod(b *testing.B) {
 	t := newThousand(b)
 	p := t.pod(500)
@@ -107,7 +107,7 @@ func BenchmarkPolicies_OnePolicy(b *testing.B) {
 	}
 }
 
-// BenchmarkPolicies_Resync writes all rules anew, as happens every ten minutes.
+// BenchmarkPolicies_Resync rewrites all rules, as every ten minutes.
 func BenchmarkPolicies_Resync(b *testing.B) {
 	t := newThousand(b)
 	for b.Loop() {

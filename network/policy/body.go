@@ -13,28 +13,28 @@ import (
 // policy is a NetworkPolicy.
 type policy struct {
 	name     types.NamespacedName
-	revision uint64 // of the object as it was last seen
+	revision uint64 // the resourceVersion of the object as last seen
 	id       int
 	space    *namespace
 	spec     networkingv1.NetworkPolicySpec
-	subject  *selector // of the pods that it selects
+	subject  *selector // selects its pods
 	isolates [len(directions)]bool
 	bodies   [len(directions)]*body
-	refused  bool // by the kernel: it isolates, and allows nothing
+	refused  bool // by the kernel: it isolates but allows no traffic
 }
 
-// body is what a policy allows in one direction. It is compiled while pods of this machine have it.
+// body is the part of a policy for one direction. It is compiled while pods of this machine use it.
 type body struct {
-	of        *policy
+	policy    *policy
 	direction Direction
 	chain     string
-	users     int // groups
+	users     int // number of groups
 	compiled  bool
-	err       error // why it allows nothing
+	err       error // why it allows no traffic
 	parts
 }
 
-// parts are what a body consists of.
+// parts are the sets, chains and selectors of a body.
 type parts struct {
 	chains    map[string][]Rule
 	selectors []*selector
@@ -48,10 +48,10 @@ type endpointsUse struct {
 	*endpoints
 }
 
-// maxName bounds what of a policy's name is in the names of its chains, which the kernel limits to 255 bytes.
+// maxName limits the part of a policy's name in the names of its chains: the kernel limits these to 255 bytes.
 const maxName = 200
 
-// chain is the name of a body's chain. A policy's name has no slash.
+// chain returns the name of a body's chain. A policy's name has no slash, so names are unique.
 func (p *policy) chain(d Direction) string {
 	name := d.String() + "/" + p.name.String()
 	if len(name) > maxName {
@@ -60,25 +60,25 @@ func (p *policy) chain(d Direction) string {
 	return name
 }
 
-// Bounds of what policies may expand to: their authors are users of a namespace, and memory and time are everyone's. A
-// policy beyond them isolates the pods that it selects, and allows nothing.
+// Limits on the expansion of policies: their authors are users of a namespace, but memory and time are shared by all. A
+// policy that exceeds a limit isolates the pods that it selects, and allows no traffic.
 const (
-	maxRules     = 4096    // of a policy in one direction, as the kernel has them
+	maxRules     = 4096    // of a policy in one direction, as kernel rules
 	maxSelectors = 256     // of a policy's peers in one direction
 	maxElements  = 1 << 16 // of a policy's sets of blocks and ports in one direction
 
-	maxSpaceRules     = 1 << 16 // the same of all policies of a namespace
+	maxSpaceRules     = 1 << 16 // of all policies of a namespace
 	maxSpaceSelectors = 2048
-	maxSpaceElements  = 1 << 20 // members of peers included
+	maxSpaceElements  = 1 << 20 // including members of peers
 )
 
 var (
 	errLarge   = errors.New("the policy has more rules, peers, blocks or ports than are enforced")
 	errBudget  = errors.New("the policies of the namespace have more rules, peers, blocks or ports than are enforced")
-	errRefused = errors.New("the kernel has refused the policy's rules")
+	errRefused = errors.New("the kernel rejected the policy's rules")
 )
 
-// cost is what a body takes of its namespace's budget.
+// cost is the share of a body in its namespace's budget.
 type cost struct{ rules, selectors, elements int }
 
 func (c *cost) add(o cost) {
@@ -89,14 +89,14 @@ func (c *cost) within(rules, selectors, elements int) bool {
 	return c.rules <= rules && c.selectors <= selectors && c.elements <= elements
 }
 
-// budget is what the bodies of a namespace cost together, and those that wait for room.
+// budget is the total cost of a namespace's bodies, and the bodies that wait for room.
 type budget struct {
 	spent   cost
 	waiting map[*body]struct{}
 }
 
-// compile writes a body's chains. Its earlier sets and chains are released after that, so that those it still uses
-// stay.
+// compile writes a body's chains. It releases the earlier sets and chains last, so that shared ones are not
+// recreated.
 func (c *compiler) compile(b *body) {
 	if b.users == 0 {
 		return
@@ -105,23 +105,23 @@ func (c *compiler) compile(b *body) {
 	if b.compiled {
 		c.refund(b)
 	}
-	delete(b.of.space.budget.waiting, b)
+	delete(b.policy.space.budget.waiting, b)
 	b.parts, b.err = c.translate(b)
 	if b.err == nil {
-		spent := b.of.space.budget.spent
+		spent := b.policy.space.budget.spent
 		if spent.add(b.cost); !spent.within(maxSpaceRules, maxSpaceSelectors, maxSpaceElements) {
 			b.err = errBudget
-			if b.of.space.budget.waiting == nil {
-				b.of.space.budget.waiting = map[*body]struct{}{}
+			if b.policy.space.budget.waiting == nil {
+				b.policy.space.budget.waiting = map[*body]struct{}{}
 			}
-			b.of.space.budget.waiting[b] = struct{}{}
+			b.policy.space.budget.waiting[b] = struct{}{}
 		}
 	}
 	if b.err != nil {
 		c.release(&b.parts)
 		b.parts = parts{chains: map[string][]Rule{b.chain: nil}}
 	}
-	b.of.space.budget.spent.add(b.cost)
+	b.policy.space.budget.spent.add(b.cost)
 	b.compiled = true
 	c.report(b)
 	for name := range old.chains {
@@ -135,17 +135,17 @@ func (c *compiler) compile(b *body) {
 	c.release(&old)
 }
 
-// report notes whether a body allows nothing because of an error.
+// report records whether a body allows no traffic because of an error.
 func (c *compiler) report(b *body) {
 	if b.err == nil {
 		delete(c.failing, b)
 		return
 	}
 	c.failing[b] = struct{}{}
-	c.failed = append(c.failed, failure{b.of.name, b.direction, b.err})
+	c.failed = append(c.failed, failure{b.policy.name, b.direction, b.err})
 }
 
-// dropBody deletes the chains of a body that no pod has any more.
+// dropBody deletes the chains of a body that no pod uses anymore.
 func (c *compiler) dropBody(b *body) {
 	if !b.compiled {
 		return
@@ -154,15 +154,15 @@ func (c *compiler) dropBody(b *body) {
 		c.dropChain(name)
 	}
 	c.refund(b)
-	delete(b.of.space.budget.waiting, b)
+	delete(b.policy.space.budget.waiting, b)
 	c.release(&b.parts)
 	b.parts, b.compiled, b.err = parts{}, false, nil
 	delete(c.failing, b)
 }
 
-// refund gives back what a body has taken of its namespace's budget, and has those that wait for it try again.
+// refund returns a body's cost to its namespace's budget, and schedules bodies that wait for room.
 func (c *compiler) refund(b *body) {
-	budget := &b.of.space.budget
+	budget := &b.policy.space.budget
 	budget.spent.add(cost{-b.cost.rules, -b.cost.selectors, -b.cost.elements})
 	if b.cost == (cost{}) {
 		return
@@ -172,7 +172,7 @@ func (c *compiler) refund(b *body) {
 	}
 }
 
-// release ends the use of what a body consisted of.
+// release ends a body's use of its parts.
 func (c *compiler) release(p *parts) {
 	for _, s := range p.selectors {
 		if s.peers--; s.peers == 0 {
@@ -194,20 +194,20 @@ func (c *compiler) release(p *parts) {
 	}
 }
 
-// translation is a body on its way to being rules.
+// translation is a body in the process of translation to rules.
 type translation struct {
 	*compiler
 	*body
 	parts
 }
 
-// translate returns the parts of a body. They are in use, also where there is an error.
+// translate returns the parts of a body. The caller must release them, even after an error.
 func (c *compiler) translate(b *body) (parts, error) {
 	t := &translation{compiler: c, body: b, parts: parts{chains: map[string][]Rule{b.chain: nil}}}
-	if b.of.refused {
+	if b.policy.refused {
 		return t.parts, errRefused
 	}
-	for i, r := range rulesOf(&b.of.spec, b.direction) {
+	for i, r := range rulesOf(&b.policy.spec, b.direction) {
 		if err := t.rule(i, r); err != nil {
 			return t.parts, err
 		}
@@ -221,8 +221,8 @@ func (c *compiler) translate(b *body) (parts, error) {
 	return t.parts, nil
 }
 
-// rule adds the i-th rule of a policy: a rule for each way to match its peers and ports. Where both have several, the
-// peers' lead to a chain of the ports'.
+// rule adds the i-th rule of a policy: one kernel rule for each combination of its peers and ports. If both have
+// several, the peers' rules jump to a chain with the ports' rules.
 func (t *translation) rule(i int, r rule) error {
 	before := t.parts
 	peers, err := t.peers(r.peers)
@@ -233,7 +233,7 @@ func (t *translation) rule(i int, r rule) error {
 	if err != nil {
 		return err
 	}
-	if len(peers) == 0 || len(ports) == 0 { // malformed ones only: the rule allows nothing
+	if len(peers) == 0 || len(ports) == 0 { // all are malformed: the rule allows no traffic
 		t.release(&parts{selectors: t.parts.selectors[len(before.selectors):], sets: t.parts.sets[len(before.sets):],
 			endpoints: t.parts.endpoints[len(before.endpoints):]})
 		t.parts = before
@@ -260,7 +260,7 @@ func (t *translation) append(chain string, rules []Rule) {
 	t.parts.cost.rules += len(rules)
 }
 
-// peers returns rules that match the peers of a rule; none match everything.
+// peers returns rules that match the peers of a rule. Without peers, one rule matches everything.
 func (t *translation) peers(peers []networkingv1.NetworkPolicyPeer) (rules []Rule, err error) {
 	if len(peers) == 0 {
 		return []Rule{{}}, nil
@@ -275,7 +275,7 @@ func (t *translation) peers(peers []networkingv1.NetworkPolicyPeer) (rules []Rul
 			if t.parts.cost.selectors > maxSelectors {
 				return nil, errLarge
 			}
-			if s := t.acquire(t.of.space, p.NamespaceSelector, p.PodSelector); !seen[s] {
+			if s := t.acquire(t.policy.space, p.NamespaceSelector, p.PodSelector); !seen[s] {
 				seen[s] = true
 				t.usePeer(s)
 				rules = append(rules, t.from(s.sets[0]), t.from(s.sets[1]))
@@ -301,7 +301,7 @@ func (t *translation) peers(peers []networkingv1.NetworkPolicyPeer) (rules []Rul
 	return rules, nil
 }
 
-// usePeer counts a body as a user of a selector's sets, which are filled if there is none yet.
+// usePeer counts a body as a user of a selector's sets. The first user creates them.
 func (t *translation) usePeer(s *selector) {
 	t.parts.selectors = append(t.parts.selectors, s)
 	t.parts.cost.selectors++
@@ -317,7 +317,7 @@ func (t *translation) usePeer(s *selector) {
 	}
 }
 
-// from matches packets whose other end is in a set.
+// from returns a rule that matches packets from or to a set, depending on the direction.
 func (t *translation) from(s *Set) Rule {
 	if t.direction == Ingress {
 		return Rule{Source: s.Name}
@@ -325,7 +325,7 @@ func (t *translation) from(s *Set) Rule {
 	return Rule{Destination: s.Name}
 }
 
-// ports returns rules that match the ports of a rule; none match everything.
+// ports returns rules that match the ports of a rule. Without ports, one rule matches everything.
 func (t *translation) ports(ports []networkingv1.NetworkPolicyPort) (rules []Rule, err error) {
 	if len(ports) == 0 {
 		return []Rule{{}}, nil
@@ -359,7 +359,7 @@ func (t *translation) ports(ports []networkingv1.NetworkPolicyPort) (rules []Rul
 	return rules, nil
 }
 
-// numbers matches ports of a protocol.
+// numbers returns rules that match ports of a protocol.
 func (t *translation) numbers(protocol corev1.Protocol, ranges []PortRange) []Rule {
 	switch {
 	case len(ranges) == 0:
@@ -377,7 +377,7 @@ func (t *translation) numbers(protocol corev1.Protocol, ranges []PortRange) []Ru
 	return []Rule{{Protocol: protocol, PortSet: t.share("numbers", Ports, false, elements).Name}}
 }
 
-// sharedSet is a set that never changes, and that all bodies with the same content share.
+// sharedSet is an immutable set that all bodies with the same content share.
 type sharedSet struct {
 	*Set
 	content string
@@ -391,7 +391,7 @@ func (t *translation) share(name string, kind Kind, v6 bool, elements []Element)
 		s = &sharedSet{content: content}
 		s.Set = t.addSet(&Set{Name: fmt.Sprintf("%s/%d", name, t.number()), Kind: kind, V6: v6})
 		for _, e := range elements {
-			s.Elements[e] = "" // a new set is written as a whole
+			s.Elements[e] = "" // the elements of a new set are written together
 		}
 		t.shared[content] = s
 	}

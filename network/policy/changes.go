@@ -1,30 +1,30 @@
 package policy
 
-// Changes are those from one state of a ruleset to the next: what a transaction has to do.
+// Changes are the differences between two states of a ruleset: the content of a transaction.
 type Changes struct {
 	NewSets   []*Set            // with all their elements
-	Elements  []ElementChanges  // of sets that were there before
-	Chains    map[string][]Rule // new chains, and those that have other rules
-	OldChains []string          // which have gone
+	Elements  []ElementChanges  // of existing sets
+	Chains    map[string][]Rule // new chains, and chains with other rules
+	OldChains []string          // deleted chains
 	OldSets   []string
 }
 
-// ElementChanges are those of one set. The deletions go first: an element of a map that has another value is in both.
+// ElementChanges are the changes of one set. Deletions come first: a map element with a new value is in both lists.
 type ElementChanges struct {
 	Set        *Set
 	Gone, Come []Element
 }
 
-// Empty reports whether there is nothing to do.
+// Empty reports whether there are no changes.
 func (c *Changes) Empty() bool {
 	return len(c.NewSets)+len(c.Elements)+len(c.Chains)+len(c.OldChains)+len(c.OldSets) == 0
 }
 
-// draft is a ruleset with a record of what has changed since it was last taken.
+// draft is a ruleset with a record of its changes since the last take.
 type draft struct {
 	Ruleset
-	sets, chains map[string]bool // those touched, and whether they were there before
-	elements     map[string]*Set // sets with elements touched
+	sets, chains map[string]bool // touched ones, with whether they existed before
+	elements     map[string]*Set // sets with touched elements
 }
 
 func newDraft() draft {
@@ -40,10 +40,10 @@ func (d *draft) forget() {
 	d.sets, d.chains, d.elements = map[string]bool{}, map[string]bool{}, map[string]*Set{}
 }
 
-// touch notes the first change of a name.
-func touch(touched map[string]bool, name string, there bool) {
-	if _, known := touched[name]; !known {
-		touched[name] = there
+// touch records the first change of a name.
+func touch(touched map[string]bool, name string, existed bool) {
+	if _, seen := touched[name]; !seen {
+		touched[name] = existed
 	}
 }
 
@@ -69,8 +69,8 @@ func (d *draft) dropElement(s *Set, e Element) {
 }
 
 func (d *draft) setChain(name string, rules []Rule) {
-	_, there := d.Chains[name]
-	touch(d.chains, name, there)
+	_, existed := d.Chains[name]
+	touch(d.chains, name, existed)
 	d.Chains[name] = rules
 }
 
@@ -79,7 +79,7 @@ func (d *draft) dropChain(name string) {
 	delete(d.Chains, name)
 }
 
-// take returns the changes since the last call, and forgets them.
+// take returns the changes since the last call, and resets them.
 func (d *draft) take() *Changes {
 	c := &Changes{Chains: map[string][]Rule{}}
 	for name, was := range d.sets {
@@ -93,7 +93,7 @@ func (d *draft) take() *Changes {
 	}
 	for name, s := range d.elements {
 		if was, touched := d.sets[name]; touched && !was {
-			continue // new, with all its elements
+			continue // new, reported with all its elements
 		}
 		if e := s.changes(); len(e.Gone)+len(e.Come) > 0 {
 			c.Elements = append(c.Elements, e)
@@ -116,10 +116,10 @@ func (s *Set) changes() ElementChanges {
 	c := ElementChanges{Set: s}
 	for e, was := range s.before {
 		value, is := s.Elements[e]
-		if is == was.there && value == was.value {
+		if is == was.existed && value == was.value {
 			continue
 		}
-		if was.there {
+		if was.existed {
 			c.Gone = append(c.Gone, e)
 		}
 		if is {

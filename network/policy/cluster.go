@@ -10,46 +10,46 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Cluster is all that decides about the traffic of a machine's pods.
+// Cluster is all state that the policies of a machine's pods depend on.
 type Cluster struct {
-	Nodes         []string     // those of this machine, whose pods' traffic is decided about
-	NodeAddresses []netip.Addr // the machine's own, which pods always reach and which always reach them
-	Served        []netip.Addr // of servers in the pods' routing namespace: ordinary destinations
+	Nodes         []string     // the Nodes of this machine, with the protected pods
+	NodeAddresses []netip.Addr // the machine's own, always allowed in both directions
+	Served        []netip.Addr // servers in the pods' routing namespace: ordinary destinations
 	Namespaces    []Namespace
 	Pods          []Pod
 	Policies      []*networkingv1.NetworkPolicy
 }
 
-// Namespace is a namespace as selectors see it.
+// Namespace holds the fields of a Namespace that selectors use.
 type Namespace struct {
 	Name   string
 	Labels map[string]string
 }
 
-// Pod is a pod as policies see it. Pods of the host's network, and those that have finished, have none.
+// Pod holds the fields of a Pod that policies use. Pods of the host network and finished pods are left out.
 type Pod struct {
 	types.NamespacedName
 	UID       types.UID
 	Labels    map[string]string
 	Node      string
-	Addresses []netip.Addr // none until the pod's network is there
+	Addresses []netip.Addr // none until the pod's network exists
 	Ports     []NamedPort
-	// Created decides between two pods of one address: it is the younger's, until that goes. Pods of this machine go
-	// before others, whose Nodes may claim what they like.
+	// Created resolves conflicts between pods with the same address: the younger pod owns it until it is deleted. Pods
+	// of this machine come before others, since other Nodes may report any address.
 	Created time.Time
 }
 
-// NamedPort is a port that a container of a pod gives a name.
+// NamedPort is a named port of a pod's container.
 type NamedPort struct {
 	Name     string
 	Protocol corev1.Protocol
 	Port     uint16
 }
 
-// maxNamedPorts bounds the ports of a pod that policies can name; the others have no name.
+// maxNamedPorts limits the named ports of a pod that policies can refer to. Further names are ignored.
 const maxNamedPorts = 1024
 
-// podOf reads a pod; ok is false where no policy has to do with it.
+// podOf converts a pod. ok is false if no policy applies to it.
 func podOf(p *corev1.Pod) (pod Pod, ok bool) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return pod, false
@@ -69,7 +69,7 @@ func podOf(p *corev1.Pod) (pod Pod, ok bool) {
 	}
 	for i := range p.Spec.InitContainers {
 		if c := &p.Spec.InitContainers[i]; ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
-			pod.addPorts(c) // a sidecar
+			pod.addPorts(c) // of a sidecar
 		}
 	}
 	return pod, true
@@ -84,7 +84,7 @@ func (p *Pod) addPorts(c *corev1.Container) {
 	}
 }
 
-// addAddress adds one of the status's addresses. Kubernetes gives a pod one of each family.
+// addAddress adds an address of the status. Kubernetes assigns one of each family; further ones are ignored.
 func (p *Pod) addAddress(text string) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
@@ -99,8 +99,8 @@ func (p *Pod) addAddress(text string) {
 	p.Addresses = append(p.Addresses, a)
 }
 
-// isolates reports for which directions a policy isolates the pods that it selects. Where it has no policyTypes, as the
-// API server does not store it, Egress depends on its rules.
+// isolates returns the directions in which a policy isolates the pods that it selects. If policyTypes is empty, which
+// the API server never stores, Egress depends on the rules.
 func isolates(s *networkingv1.NetworkPolicySpec) (ingress, egress bool) {
 	if len(s.PolicyTypes) == 0 {
 		return true, len(s.Egress) > 0
@@ -112,7 +112,7 @@ func isolates(s *networkingv1.NetworkPolicySpec) (ingress, egress bool) {
 	return ingress, egress
 }
 
-// protocolOf is the protocol of a port: TCP where it has none.
+// protocolOf returns the protocol of a port, by default TCP.
 func protocolOf(p *corev1.Protocol) corev1.Protocol {
 	if p == nil || *p == "" {
 		return corev1.ProtocolTCP
@@ -126,7 +126,7 @@ type rule struct {
 	peers []networkingv1.NetworkPolicyPeer
 }
 
-// rulesOf are a policy's for a direction.
+// rulesOf returns the rules of a policy for a direction.
 func rulesOf(s *networkingv1.NetworkPolicySpec, d Direction) (rules []rule) {
 	if d == Ingress {
 		for _, r := range s.Ingress {

@@ -12,65 +12,65 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Compile returns the rules that enforce a cluster's policies on the pods of some of its Nodes.
+// Compile returns the rules that enforce a cluster's policies for the pods of c.Nodes.
 func Compile(c *Cluster) *Ruleset {
-	to := newCompiler(c.Nodes)
-	to.setMachine(c.NodeAddresses, c.Served)
+	compiled := newCompiler(c.Nodes)
+	compiled.setMachine(c.NodeAddresses, c.Served)
 	for _, n := range c.Namespaces {
-		to.setNamespace(n)
+		compiled.setNamespace(n)
 	}
 	for _, p := range c.Pods {
-		to.setPod(p)
+		compiled.setPod(p)
 	}
 	for _, p := range c.Policies {
-		to.setPolicy(p)
+		compiled.setPolicy(p)
 	}
-	to.settle()
-	return &to.Ruleset
+	compiled.settle()
+	return &compiled.Ruleset
 }
 
-// compiler keeps a ruleset in step with a cluster: each change of an object changes only the rules and elements that
-// depend on it. Chains of pods follow when settle is called. It is not safe for concurrent use.
+// compiler updates a ruleset with the changes of a cluster: each change of an object changes only the rules and
+// elements that depend on it. Chains of pods are updated by settle. It is not safe for concurrent use.
 type compiler struct {
 	draft
 	nodes      map[string]bool
 	namespaces map[string]*namespace
 	pods       map[types.NamespacedName]*pod
-	claims     map[netip.Addr][]*pod // the pods that have an address; the first owns it
+	claims     map[netip.Addr][]*pod // the pods with an address; the first one owns it
 	policies   map[types.NamespacedName]*policy
 	selectors  map[string]*selector
 	scopes     map[string]*scope
 	groups     [len(directions)]map[string]*group
 	shared     map[string]*sharedSet
 	endpoints  map[NamedPort]*endpoints // by name and protocol; the port is zero
-	next       int                      // numbers sets and chains
+	next       int                      // the number of the next set or chain
 
 	moved  map[*pod]struct{}      // pods whose policies may have changed
-	stale  map[*body]struct{}     // bodies to be compiled
-	unused map[*body]struct{}     // bodies that no group may have any more
+	stale  map[*body]struct{}     // bodies to compile
+	unused map[*body]struct{}     // bodies that may have no group anymore
 	empty  map[*group]struct{}    // groups that may have no pods
 	idle   map[*selector]struct{} // selectors that may have no users
 
-	failing  map[*body]struct{}   // bodies that allow nothing because of an error
-	failed   []failure            // which of them have become so, to be logged by the owner
+	failing  map[*body]struct{}   // bodies that allow no traffic because of an error
+	failed   []failure            // newly failing bodies, for the owner to log
 	isolated [len(directions)]int // pods that a policy isolates
 }
 
-// failure is why a policy allows nothing in a direction.
+// failure is the reason why a policy allows no traffic in a direction.
 type failure struct {
 	policy    types.NamespacedName
 	direction Direction
 	err       error
 }
 
-// pod is a pod of the cluster, and what follows from it.
+// pod is a pod of the cluster with derived state.
 type pod struct {
 	Pod
 	space *namespace
 	local bool
-	owned []netip.Addr // those of its addresses that no pod before it claims
+	owned []netip.Addr // addresses that it owns: no pod precedes it there
 	in    map[*selector]struct{}
-	group [len(directions)]*group // nil where no policy isolates it
+	group [len(directions)]*group // nil if no policy isolates it
 }
 
 func newCompiler(nodes []string) *compiler {
@@ -91,28 +91,28 @@ func newCompiler(nodes []string) *compiler {
 	return c
 }
 
-// number is for the name of a set or chain.
+// number returns a number for the name of a set or chain.
 func (c *compiler) number() int {
 	c.next++
 	return c.next
 }
 
-// setMachine sets the machine's own addresses, and those of servers that are ordinary destinations.
+// setMachine sets the machine's own addresses, and the addresses of servers that are ordinary destinations.
 func (c *compiler) setMachine(node, served []netip.Addr) {
 	for name, addresses := range map[string][]netip.Addr{"node": node, "served": served} {
-		wanted := map[Element]bool{}
+		targets := map[Element]bool{}
 		for _, a := range addresses {
-			wanted[Element{First: a.Unmap().WithZone("")}] = a.IsValid()
+			targets[Element{First: a.Unmap().WithZone("")}] = a.IsValid()
 		}
 		for _, family := range families {
 			set := c.Sets[name+family]
 			for e := range maps.Clone(set.Elements) {
-				if !wanted[e] {
+				if !targets[e] {
 					c.dropElement(set, e)
 				}
 			}
 		}
-		for e, valid := range wanted {
+		for e, valid := range targets {
 			if valid {
 				c.setElement(c.Sets[name+family(e.First)], e, "")
 			}
@@ -120,7 +120,7 @@ func (c *compiler) setMachine(node, served []netip.Addr) {
 	}
 }
 
-// space returns a namespace, whether it is there or not.
+// space returns a namespace, which need not exist in the API.
 func (c *compiler) space(name string) *namespace {
 	n := c.namespaces[name]
 	if n == nil {
@@ -130,19 +130,19 @@ func (c *compiler) space(name string) *namespace {
 	return n
 }
 
-// forget drops a namespace that nothing is left of.
+// forget drops a namespace that is not in use.
 func (c *compiler) forget(n *namespace) {
-	if !n.there && len(n.pods) == 0 && n.policies == 0 && len(n.by) == 0 {
+	if !n.exists && len(n.pods) == 0 && n.policies == 0 && len(n.index) == 0 {
 		delete(c.namespaces, n.name)
 	}
 }
 
 func (c *compiler) setNamespace(s Namespace) bool {
 	n := c.space(s.Name)
-	if n.there && maps.Equal(n.labels, s.Labels) {
+	if n.exists && maps.Equal(n.labels, s.Labels) {
 		return false
 	}
-	n.labels, n.there = s.Labels, true
+	n.labels, n.exists = s.Labels, true
 	c.rescope(n)
 	return true
 }
@@ -152,24 +152,24 @@ func (c *compiler) dropNamespace(name string) bool {
 	if n == nil {
 		return false
 	}
-	n.there = false
+	n.exists = false
 	c.rescope(n)
 	c.forget(n)
 	return true
 }
 
-// setPod adds a pod or changes it, and reports whether anything follows from that.
+// setPod adds or updates a pod, and reports whether it changed.
 func (c *compiler) setPod(s Pod) bool {
 	if old := c.pods[s.NamespacedName]; old != nil {
 		if reflect.DeepEqual(old.Pod, s) {
 			return false
 		}
-		c.dropPod(s.NamespacedName) // elements that come back at once are no changes for the kernel
+		c.dropPod(s.NamespacedName) // the draft does not count elements that are added back at once
 	}
 	p := &pod{Pod: s, space: c.space(s.Namespace), local: c.nodes[s.Node], in: map[*selector]struct{}{}}
 	c.pods[s.NamespacedName] = p
 	p.space.pods[p] = struct{}{}
-	join := func(of *selector) { c.join(of, p) }
+	join := func(s *selector) { c.join(s, p) }
 	p.space.matching(p.Labels, join)
 	for scope := range p.space.scopes {
 		scope.matching(p.Labels, join)
@@ -180,7 +180,7 @@ func (c *compiler) setPod(s Pod) bool {
 	return true
 }
 
-// dropPod removes a pod, and reports whether there was one.
+// dropPod removes a pod, and reports whether it existed.
 func (c *compiler) dropPod(name types.NamespacedName) bool {
 	p := c.pods[name]
 	if p == nil {
@@ -202,15 +202,15 @@ func (c *compiler) dropPod(name types.NamespacedName) bool {
 	return true
 }
 
-// claim has a pod own an address, or wait for it behind a pod of this machine or a younger one.
+// claim makes a pod the owner of an address, or queues it behind a pod of this machine or a younger one.
 func (c *compiler) claim(p *pod, a netip.Addr) {
 	all := c.claims[a]
-	at := 0
-	for at < len(all) && all[at].precedes(&p.Pod, c.nodes) {
-		at++
+	index := 0
+	for index < len(all) && all[index].precedes(&p.Pod, c.nodes) {
+		index++
 	}
-	c.claims[a] = slices.Insert(all, at, p)
-	if at > 0 {
+	c.claims[a] = slices.Insert(all, index, p)
+	if index > 0 {
 		return
 	}
 	if len(all) > 0 {
@@ -220,12 +220,12 @@ func (c *compiler) claim(p *pod, a netip.Addr) {
 }
 
 func (c *compiler) unclaim(p *pod, a netip.Addr) {
-	at := slices.Index(c.claims[a], p)
-	left := slices.Delete(c.claims[a], at, at+1)
+	index := slices.Index(c.claims[a], p)
+	left := slices.Delete(c.claims[a], index, index+1)
 	if c.claims[a] = left; len(left) == 0 {
 		delete(c.claims, a)
 	}
-	if at > 0 {
+	if index > 0 {
 		return
 	}
 	c.disown(p, a)
@@ -264,7 +264,7 @@ func (c *compiler) disown(p *pod, a netip.Addr) {
 	c.regroup(p)
 }
 
-// enter adds a member's address to a selector's sets, and exit removes it, where the selector is a peer.
+// enter adds a member's address to a selector's sets, if the selector is a peer. exit removes it.
 func (c *compiler) enter(s *selector, a netip.Addr) {
 	if set := ofFamily(s.sets, a); set != nil {
 		c.setElement(set, Element{First: a}, "")
@@ -277,13 +277,13 @@ func (c *compiler) exit(s *selector, a netip.Addr) {
 	}
 }
 
-// endpoints are the addresses and ports behind the name of a port.
+// endpoints are the addresses and ports with a port name.
 type endpoints struct {
 	users int
 	sets  [2]*Set
 }
 
-// endpointsOf returns the endpoints of a name, which the caller uses from then on.
+// endpointsOf returns the endpoints of a name. The caller counts as a user from then on.
 func (c *compiler) endpointsOf(name string, protocol corev1.Protocol) *endpoints {
 	key := NamedPort{name, protocol, 0}
 	e := c.endpoints[key]
@@ -316,7 +316,7 @@ func (c *compiler) addPair(name string, kind Kind, comment string) (pair [2]*Set
 	return pair
 }
 
-// setPolicy adds a policy or changes it, and reports whether anything follows from that.
+// setPolicy adds or updates a policy, and reports whether it changed.
 func (c *compiler) setPolicy(s *networkingv1.NetworkPolicy) bool {
 	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 	p := c.policies[name]
@@ -324,7 +324,7 @@ func (c *compiler) setPolicy(s *networkingv1.NetworkPolicy) bool {
 		p = &policy{name: name, id: c.number(), space: c.space(name.Namespace),
 			revision: revisionOf(s)}
 		for _, d := range directions {
-			p.bodies[d] = &body{of: p, direction: d, chain: p.chain(d)}
+			p.bodies[d] = &body{policy: p, direction: d, chain: p.chain(d)}
 		}
 		p.space.policies++
 		c.policies[name] = p
@@ -354,11 +354,11 @@ func (c *compiler) dropPolicy(name types.NamespacedName) bool {
 	return true
 }
 
-// setSubject sets the selector by which a policy selects pods, all of which may have other policies then.
+// setSubject sets the selector of a policy's pods, and schedules the pods of the old and the new one.
 func (c *compiler) setSubject(p *policy, s *selector) {
-	for _, of := range []*selector{p.subject, s} {
-		if of != nil {
-			for member := range of.members {
+	for _, subject := range []*selector{p.subject, s} {
+		if subject != nil {
+			for member := range subject.members {
 				c.regroup(member)
 			}
 		}

@@ -12,18 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// End implements kernel. The next packet of a connection that has ended is a first one, to which the rules are put.
+// End implements kernel. The next packet of an ended connection counts as a first packet, so the rules apply to it.
 func (k *tables) End(denied func(Flow) bool) (ended int, err error) {
 	h, err := conntrack(k.namespace)
 	if err != nil {
-		return 0, fmt.Errorf("connections: %w", err)
+		return 0, fmt.Errorf("open conntrack: %w", err)
 	}
 	defer h.Close()
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		n, failed := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, deniedFlows(denied))
 		ended += int(n)
-		if failed != nil && !errors.Is(failed, unix.ENOENT) { // one that ended by itself meanwhile
-			err = errors.Join(err, fmt.Errorf("connections: %w", failed))
+		if failed != nil && !errors.Is(failed, unix.ENOENT) { // skip one that ended by itself
+			err = errors.Join(err, fmt.Errorf("delete connections: %w", failed))
 		}
 	}
 	return ended, err
@@ -43,17 +43,17 @@ func conntrack(namespace *os.File) (h *netlink.Handle, err error) {
 	return h, errors.Join(problem, err)
 }
 
-// deniedFlows is a netlink.CustomConntrackFilter. Rules see a packet after its destination was translated, and before
-// its source is: the destination is where answers come from.
+// deniedFlows is a netlink.CustomConntrackFilter. Rules see a packet after destination NAT and before source NAT: the
+// destination is the source of the reply direction.
 type deniedFlows func(Flow) bool
 
 func (denied deniedFlows) MatchConntrackFlow(c *netlink.ConntrackFlow) bool {
-	from, ok := netip.AddrFromSlice(c.Forward.SrcIP)
-	to, valid := netip.AddrFromSlice(c.Reverse.SrcIP)
+	source, ok := netip.AddrFromSlice(c.Forward.SrcIP)
+	destination, valid := netip.AddrFromSlice(c.Reverse.SrcIP)
 	if !ok || !valid {
 		return false
 	}
-	f := Flow{Source: from.Unmap(), Destination: to.Unmap()}
+	f := Flow{Source: source.Unmap(), Destination: destination.Unmap()}
 	for name, number := range protocols {
 		if number == c.Forward.Protocol {
 			f.Protocol, f.Port = name, c.Reverse.SrcPort
@@ -65,5 +65,5 @@ func (denied deniedFlows) MatchConntrackFlow(c *netlink.ConntrackFlow) bool {
 	return denied(f)
 }
 
-// withoutPorts is what flows of protocols without ports have in place of the name of one that rules know.
+// withoutPorts stands for all protocols without ports, which rules do not name.
 const withoutPorts corev1.Protocol = "other"

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// enforcer is one of a fleet, without informers.
+// enforcer returns an enforcer for a fleet, without informers.
 func (f *fleet) enforcer() *Enforcer {
 	o := Options{Namespace: f.router, Nodes: f.Nodes, Log: slog.New(slog.DiscardHandler),
 		NodeAddresses: func() []netip.Addr { return f.NodeAddresses }}
@@ -26,7 +26,7 @@ func (f *fleet) enforcer() *Enforcer {
 	return e
 }
 
-// open opens a connection that works.
+// open opens a connection and checks that it works.
 func (f *fleet) open(network string, from, to netip.Addr, port uint16) net.Conn {
 	f.Helper()
 	conn, err := f.connect(network, from, netip.AddrPortFrom(to, port), limit)
@@ -36,7 +36,7 @@ func (f *fleet) open(network string, from, to netip.Addr, port uint16) net.Conn 
 	return conn
 }
 
-func TestEnforcer_EndsConnectionsThatAPolicyNoLongerAllows(t *testing.T) {
+func TestEnforcer_EndsConnectionsThatPoliciesNoLongerAllow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	e := f.enforcer()
@@ -62,12 +62,12 @@ func TestEnforcer_EndsConnectionsThatAPolicyNoLongerAllows(t *testing.T) {
 	renamed.Labels = map[string]string{"app": "else"}
 	e.setPod(renamed)
 	require.NoError(t, e.sync(false))
-	require.False(t, echoes(front, patience), "its pod has other labels")
-	require.False(t, echoes(front6, patience), "its pod has other labels")
+	require.False(t, echoes(front, patience), "the client's pod has other labels")
+	require.False(t, echoes(front6, patience), "the client's pod has other labels")
 	require.True(t, echoes(own, limit))
 }
 
-func TestEnforcer_LetsNoServerTakeUpAConnectionThatHasEnded(t *testing.T) {
+func TestEnforcer_PreventsServersFromResumingEndedConnections(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	e := f.enforcer()
@@ -104,7 +104,7 @@ func TestEnforcer_LetsNoServerTakeUpAConnectionThatHasEnded(t *testing.T) {
 	require.Zero(t, n)
 }
 
-func TestEnforcer_EndsWhatTakesTooLongToCheck(t *testing.T) {
+func TestEnforcer_EndsConnectionsBeyondTheLimitOfChecks(t *testing.T) {
 	t.Parallel()
 	e, _ := newTestEnforcer(t, 3)
 	denied := e.denier()
@@ -116,21 +116,21 @@ func TestEnforcer_EndsWhatTakesTooLongToCheck(t *testing.T) {
 			break
 		}
 	}
-	require.True(t, denied(f), "not one more")
-	require.False(t, denied(other), "other pods have their own share")
+	require.True(t, denied(f), "exceeds the limit")
+	require.False(t, denied(other), "other pods have their own limit")
 }
 
-func TestCompiler_GivesAnAddressToThePodOfThisMachine(t *testing.T) {
+func TestCompiler_PrefersPodsOfThisMachineAsOwnersOfAnAddress(t *testing.T) {
 	t.Parallel()
-	to := newCompiler([]string{"here"})
-	to.setPod(podAt("default", "web", testAddress(0)))
+	compiled := newCompiler([]string{"here"})
+	compiled.setPod(podAt("default", "web", testAddress(0)))
 	for _, p := range policies(t, `{spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}}`) {
-		to.setPolicy(p)
+		compiled.setPolicy(p)
 	}
 	liar := podAt("default", "liar", testAddress(0))
 	liar.Node, liar.Created = "elsewhere", time.Now()
-	to.setPod(liar)
-	to.settle()
-	require.False(t, to.allows(Flow{Source: testAddress(1), Destination: testAddress(0), Protocol: "TCP", Port: 80}),
+	compiled.setPod(liar)
+	compiled.settle()
+	require.False(t, compiled.allows(Flow{Source: testAddress(1), Destination: testAddress(0), Protocol: "TCP", Port: 80}),
 		"another machine's Node may claim it, but not open it")
 }

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// collect is how long changes are collected that go to the kernel together.
+	// collect is how long changes are collected before they are written to the kernel together.
 	collect = 5 * time.Millisecond
-	// resync is how often all rules are written anew: someone else may have deleted the table, and what the kernel
-	// refused for lack of memory it may accept now.
+	// resync is the interval between full rewrites: another program may have deleted the table, and the kernel may
+	// accept rules now that it rejected for lack of memory.
 	resync = 10 * time.Minute
-	// A refused transaction is repeated after a pause, which doubles from one failure to the next.
+	// A rejected transaction is repeated after a pause, which doubles with each failure.
 	firstPause, lastPause = 100 * time.Millisecond, 30 * time.Second
 )
 
-// Enforcer brings the policies of a cluster into the kernel. Informers change the compiler, and one goroutine writes.
-// All exported methods are safe for concurrent use.
+// Enforcer writes the policies of a cluster to the kernel. Informers change the compiler, and one goroutine writes. All
+// exported methods are safe for concurrent use.
 type Enforcer struct {
 	options     Options
 	clock       clock.WithTicker
@@ -34,11 +34,11 @@ type Enforcer struct {
 	connections *http.Client
 	kernel      kernel // nil before Run
 	metrics     *metrics
-	changed     chan struct{} // has room for one
-	listing     sync.Mutex    // held while a Protect lists policies, so that others find its list
+	changed     chan struct{} // wakes the writer; buffers one signal
+	listing     sync.Mutex    // held while a Protect lists policies, so that others reuse its list
 
-	mu       sync.Mutex // of what follows
-	compiler            // its methods are called under the lock
+	mu       sync.Mutex // guards the fields below
+	compiler            // its methods require the lock
 	machine  map[string][]netip.Addr
 	gate
 	flows
@@ -51,7 +51,7 @@ func newEnforcer(k kernel, o Options) *Enforcer {
 	}
 }
 
-// change makes a change to the compiler, and wakes the writer if anything follows from it.
+// change applies a change to the compiler, and wakes the writer if it had an effect.
 func (e *Enforcer) change(do func() bool) {
 	e.mu.Lock()
 	some := do()
@@ -81,8 +81,8 @@ func (e *Enforcer) run(ctx context.Context) {
 			whole, pause = false, backoff.Doubling(firstPause, lastPause)
 		} else {
 			whole, wait = true, pause.Step()
-			e.options.Log.Error("Network policies: the kernel did not take the rules; those before are enforced",
-				slog.Any("error", err), slog.Duration("retry", wait))
+			e.options.Log.Error("failed to write network policies; the earlier rules stay in force",
+				slog.Any("err", err), slog.Duration("retry", wait))
 		}
 		if wait < 0 {
 			select {
@@ -101,7 +101,7 @@ func (e *Enforcer) run(ctx context.Context) {
 	}
 }
 
-// sync writes what has changed, or all rules, and ends connections that they no longer allow.
+// sync writes changes, or all rules, and ends connections that the rules no longer allow.
 func (e *Enforcer) sync(whole bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,17 +137,17 @@ func (e *Enforcer) write(whole bool) error {
 		if err == nil {
 			return nil
 		}
-		e.options.Log.Warn("Network policies: the kernel refused a change; all rules are written anew",
-			slog.Any("error", err))
+		e.options.Log.Warn("failed to change the rules of network policies; rewriting all of them",
+			slog.Any("err", err))
 		e.metrics.failures.Inc()
 	}
 	return e.replace()
 }
 
-// replace writes all rules. A policy whose rules the kernel refuses must not keep the others from being enforced: it is
-// found, and from then on isolates the pods that it selects and allows nothing.
+// replace writes all rules. A policy with rules that the kernel rejects must not prevent the enforcement of others:
+// replace isolates it, so that it still isolates its pods but allows no traffic.
 func (e *Enforcer) replace() error {
-	defer e.take() // the kernel has them with all others, or is to be given them again
+	defer e.take() // all changes are written, or will be with the next replace
 	err := e.kernel.Replace(&e.Ruleset)
 	if err == nil {
 		return nil
@@ -159,7 +159,7 @@ func (e *Enforcer) replace() error {
 		}
 	}
 	e.refuse(suspects, true)
-	if e.kernel.Replace(&e.Ruleset) != nil { // then it is not for what policies allow
+	if e.kernel.Replace(&e.Ruleset) != nil { // the cause is not in the rules of policies
 		e.refuse(suspects, false)
 		return err
 	}
@@ -168,8 +168,7 @@ func (e *Enforcer) replace() error {
 	return e.kernel.Replace(&e.Ruleset)
 }
 
-// admit lets policies allow again what they allow, but for those whose rules the kernel refuses: it halves them until
-// each of those is alone.
+// admit re-enables policies in batches. It bisects a batch that the kernel rejects, until each bad policy is isolated.
 func (e *Enforcer) admit(some []*policy) {
 	if len(some) == 0 {
 		return
@@ -185,7 +184,7 @@ func (e *Enforcer) admit(some []*policy) {
 	}
 }
 
-// refuse sets whether policies allow nothing because the kernel has refused their rules.
+// refuse sets whether policies allow no traffic because the kernel rejected their rules.
 func (e *Enforcer) refuse(some []*policy, refused bool) {
 	for _, p := range some {
 		p.refused = refused
@@ -196,27 +195,27 @@ func (e *Enforcer) refuse(some []*policy, refused bool) {
 	e.settle()
 }
 
-// forgive has the kernel asked once more about the policies that it has refused.
+// forgive re-enables the policies that the kernel rejected, so that it is asked again.
 func (e *Enforcer) forgive() bool {
 	var refused []*policy
 	for b := range e.failing {
-		if b.of.refused {
-			refused = append(refused, b.of)
+		if b.policy.refused {
+			refused = append(refused, b.policy)
 		}
 	}
 	e.refuse(refused, false)
 	return false // all rules are written in any case
 }
 
-// logFailures logs the policies that have become ones that allow nothing.
+// logFailures logs the policies that newly allow no traffic.
 func (e *Enforcer) logFailures() {
 	logged := map[failure]bool{}
 	for _, f := range e.failed {
 		if b := e.bodyOf(f); b != nil && b.err == f.err && !logged[f] {
 			logged[f] = true
-			e.options.Log.Error("Network policy is not enforced as written: it isolates its pods, and allows nothing",
+			e.options.Log.Error("cannot enforce network policy: it isolates its pods and allows no traffic",
 				slog.String("policy", f.policy.String()), slog.String("direction", f.direction.String()),
-				slog.Any("error", f.err))
+				slog.Any("err", f.err))
 		}
 	}
 	e.failed = nil

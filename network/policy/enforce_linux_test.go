@@ -18,8 +18,8 @@ import (
 
 var errKernel = errors.New("refused by the test")
 
-// newTestEnforcer returns one without informers: it has pods of the labels app=0, app=1, … with a policy each that
-// allows ingress from all pods to its port 1000, 1001, …
+// newTestEnforcer returns an enforcer without informers. It has pods with the labels app=0, app=1, … Each has a policy
+// that allows ingress from all pods to its port 1000, 1001, …
 func newTestEnforcer(t *testing.T, pods int) (*Enforcer, *mirror) {
 	k := &mirror{}
 	o := Options{Nodes: []string{"here"}, Log: slog.New(slog.DiscardHandler)}
@@ -46,7 +46,7 @@ func newTestEnforcer(t *testing.T, pods int) (*Enforcer, *mirror) {
 
 func testAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
 
-// allowed reports for each pod whether its policy allows what it should.
+// allowed reports for each pod whether its policy allows its port.
 func (m *mirror) allowed(pods int) (all []bool) {
 	for i := range pods {
 		from := testAddress((i + 1) % pods)
@@ -55,7 +55,7 @@ func (m *mirror) allowed(pods int) (all []bool) {
 	return all
 }
 
-func TestEnforcer_IsolatesAPolicyThatTheKernelRefuses(t *testing.T) {
+func TestEnforcer_IsolatesAPolicyThatTheKernelRejects(t *testing.T) {
 	t.Parallel()
 	e, k := newTestEnforcer(t, 8)
 	require.NotContains(t, k.allowed(8), false)
@@ -70,9 +70,9 @@ func TestEnforcer_IsolatesAPolicyThatTheKernelRefuses(t *testing.T) {
 	require.Equal(t, []bool{true, true, true, false, true, true, true, true}, k.allowed(8))
 	require.Equal(t, 1.0, testutil.ToFloat64(e.metrics.failing))
 	require.Equal(t, 1.0, testutil.ToFloat64(e.metrics.failures))
-	require.Empty(t, e.take().Elements, "the kernel and the compiler have the same")
+	require.Empty(t, e.take().Elements, "the kernel and the compiler agree")
 
-	e.dropPod(podAt("default", "5").NamespacedName) // others are followed meanwhile
+	e.dropPod(podAt("default", "5").NamespacedName) // other changes still apply
 	require.NoError(t, e.sync(false))
 	require.Len(t, k.Sets["ingress4"].Elements, 7)
 
@@ -83,10 +83,10 @@ func TestEnforcer_IsolatesAPolicyThatTheKernelRefuses(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(e.metrics.failing))
 }
 
-func TestEnforcer_WritesEverythingAfterARefusedChange(t *testing.T) {
+func TestEnforcer_RewritesAllRulesAfterARejectedChange(t *testing.T) {
 	t.Parallel()
 	e, k := newTestEnforcer(t, 3)
-	k.Ruleset = newRuleset() // someone else has been here
+	k.Ruleset = newRuleset() // as if another program had deleted the rules
 	e.dropPod(podAt("default", "2").NamespacedName)
 	require.NoError(t, e.sync(false))
 	require.NoError(t, k.check())
@@ -96,20 +96,20 @@ func TestEnforcer_WritesEverythingAfterARefusedChange(t *testing.T) {
 	require.False(t, k.allows(f))
 }
 
-func TestEnforcer_KeepsTheRulesWhereTheKernelTakesNone(t *testing.T) {
+func TestEnforcer_KeepsTheRulesIfTheKernelRejectsAll(t *testing.T) {
 	t.Parallel()
 	e, k := newTestEnforcer(t, 3)
 	k.refuse = func(*Ruleset) error { return errKernel }
 	e.dropPod(podAt("default", "2").NamespacedName)
 	require.ErrorIs(t, e.sync(false), errKernel)
-	require.Len(t, k.Sets["ingress4"].Elements, 3, "those before")
-	require.Zero(t, testutil.ToFloat64(e.metrics.failing), "no policy is to blame")
+	require.Len(t, k.Sets["ingress4"].Elements, 3, "the earlier rules")
+	require.Zero(t, testutil.ToFloat64(e.metrics.failing), "no policy is the cause")
 	k.refuse = nil
 	require.NoError(t, e.sync(true))
 	require.Len(t, k.Sets["ingress4"].Elements, 2)
 }
 
-// spreading is a policy for all pods with a rule that has as many of each as can be given to it.
+// spreading returns a policy for all pods, with a rule that has these numbers of ports, blocks and selectors.
 func spreading(ports, blocks, selectors int) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "spreading"}}
 	var r networkingv1.NetworkPolicyIngressRule
@@ -128,7 +128,7 @@ func spreading(ports, blocks, selectors int) *networkingv1.NetworkPolicy {
 	return p
 }
 
-func TestCompiler_BoundsWhatPoliciesExpandTo(t *testing.T) {
+func TestCompiler_LimitsTheSizeOfPolicies(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -142,41 +142,41 @@ func TestCompiler_BoundsWhatPoliciesExpandTo(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			to := newCompiler([]string{"here"})
-			to.setPod(podAt("default", "0", testAddress(0)))
-			to.setPolicy(c.policy)
-			to.settle()
-			require.NoError(t, to.check())
-			b := to.policies[nameOf(c.policy)].bodies[Ingress]
+			compiled := newCompiler([]string{"here"})
+			compiled.setPod(podAt("default", "0", testAddress(0)))
+			compiled.setPolicy(c.policy)
+			compiled.settle()
+			require.NoError(t, compiled.check())
+			b := compiled.policies[nameOf(c.policy)].bodies[Ingress]
 			require.ErrorIs(t, b.err, c.err)
-			require.Less(t, len(to.Sets), 2*maxSelectors+20)
-			require.False(t, to.allows(Flow{Source: testAddress(9), Destination: testAddress(0), Protocol: "TCP", Port: 2}))
+			require.Less(t, len(compiled.Sets), 2*maxSelectors+20)
+			require.False(t, compiled.allows(Flow{Source: testAddress(9), Destination: testAddress(0), Protocol: "TCP", Port: 2}))
 		})
 	}
 }
 
-func TestCompiler_GivesRoomInANamespaceToThoseThatWait(t *testing.T) {
+func TestCompiler_CompilesWaitingPoliciesWhenANamespaceHasRoom(t *testing.T) {
 	t.Parallel()
-	to := newCompiler([]string{"here"})
-	to.setPod(podAt("default", "0", testAddress(0)))
-	to.setPod(podAt("other", "0", testAddress(1)))
+	compiled := newCompiler([]string{"here"})
+	compiled.setPod(podAt("default", "0", testAddress(0)))
+	compiled.setPod(podAt("other", "0", testAddress(1)))
 	const fit = maxSpaceSelectors / maxSelectors
 	for i := range fit + 1 {
 		p := spreading(0, 0, maxSelectors)
 		p.Name = fmt.Sprintf("spreading-%02d", i)
-		to.setPolicy(p)
+		compiled.setPolicy(p)
 	}
 	other := spreading(0, 0, maxSelectors)
 	other.Namespace = "other"
-	to.setPolicy(other)
-	to.settle()
-	require.Len(t, to.failing, 1, "the namespace's budget ends there; that of the other one does not")
-	for b := range to.failing {
+	compiled.setPolicy(other)
+	compiled.settle()
+	require.Len(t, compiled.failing, 1, "the other namespace has its own budget")
+	for b := range compiled.failing {
 		require.ErrorIs(t, b.err, errBudget)
-		require.True(t, strings.HasPrefix(b.of.name.Name, "spreading-"))
+		require.True(t, strings.HasPrefix(b.policy.name.Name, "spreading-"))
 	}
-	to.dropPolicy(nameOf(&metav1.ObjectMeta{Namespace: "default", Name: "spreading-00"}))
-	to.settle()
-	require.Empty(t, to.failing)
-	require.NoError(t, to.check())
+	compiled.dropPolicy(nameOf(&metav1.ObjectMeta{Namespace: "default", Name: "spreading-00"}))
+	compiled.settle()
+	require.Empty(t, compiled.failing)
+	require.NoError(t, compiled.check())
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Lab is the lab, for tests that run against an API server and are in a package of their own.
+// Lab exports the lab to tests that run against an API server, in a package of their own.
 type Lab struct{ l *lab }
 
-// NewLab makes a machine with pods of some numbers, which serve a port.
+// NewLab creates a machine with pods of these numbers, which serve a port.
 func NewLab(tb testing.TB, port uint16, pods ...byte) (*Lab, []netip.Addr) {
 	l := newLab(tb)
 	var addresses []netip.Addr
@@ -23,10 +23,10 @@ func NewLab(tb testing.TB, port uint16, pods ...byte) (*Lab, []netip.Addr) {
 	return &Lab{l}, addresses
 }
 
-// Router is the namespace that the pods' packets pass.
+// Router returns the namespace that routes the pods' packets.
 func (l *Lab) Router() *os.File { return l.l.router }
 
-// Reaches reports whether a connection from one address to another one is made.
+// Reaches reports whether a connection between two addresses succeeds.
 func (l *Lab) Reaches(from, to netip.Addr, port uint16) bool {
 	return l.l.reaches("tcp", from, to, port)
 }
@@ -36,14 +36,14 @@ func (l *Lab) Connect(from, to netip.Addr, port uint16, within time.Duration) (n
 	return l.l.connect("tcp", from, netip.AddrPortFrom(to, port), within)
 }
 
-// DropsSoon reports whether a connection is refused within a time, and how long it took until it was. Attempts are
-// given up quickly, so that those that are dropped take no time of their own.
+// DropsSoon reports whether a connection is rejected within a time limit, and how long that took. Attempts have a short
+// timeout, so that dropped packets do not add to the time.
 func (l *Lab) DropsSoon(from, to netip.Addr, port uint16, within time.Duration) (time.Duration, bool) {
 	for begin := time.Now(); time.Since(begin) < within; {
-		at := time.Since(begin)
+		elapsed := time.Since(begin)
 		conn, err := l.l.connect("tcp", from, netip.AddrPortFrom(to, port), 20*time.Millisecond)
 		if err != nil {
-			return at, true
+			return elapsed, true
 		}
 		_ = conn.Close()
 	}

@@ -6,16 +6,17 @@ import (
 	"slices"
 )
 
-// judge does to flows what the kernel does to the first packets of connections. Its ruleset must not change meanwhile.
+// judge evaluates rules for flows, as the kernel does for the first packets of connections. The ruleset must not change
+// while a judge is in use.
 type judge struct {
 	*Ruleset
-	sorted map[string][]Element // those of sets of Blocks and Ports that were asked for
-	steps  int                  // rules that were looked at
+	sorted map[string][]Element // sorted elements of sets of Blocks and Ports, computed on first use
+	steps  int                  // number of evaluated rules
 }
 
 func newJudge(r *Ruleset) *judge { return &judge{Ruleset: r, sorted: map[string][]Element{}} }
 
-// allows runs a flow through the base chains.
+// allows evaluates the base chains for a flow.
 func (j *judge) allows(f Flow) bool {
 	for _, h := range Hooks {
 		if h.Input != f.ToServer {
@@ -28,7 +29,7 @@ func (j *judge) allows(f Flow) bool {
 	return true
 }
 
-// run returns a chain's verdict; final is false where it has none.
+// run returns a chain's verdict. final is false if the chain has none.
 func (j *judge) run(chain string, f Flow, depth int) (v Verdict, final bool) {
 	const deepest = 15 // as in the kernel
 	rules, ok := j.Chains[chain]
@@ -47,8 +48,8 @@ func (j *judge) run(chain string, f Flow, depth int) (v Verdict, final bool) {
 			if rule.ByDestination != "" {
 				name, address = rule.ByDestination, f.Destination
 			}
-			if to, ok := j.Sets[name].Elements[Element{First: address}]; ok {
-				return j.run(to, f, depth)
+			if chain, ok := j.Sets[name].Elements[Element{First: address}]; ok {
+				return j.run(chain, f, depth)
 			}
 		case rule.Verdict == Jump:
 			if v, final := j.run(rule.Chain, f, depth+1); final {
@@ -111,10 +112,10 @@ func (j *judge) holdsPort(name string, p uint16) bool {
 	return found || i > 0 && all[i-1].LastPort >= p
 }
 
-// intervals are the elements of a set in order. They do not overlap.
+// intervals returns the sorted elements of a set. They do not overlap.
 func (j *judge) intervals(s *Set) []Element {
-	all, known := j.sorted[s.Name]
-	if !known {
+	all, ok := j.sorted[s.Name]
+	if !ok {
 		for e := range s.Elements {
 			all = append(all, e)
 		}

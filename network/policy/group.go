@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// group is a distinct set of policies that isolate pods in one direction. Its chain asks them in turn, and drops what
-// none of them allows. Pods that the same policies select share it.
+// group is a distinct set of policies that isolate pods in one direction. Its chain evaluates the policies in turn, and
+// drops packets that none of them allows. All pods that are selected by the same policies share the group.
 type group struct {
 	key    string
 	chain  string
@@ -16,18 +16,18 @@ type group struct {
 	pods   int
 }
 
-// maxPolicies bounds the policies of a pod that are asked, which the kernel does one by one. The others isolate the
-// pod and allow it nothing.
+// maxPolicies limits the policies of a pod that are evaluated, since the kernel evaluates them one by one. Further
+// policies isolate the pod but allow no traffic.
 const maxPolicies = 1000
 
-// regroup has settle look at a pod's policies.
+// regroup schedules a pod for settle, because its policies may have changed.
 func (c *compiler) regroup(p *pod) {
 	if p.local {
 		c.moved[p] = struct{}{}
 	}
 }
 
-// settle makes the chains of pods, policies and selectors follow from what has changed, and drops unused ones.
+// settle updates the chains of pods, policies and selectors after changes, and drops unused ones.
 func (c *compiler) settle() {
 	for p := range c.moved {
 		for _, d := range directions {
@@ -53,7 +53,7 @@ func (c *compiler) settle() {
 		}
 	}
 	clear(c.unused)
-	for len(c.stale) > 0 { // room that one body leaves may be another's
+	for len(c.stale) > 0 { // room that one body frees may admit another
 		stale := make([]*body, 0, len(c.stale))
 		for b := range c.stale {
 			stale = append(stale, b)
@@ -67,14 +67,14 @@ func (c *compiler) settle() {
 	c.collect()
 }
 
-// place puts a pod into the group of its policies.
+// place assigns a pod to the group of its policies.
 func (c *compiler) place(p *pod, d Direction) {
 	var bodies []*body
 	if len(p.owned) > 0 {
 		for s := range p.in {
-			for of := range s.policies {
-				if of.isolates[d] {
-					bodies = append(bodies, of.bodies[d])
+			for policy := range s.policies {
+				if policy.isolates[d] {
+					bodies = append(bodies, policy.bodies[d])
 				}
 			}
 		}
@@ -94,11 +94,11 @@ func (c *compiler) place(p *pod, d Direction) {
 }
 
 func (c *compiler) groupOf(d Direction, bodies []*body) *group {
-	slices.SortFunc(bodies, func(a, b *body) int { return a.of.id - b.of.id })
+	slices.SortFunc(bodies, func(a, b *body) int { return a.policy.id - b.policy.id })
 	bodies = bodies[:min(len(bodies), maxPolicies)]
 	var key []byte
 	for _, b := range bodies {
-		key = append(strconv.AppendInt(key, int64(b.of.id), 36), ' ')
+		key = append(strconv.AppendInt(key, int64(b.policy.id), 36), ' ')
 	}
 	g := c.groups[d][string(key)]
 	if g == nil {
@@ -114,7 +114,7 @@ func (c *compiler) groupOf(d Direction, bodies []*body) *group {
 	return g
 }
 
-// enterGroup moves a pod from its group to another one, or to none.
+// enterGroup moves a pod from its group to another one, or to none if g is nil.
 func (c *compiler) enterGroup(p *pod, d Direction, g *group) {
 	old := p.group[d]
 	if old == g {
@@ -132,7 +132,7 @@ func (c *compiler) enterGroup(p *pod, d Direction, g *group) {
 	}
 }
 
-// collectGroup drops a group that has no pods.
+// collectGroup drops a group without pods.
 func (c *compiler) collectGroup(g *group) {
 	if g.pods > 0 {
 		return
@@ -146,7 +146,7 @@ func (c *compiler) collectGroup(g *group) {
 	delete(c.groups[g.bodies[0].direction], g.key)
 }
 
-// use counts a user of a policy's body, which is compiled if it has just become one that is used.
+// use increments a body's user count. The first user schedules the body for compilation.
 func (c *compiler) use(b *body) {
 	if b.users++; b.users == 1 && !b.compiled {
 		c.stale[b] = struct{}{}

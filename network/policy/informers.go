@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// follow runs the enforcer on the objects of the API server until ctx ends.
+// follow runs the enforcer with the API server's objects until ctx ends.
 func (e *Enforcer) follow(ctx context.Context) error {
 	factory := informer.NewFactory(e.client, informer.Options{Transform: strip, Log: e.options.Log})
 	if len(e.options.Nodes) == 1 {
@@ -29,7 +29,7 @@ func (e *Enforcer) follow(ctx context.Context) error {
 	synced, err := e.watch(core.Pods().Informer(), core.Namespaces().Informer(), core.Nodes().Informer(),
 		factory.Networking().V1().NetworkPolicies().Informer())
 	if err != nil {
-		return fmt.Errorf("network policy: informers: %w", err)
+		return fmt.Errorf("network policy: start informers: %w", err)
 	}
 	for _, watched := range []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("pods"),
 		corev1.SchemeGroupVersion.WithResource("namespaces"),
@@ -49,17 +49,17 @@ func (e *Enforcer) follow(ctx context.Context) error {
 	return nil
 }
 
-// watch hands all changes of objects to the enforcer.
+// watch passes all changes of objects to the enforcer.
 func (e *Enforcer) watch(pods, namespaces, nodes, policies cache.SharedIndexInformer) ([]cache.DoneChecker, error) {
 	var synced []cache.DoneChecker
 	var failed error
-	add := func(i cache.SharedIndexInformer, set, gone func(any) bool) {
+	add := func(i cache.SharedIndexInformer, set, drop func(any) bool) {
 		change := func(with func(any) bool) func(any) {
 			return func(o any) { e.change(func() bool { return with(o) }) }
 		}
 		r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: change(set), UpdateFunc: func(_, o any) { change(set)(o) },
-			DeleteFunc: func(o any) { change(gone)(last(o)) },
+			DeleteFunc: func(o any) { change(drop)(last(o)) },
 		})
 		if err != nil {
 			failed = errors.Join(failed, err)
@@ -80,10 +80,10 @@ func (e *Enforcer) watch(pods, namespaces, nodes, policies cache.SharedIndexInfo
 	return synced, failed
 }
 
-// last is the state in which an object was seen last before its deletion.
+// last returns the last seen state of a deleted object.
 func last(o any) any {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		return gone.Obj
+	if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		return tombstone.Obj
 	}
 	return o
 }
@@ -92,31 +92,31 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// podSet notes a pod. The address that it was protected at holds, whatever its status says.
+// podSet updates a pod. The addresses that Protect assigned to it take precedence over its status.
 func (e *Enforcer) podSet(p *corev1.Pod) bool {
 	pod, ok := podOf(p)
 	if !ok {
 		return e.podGone(p)
 	}
-	if given := e.given[pod.NamespacedName]; given.pod == pod.UID && given.addresses != nil {
-		pod.Addresses = given.addresses
+	if assigned := e.assigned[pod.NamespacedName]; assigned.pod == pod.UID && assigned.addresses != nil {
+		pod.Addresses = assigned.addresses
 	}
 	return e.setPod(pod)
 }
 
 func (e *Enforcer) podGone(p *corev1.Pod) bool {
-	delete(e.given, nameOf(p))
+	delete(e.assigned, nameOf(p))
 	return e.dropPod(nameOf(p))
 }
 
-// nodeSet notes the addresses of one of the machine's Nodes.
+// nodeSet updates the addresses of one of the machine's Nodes.
 func (e *Enforcer) nodeSet(n *corev1.Node) bool {
 	if !slices.Contains(e.options.Nodes, n.Name) {
 		return false
 	}
 	var addresses []netip.Addr
 	for _, a := range n.Status.Addresses {
-		if address, err := netip.ParseAddr(a.Address); err == nil { // the others are names
+		if address, err := netip.ParseAddr(a.Address); err == nil { // other ones are names
 			addresses = append(addresses, address.Unmap())
 		}
 	}
@@ -128,12 +128,12 @@ func (e *Enforcer) nodeSet(n *corev1.Node) bool {
 }
 
 func (e *Enforcer) nodeGone(n *corev1.Node) bool {
-	_, known := e.machine[n.Name]
+	_, ok := e.machine[n.Name]
 	delete(e.machine, n.Name)
-	return known
+	return ok
 }
 
-// strip leaves of pods and Nodes what policies need: a tenth of their memory.
+// strip removes all fields of pods and Nodes that policies do not need, 90 % of their memory.
 func strip(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
@@ -161,10 +161,10 @@ func stripPod(p *corev1.Pod) *corev1.Pod {
 	return s
 }
 
-// namedPorts leaves the containers that name ports.
-func namedPorts(of []corev1.Container) (some []corev1.Container) {
-	for i := range of {
-		c := &of[i]
+// namedPorts returns the containers that have named ports, reduced to their ports.
+func namedPorts(containers []corev1.Container) (some []corev1.Container) {
+	for i := range containers {
+		c := &containers[i]
 		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name != "" }) {
 			some = append(some, corev1.Container{Ports: c.Ports, RestartPolicy: c.RestartPolicy})
 		}

@@ -5,7 +5,7 @@ import (
 	"maps"
 )
 
-// mirror is a kernel that keeps what it is given, and refuses what the kernel would.
+// mirror is a kernel that stores its rules, and rejects invalid ones like the real kernel.
 type mirror struct {
 	Ruleset
 	refuse func(r *Ruleset) error // may be nil
@@ -16,7 +16,7 @@ func (m *mirror) Close() {}
 
 func (m *mirror) End(func(Flow) bool) (int, error) { return 0, nil }
 
-// allows reports what the rules say to a flow.
+// allows evaluates the rules for a flow.
 func (r *Ruleset) allows(f Flow) bool { return newJudge(r).allows(f) }
 
 func (m *mirror) Replace(r *Ruleset) error {
@@ -99,7 +99,7 @@ func (r *Ruleset) change(c ElementChanges) error {
 	return nil
 }
 
-// check reports references to what is not there, and chains and sets that nothing refers to.
+// check reports references to missing chains and sets, and chains and sets without references.
 func (r *Ruleset) check() error {
 	chains, sets := map[string]bool{}, map[string]bool{}
 	for _, h := range Hooks {

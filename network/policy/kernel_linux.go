@@ -14,12 +14,13 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// table is the one that holds the rules.
+// table returns the table that holds the rules.
 func table() *nftables.Table {
 	return &nftables.Table{Name: "coxswain-policy", Family: nftables.TableFamilyINet}
 }
 
-// Cleanup deletes the rules from a network namespace, the process's own where it is nil. Nothing isolates pods then.
+// Cleanup deletes the rules from a network namespace, or from the process's own if it is nil. Pods are not isolated
+// afterwards.
 func Cleanup(namespace *os.File) error { return nft.DeleteTable(namespace, table()) }
 
 // tables writes rulesets to the kernel.
@@ -39,13 +40,13 @@ func openKernel(namespace *os.File) (kernel, error) {
 // Close implements kernel. The rules stay.
 func (k *tables) Close() { k.conn.Close() }
 
-// Replace implements kernel. The old table goes and the new one comes in one transaction.
+// Replace implements kernel. One transaction deletes the old table and creates the new one.
 func (k *tables) Replace(r *Ruleset) error {
 	t, err := k.conn.Begin()
 	if err != nil {
 		return err
 	}
-	t.AddTable(table()) // so that there is one to delete
+	t.AddTable(table()) // the deletion fails without a table
 	t.DelTable(table())
 	t.AddTable(table())
 	w := &writer{Transaction: t, table: table()}
@@ -67,13 +68,13 @@ func (k *tables) Apply(c *Changes) error {
 	return t.Commit()
 }
 
-// writer puts changes into a transaction.
+// writer adds changes to a transaction.
 type writer struct {
 	*nft.Transaction
 	table *nftables.Table
 }
 
-// apply orders changes by what refers to what: rules and elements of maps name chains, and rules name sets.
+// apply orders changes by their references: rules and elements of maps refer to chains, and rules refer to sets.
 func (w *writer) apply(c *Changes) {
 	for _, e := range c.Elements {
 		w.DeleteElements(w.set(e.Set), w.elements(e.Set, e.Gone))
@@ -126,7 +127,7 @@ func (w *writer) chain(name string) *nftables.Chain {
 	return chain
 }
 
-// maxComment bounds what of a comment is written.
+// maxComment limits the length of a comment.
 const maxComment = 100
 
 func (w *writer) set(s *Set) *nftables.Set {
@@ -151,11 +152,11 @@ func (w *writer) set(s *Set) *nftables.Set {
 	return set
 }
 
-// elements are in the kernel's form: an interval is an element at its begin and one behind its end, if there is
-// anything behind it.
-func (w *writer) elements(s *Set, of []Element) []nftables.SetElement {
-	all := make([]nftables.SetElement, 0, len(of))
-	for _, e := range of {
+// elements converts elements to the kernel's form. An interval is an element at its start and one after its end, unless
+// it ends at the last possible value.
+func (w *writer) elements(s *Set, list []Element) []nftables.SetElement {
+	all := make([]nftables.SetElement, 0, len(list))
+	for _, e := range list {
 		switch s.Kind {
 		case Addresses:
 			all = append(all, nftables.SetElement{Key: nft.Address(e.First)})
@@ -186,18 +187,18 @@ func (w *writer) rule(chain string, r *Rule) {
 	w.AddRule(&nftables.Rule{Table: w.table, Chain: in, Exprs: expressions(r)})
 }
 
-// protocols are the numbers of the protocols that policies know.
+// protocols are the numbers of the protocols in policies.
 var protocols = map[corev1.Protocol]byte{
 	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
 }
 
-// first is the register that is used; as one of 32 bits it is firstWord, and the others follow.
+// first is the register in use. firstWord is the same register as a 32-bit one, and the others follow it.
 const (
 	first     = 1
 	firstWord = unix.NFT_REG32_00
 )
 
-// expressions are a rule in the kernel's terms.
+// expressions converts a rule to the kernel's expressions.
 func expressions(r *Rule) (e []expr.Any) {
 	if r.Established {
 		e = append(e, &expr.Ct{Key: expr.CtKeySTATE, Register: first},
@@ -217,7 +218,7 @@ func expressions(r *Rule) (e []expr.Any) {
 	}
 	e = append(e, matchPorts(r)...)
 	switch {
-	case r.BySource != "" || r.ByDestination != "": // has its verdict
+	case r.BySource != "" || r.ByDestination != "": // the map has the verdict
 	case r.Verdict == Jump:
 		e = append(e, &expr.Verdict{Kind: expr.VerdictJump, Chain: r.Chain})
 	case r.Verdict == Drop:
@@ -228,8 +229,8 @@ func expressions(r *Rule) (e []expr.Any) {
 	return e
 }
 
-// midstream matches TCP packets that are the first that the kernel knows of their connection, and no first packets: of
-// SYN, ACK, FIN and RST they have not just SYN.
+// midstream matches TCP packets that are the first ones of a connection the kernel sees, but not the first ones of the
+// connection: of the flags SYN, ACK, FIN and RST they do not have just SYN.
 func midstream() []expr.Any {
 	const flags, syn, all = 13, 0x02, 0x17
 	return []expr.Any{
@@ -244,7 +245,7 @@ func midstream() []expr.Any {
 
 func equal(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: first, Data: data} }
 
-// familyOf tells by a rule's sets of which family its packets are; one is false where they may be of either.
+// familyOf returns the family of a rule's packets, by its sets. one is false if they may have either family.
 func familyOf(r *Rule) (v6, one bool) {
 	for _, name := range []string{r.Source, r.Destination, r.Selves, r.Endpoints, r.BySource, r.ByDestination} {
 		if name != "" {
@@ -254,7 +255,7 @@ func familyOf(r *Rule) (v6, one bool) {
 	return false, false
 }
 
-// isV6 reads the family off a set's name.
+// isV6 derives the family from a set's name.
 func isV6(name string) bool {
 	for i := range len(name) {
 		if name[i] == '4' || name[i] == '6' {
@@ -271,7 +272,7 @@ func protocolFamily(v6 bool) byte {
 	return unix.NFPROTO_IPV4
 }
 
-// The offsets of addresses in the headers, and where they and a port go in the registers of a concatenated key.
+// source, destination and port load a field of the packet's headers into registers of a possibly concatenated key.
 func source(v6 bool, register uint32) *expr.Payload {
 	if v6 {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 8, Len: 16}
@@ -289,7 +290,7 @@ func port(register uint32) *expr.Payload {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
-// second is the register behind an address.
+// second returns the register after an address.
 func second(v6 bool) uint32 {
 	if v6 {
 		return firstWord + uint32(len(netip.IPv6Unspecified().AsSlice()))/4

@@ -16,10 +16,10 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// limit is how long what has to come may take on a busy machine.
+// limit is how long an expected event may take on a busy machine.
 const limit = 30 * time.Second
 
-// podAt is a pod of this machine with a label app and the port 80 as http.
+// podAt returns a pod of this machine with a label app and the port 80 as http.
 func podAt(namespace, app string, addresses ...netip.Addr) Pod {
 	return Pod{NamespacedName: types.NamespacedName{Namespace: namespace, Name: app},
 		Labels: map[string]string{"app": app}, Node: "here", Addresses: addresses,
@@ -56,7 +56,7 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// enforce makes policies those of the cluster.
+// enforce sets the policies of the cluster.
 func (f *fleet) enforce(documents ...string) {
 	f.Helper()
 	f.Policies = policies(f, documents...)
@@ -100,7 +100,7 @@ func TestKernel_IngressFromPods(t *testing.T) {
 		flowTest{"tcp", f.front6, f.web6, 80, true},
 		flowTest{"tcp", f.back, f.web, 80, false}, flowTest{"udp", f.back, f.web, 81, false},
 		flowTest{"tcp", f.other, f.web, 80, false}, flowTest{"tcp", f.other6, f.web6, 80, false},
-		flowTest{"tcp", f.web, f.other, 80, true}, // its own connections get their answers
+		flowTest{"tcp", f.web, f.other, 80, true}, // replies to its own connections pass
 		flowTest{"tcp", routerV4, f.web, 80, true}, flowTest{"tcp", routerV6, f.web6, 80, true},
 		flowTest{"tcp", f.web, f.web, 80, true},
 	)
@@ -148,7 +148,7 @@ func TestKernel_PortsAndRanges(t *testing.T) {
 	)
 }
 
-func TestKernel_BlocksWithoutTheirExceptions(t *testing.T) {
+func TestKernel_IPBlocksWithExceptions(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.enforce(`{spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [
@@ -167,8 +167,8 @@ func TestKernel_BlocksWithoutTheirExceptions(t *testing.T) {
 	)
 }
 
-// translate has connections to an address go to another one, as those to a Service do: with the router's address as
-// the source where the pod itself is the endpoint.
+// translate redirects connections to an address to another one, like a Service. If the pod itself is the endpoint, the
+// router's address becomes the source.
 func (f *fleet) translate(from, to netip.Addr) {
 	f.Helper()
 	conn, err := nft.Open(f.router)
@@ -204,7 +204,7 @@ func TestKernel_SeesThePodBehindAService(t *testing.T) {
 	f.check(
 		flowTest{"tcp", f.front, service, 80, true}, flowTest{"tcp", f.front, service, 81, false},
 		flowTest{"tcp", f.back, service, 80, false}, flowTest{"tcp", f.other, service, 80, false},
-		flowTest{"tcp", f.web, service, 80, true}, // a pod reaches itself, by its Service too
+		flowTest{"tcp", f.web, service, 80, true}, // a pod reaches itself, even by its Service
 	)
 }
 
@@ -221,7 +221,7 @@ func TestKernel_ConnectionsOutliveThePolicyThatAllowedThem(t *testing.T) {
 	f.check(flowTest{"tcp", f.front, f.web, 80, false})
 }
 
-func TestKernel_ServersOfTheNamespaceAreDestinations(t *testing.T) {
+func TestKernel_AppliesEgressToServersOfTheNamespace(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	dns := netip.MustParseAddr("10.96.0.53")
@@ -238,9 +238,9 @@ func TestKernel_ServersOfTheNamespaceAreDestinations(t *testing.T) {
 	)
 }
 
-// TestKernel_TakesWhatTheModelMakes writes random rulesets and changes into a kernel, which refuses what the mirror of
-// the model tests might not.
-func TestKernel_TakesWhatTheModelMakes(t *testing.T) {
+// TestKernel_AcceptsRandomRulesets writes random rulesets and changes to a kernel. It rejects rules that the mirror of
+// the model tests might accept.
+func TestKernel_AcceptsRandomRulesets(t *testing.T) {
 	t.Parallel()
 	kernel, err := openKernel(namespaceFor(t))
 	require.NoError(t, err)
@@ -248,15 +248,15 @@ func TestKernel_TakesWhatTheModelMakes(t *testing.T) {
 	for seed := range uint64(3) {
 		w := world{rand.New(rand.NewPCG(seed, 2))}
 		c := &Cluster{Nodes: []string{"here", "there"}}
-		to := newCompiler(c.Nodes)
-		require.NoError(t, kernel.Replace(&to.Ruleset))
-		to.take()
+		compiled := newCompiler(c.Nodes)
+		require.NoError(t, kernel.Replace(&compiled.Ruleset))
+		compiled.take()
 		for range 60 {
 			for range 3 {
-				w.change(c, to)
+				w.change(c, compiled)
 			}
-			to.settle()
-			require.NoError(t, kernel.Apply(to.take()))
+			compiled.settle()
+			require.NoError(t, kernel.Apply(compiled.take()))
 		}
 		require.NoError(t, kernel.Replace(Compile(c)))
 	}
@@ -269,5 +269,5 @@ func TestCleanup_RemovesTheTable(t *testing.T) {
 	f.check(flowTest{"tcp", f.front, f.web, 80, false})
 	require.NoError(t, Cleanup(f.router))
 	f.check(flowTest{"tcp", f.front, f.web, 80, true})
-	require.NoError(t, Cleanup(f.router), "there is none")
+	require.NoError(t, Cleanup(f.router), "the table does not exist")
 }

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-var errLinux = fmt.Errorf("network policies are enforced by Linux' nftables: %w", errors.ErrUnsupported)
+var errLinux = fmt.Errorf("network policies require nftables on Linux: %w", errors.ErrUnsupported)
 
 // Cleanup deletes the rules from a network namespace.
 func Cleanup(*os.File) error { return errLinux }

@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// lab is a machine: a network namespace that routes between others, which are pods, each on a cable of its own.
+// lab is a machine: a network namespace that routes between other ones, the pods, each on its own cable.
 type lab struct {
 	testing.TB
 	router *os.File
@@ -65,15 +65,15 @@ func (l *lab) in(namespace *os.File, do func() error) {
 	require.NoError(l, netns.Do(namespace, do))
 }
 
-// up gives a device addresses, and switches it on.
+// up adds addresses to a device, and brings it up.
 func up(device string, addresses ...netip.Addr) error {
 	d, err := netlink.LinkByName(device)
 	if err != nil {
 		return err
 	}
 	for _, a := range addresses {
-		at := &netlink.Addr{IPNet: hostNet(a), Flags: unix.IFA_F_NODAD}
-		if err := netlink.AddrAdd(d, at); err != nil {
+		address := &netlink.Addr{IPNet: hostNet(a), Flags: unix.IFA_F_NODAD}
+		if err := netlink.AddrAdd(d, address); err != nil {
 			return fmt.Errorf("%s: %w", a, err)
 		}
 	}
@@ -84,7 +84,7 @@ func hostNet(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-// pod makes a pod with an address of each family, which end in a number.
+// pod creates a pod with an address of each family, both ending in a number.
 func (l *lab) pod(number byte) (v4, v6 netip.Addr) {
 	l.Helper()
 	v4 = netip.AddrFrom4([4]byte{10, 244, 0, number})
@@ -137,7 +137,7 @@ func defaultRoutes(device string) error {
 	return errors.Join(netlink.RouteAdd(onLink(nextHopV4)), netlink.RouteAdd(v4), netlink.RouteAdd(v6))
 }
 
-// namespaceOf is where an address is.
+// namespaceOf returns the namespace with an address.
 func (l *lab) namespaceOf(a netip.Addr) *os.File {
 	if pod := l.pods[a]; pod != nil {
 		return pod
@@ -145,19 +145,19 @@ func (l *lab) namespaceOf(a netip.Addr) *os.File {
 	return l.router
 }
 
-// serve has an address answer on ports, by TCP and UDP: what it is sent comes back.
-func (l *lab) serve(at netip.Addr, ports ...uint16) {
+// serve echoes messages at ports of an address, by TCP and UDP.
+func (l *lab) serve(address netip.Addr, ports ...uint16) {
 	l.Helper()
-	l.in(l.namespaceOf(at), func() error {
+	l.in(l.namespaceOf(address), func() error {
 		for _, port := range ports {
-			to := netip.AddrPortFrom(at, port)
-			listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(to))
+			target := netip.AddrPortFrom(address, port)
+			listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(target))
 			if err != nil {
 				return err
 			}
 			l.Cleanup(func() { _ = listener.Close() })
 			go echoTCP(listener)
-			packets, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(to))
+			packets, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(target))
 			if err != nil {
 				return err
 			}
@@ -206,8 +206,8 @@ func (l *lab) connect(network string, from netip.Addr, to netip.AddrPort, within
 	return conn, err
 }
 
-// reaches reports whether a message from one address comes back from another. One that is dropped is waited for that
-// long, and one that passes comes back long before.
+// reaches reports whether a message from one address is echoed from another. It waits the whole time limit for a
+// dropped message; an echo arrives long before.
 func (l *lab) reaches(network string, from netip.Addr, to netip.Addr, port uint16) bool {
 	l.Helper()
 	const patience = 400 * time.Millisecond

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are about one enforcer.
+// metrics are the metrics of one enforcer.
 type metrics struct {
 	duration *prometheus.HistogramVec
 	failures prometheus.Counter
@@ -20,19 +20,19 @@ func newMetrics() *metrics {
 	return &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "coxswain_network_policy_sync_duration_seconds",
-			Help:    "Time to bring changes of objects, or all rules, into the kernel.",
+			Help:    "Time to write changes of objects, or all rules, to the kernel.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"scope"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "coxswain_network_policy_sync_failures_total",
-			Help: "Transactions that the kernel has refused.",
+			Help: "Transactions that the kernel rejected.",
 		}),
 		policies: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "coxswain_network_policy_policies", Help: "NetworkPolicies of the cluster.",
 		}),
 		failing: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "coxswain_network_policy_failing_policies",
-			Help: "Directions of policies that allow nothing, because they are too large or were refused.",
+			Help: "Directions of policies that allow no traffic, because they are too large or were rejected.",
 		}),
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "coxswain_network_policy_isolated_pods",
@@ -67,7 +67,7 @@ func (m *metrics) unregister(from prometheus.Registerer) {
 	}
 }
 
-// synced notes a transaction.
+// synced records a transaction.
 func (m *metrics) synced(whole bool, err error, took time.Duration) {
 	scope := "changes"
 	if whole {
@@ -79,7 +79,7 @@ func (m *metrics) synced(whole bool, err error, took time.Duration) {
 	}
 }
 
-// count shows what the compiler has.
+// count updates the gauges from the compiler.
 func (m *metrics) count(c *compiler) {
 	m.policies.Set(float64(len(c.policies)))
 	m.failing.Set(float64(len(c.failing)))

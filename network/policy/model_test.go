@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// world makes clusters at random, of few names, labels, addresses and ports, so that much meets.
+// world generates random clusters with few names, labels, addresses and ports, so that many rules match.
 type world struct{ *rand.Rand }
 
 func pick[T any](w world, of ...T) T { return of[w.IntN(len(of))] }
@@ -156,61 +156,61 @@ func (w world) flow() Flow {
 	return f
 }
 
-// change makes one change to a cluster and to a compiler that follows it.
-func (w world) change(c *Cluster, to *compiler) {
+// change applies one change to a cluster and to a compiler that follows it.
+func (w world) change(c *Cluster, compiled *compiler) {
 	switch w.IntN(6) {
 	case 0, 1, 2:
 		p := w.pod(w.IntN(20))
-		at := slices.IndexFunc(c.Pods, func(o Pod) bool { return o.NamespacedName == p.NamespacedName })
+		index := slices.IndexFunc(c.Pods, func(o Pod) bool { return o.NamespacedName == p.NamespacedName })
 		switch {
-		case at < 0:
+		case index < 0:
 			c.Pods = append(c.Pods, p)
-			to.setPod(p)
+			compiled.setPod(p)
 		case w.chance(30):
-			c.Pods = slices.Delete(c.Pods, at, at+1)
-			to.dropPod(p.NamespacedName)
+			c.Pods = slices.Delete(c.Pods, index, index+1)
+			compiled.dropPod(p.NamespacedName)
 		default:
 			if w.chance(50) {
-				p.Addresses = c.Pods[at].Addresses
+				p.Addresses = c.Pods[index].Addresses
 			}
-			c.Pods[at] = p
-			to.setPod(p)
+			c.Pods[index] = p
+			compiled.setPod(p)
 		}
 	case 3, 4:
 		p := w.policy(w.IntN(8))
-		at := slices.IndexFunc(c.Policies, func(o *networkingv1.NetworkPolicy) bool {
+		index := slices.IndexFunc(c.Policies, func(o *networkingv1.NetworkPolicy) bool {
 			return o.Namespace == p.Namespace && o.Name == p.Name
 		})
 		switch {
-		case at < 0:
+		case index < 0:
 			c.Policies = append(c.Policies, p)
-			to.setPolicy(p)
+			compiled.setPolicy(p)
 		case w.chance(50):
-			c.Policies = slices.Delete(c.Policies, at, at+1)
-			to.dropPolicy(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+			c.Policies = slices.Delete(c.Policies, index, index+1)
+			compiled.dropPolicy(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 		default:
-			c.Policies[at] = p
-			to.setPolicy(p)
+			c.Policies[index] = p
+			compiled.setPolicy(p)
 		}
 	case 5:
 		n := Namespace{w.namespace(), w.labels()}
-		at := slices.IndexFunc(c.Namespaces, func(o Namespace) bool { return o.Name == n.Name })
+		index := slices.IndexFunc(c.Namespaces, func(o Namespace) bool { return o.Name == n.Name })
 		switch {
-		case at < 0:
+		case index < 0:
 			c.Namespaces = append(c.Namespaces, n)
-			to.setNamespace(n)
+			compiled.setNamespace(n)
 		case w.chance(30):
-			c.Namespaces = slices.Delete(c.Namespaces, at, at+1)
-			to.dropNamespace(n.Name)
+			c.Namespaces = slices.Delete(c.Namespaces, index, index+1)
+			compiled.dropNamespace(n.Name)
 		default:
-			c.Namespaces[at] = n
-			to.setNamespace(n)
+			c.Namespaces[index] = n
+			compiled.setNamespace(n)
 		}
 	}
 }
 
-// TestRuleset_DecidesAsTheDocumentation follows clusters through random changes. After each, the rules that the kernel
-// has by the changes it was given, and those compiled from nothing, decide as Allowed does.
+// TestRuleset_DecidesAsTheDocumentation follows clusters through random changes. After each change, the kernel's
+// incrementally updated rules and newly compiled rules must both decide like Allowed.
 func TestRuleset_DecidesAsTheDocumentation(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -220,17 +220,17 @@ func TestRuleset_DecidesAsTheDocumentation(t *testing.T) {
 			c := &Cluster{Nodes: []string{"here", "there"},
 				NodeAddresses: []netip.Addr{w.address(false), w.address(true)},
 				Served:        []netip.Addr{w.address(false), w.address(true)}}
-			to, kernel := newCompiler(c.Nodes), &mirror{}
-			to.setMachine(c.NodeAddresses, c.Served)
-			to.settle()
-			require.NoError(t, kernel.Replace(&to.Ruleset))
-			to.take()
+			compiled, kernel := newCompiler(c.Nodes), &mirror{}
+			compiled.setMachine(c.NodeAddresses, c.Served)
+			compiled.settle()
+			require.NoError(t, kernel.Replace(&compiled.Ruleset))
+			compiled.take()
 			for range 60 {
 				for n := w.IntN(4); n >= 0; n-- {
-					w.change(c, to)
+					w.change(c, compiled)
 				}
-				to.settle()
-				require.NoError(t, kernel.Apply(to.take()))
+				compiled.settle()
+				require.NoError(t, kernel.Apply(compiled.take()))
 				fresh := Compile(c)
 				require.NoError(t, fresh.check())
 				require.Len(t, kernel.Chains, len(fresh.Chains))

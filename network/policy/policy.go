@@ -1,28 +1,29 @@
-// Package policy enforces NetworkPolicies (networking.k8s.io/v1) by nftables, on the pods of one machine.
+// Package policy enforces NetworkPolicies (networking.k8s.io/v1) with nftables, for the pods of one machine.
 //
-// What comes in: pods, namespaces, policies and Nodes, from informers. What goes out: one table, inet coxswain-policy,
-// in the network namespace that routes the pods' packets. In between:
+// Inputs are pods, namespaces, policies and Nodes, from informers. The output is one table, inet coxswain-policy, in
+// the network namespace that routes the pods' packets. In between:
 //
-//	enforce.go       objects go to the compiler, its changes to the kernel      (informers.go: where they come from)
-//	cluster.go       pods, namespaces and policies, as far as they matter here
-//	compiler.go      keeps a Ruleset in step with them, change by change; does no I/O
-//	selector.go      which pods a selector selects, by an index of labels
-//	group.go         pods that the same policies select share a chain
-//	body.go          the rules of one policy, and the bounds of what they expand to
-//	ranges.go        blocks of addresses without their exceptions; ports
-//	ruleset.go       sets and chains as data        (changes.go: from one state to the next)
-//	kernel_linux.go  … and as transactions of nftables
-//	protect.go       a pod starts when its policies are in the kernel
-//	recheck.go       connections that policies no longer allow end    (flow.go: what the rules say to a flow)
-//	allowed.go       the API's documentation word by word, for single flows: what rules are tested against
-//	metrics.go       what dashboards ask for
+//	enforce.go       passes objects to the compiler and its changes to the kernel (informers.go: the source of the objects)
+//	cluster.go       pods, namespaces and policies, reduced to the fields that matter here
+//	compiler.go      updates a Ruleset incrementally with each change of them; does no I/O
+//	selector.go      the pods that a selector selects, by an index of labels
+//	group.go         one chain for all pods that the same policies select
+//	body.go          the rules of one policy, and limits on their size
+//	ranges.go        address blocks without their exceptions; port ranges
+//	ruleset.go       sets and chains as data        (changes.go: differences between two states)
+//	kernel_linux.go  the same as transactions of nftables
+//	protect.go       holds back a pod until its policies are in the kernel
+//	recheck.go       ends connections that policies no longer allow    (flow.go: evaluates the rules for a flow)
+//	allowed.go       the API's documentation, literally, for single flows: the reference for tests
+//	metrics.go       the metrics
 //
-// A packet between pods passes the base chains egress and ingress. Each has a map from the addresses of isolated pods
-// to the chain of the pod's policies, which asks them in turn and drops what none allows. Peers are sets of addresses,
-// shared by equal selectors: a pod that comes or goes changes elements and no rule.
+// A packet between pods passes the base chains egress and ingress. Each base chain has a map from the addresses of
+// isolated pods to the chain of the pod's policies. That chain evaluates the policies in turn and drops packets that
+// none allows. Peers are sets of addresses, shared by equal selectors: a pod that is added or removed changes elements
+// but no rule.
 //
-// Which choices the API leaves open, and which were made, is in docs/network-policies.md. The package must not import
-// what programs Services or the pods' network: it sees packets as those leave them.
+// docs/network-policies.md lists the choices that the API leaves open, and ours. The package must not import packages
+// that program Services or the pods' network: it sees packets as they leave them.
 package policy
 
 import (
@@ -40,26 +41,27 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options say whose pods are protected, and where their packets pass. Nodes are needed.
+// Options select the pods to protect and the namespace that routes their packets. Nodes are required.
 type Options struct {
-	// Namespace is the network namespace that routes the pods' packets; the process's own where nil. It must stay open
-	// until Run has returned.
+	// Namespace is the network namespace that routes the pods' packets; nil stands for the process's own. It must stay
+	// open until Run has returned.
 	Namespace *os.File
-	// Nodes are those whose pods' traffic is decided about.
+	// Nodes are the Nodes of this machine. The enforcer protects the pods on them.
 	Nodes []string
-	// NodeAddresses, if not nil, returns the machine's own addresses as pods see them, besides those in the Nodes'
-	// status. They always reach the machine's pods and are reached by them. It is called often, and must be quick.
+	// NodeAddresses, if not nil, returns the machine's own addresses as pods see them, in addition to the addresses in
+	// the Nodes' status. They can always reach the machine's pods, and vice versa. It is called often and must be
+	// quick.
 	NodeAddresses func() []netip.Addr
 	// Served, if not nil, returns addresses of the network namespace itself that pods reach only if their egress
-	// policies allow it, such as that of the cluster's DNS server. It is called often, and must be quick.
+	// policies allow it, such as the address of the cluster's DNS server. It is called often and must be quick.
 	Served func() []netip.Addr
-	// Changed, if not nil, is called when Problem may return something else.
+	// Changed, if not nil, is called when the result of Problem may have changed.
 	Changed func()
-	// Clock is the enforcer's time. The real one where nil.
+	// Clock is the enforcer's clock; nil selects the real one.
 	Clock clock.WithTicker
-	// Log receives the log lines; slog.Default where nil.
+	// Log receives the log lines; nil selects slog.Default.
 	Log *slog.Logger
-	// Metrics is where the enforcer registers its metrics; nowhere if nil.
+	// Metrics is the registry of the enforcer's metrics; nil registers none.
 	Metrics prometheus.Registerer
 }
 
@@ -86,7 +88,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run enforces the cluster's policies until ctx ends, and then returns nil: New and Enforcer.Run in one.
+// Run calls New and Enforcer.Run: it enforces the cluster's policies until ctx ends, and then returns nil.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	e, err := New(config, o)
 	if err != nil {
@@ -95,7 +97,7 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	return e.Run(ctx)
 }
 
-// New returns an enforcer, which does nothing before Run. It fails if the options are wrong.
+// New returns an enforcer. It has no effect before Run. New fails if the options are invalid.
 func New(config *rest.Config, o Options) (*Enforcer, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("network policy: %w", err)
@@ -107,17 +109,17 @@ func New(config *rest.Config, o Options) (*Enforcer, error) {
 	e := newEnforcer(nil, o)
 	var err error
 	if e.connections, err = rest.HTTPClientFor(config); err != nil {
-		return nil, fmt.Errorf("network policy: client: %w", err)
+		return nil, fmt.Errorf("network policy: create client: %w", err)
 	}
 	if e.client, err = kubernetes.NewForConfigAndClient(config, e.connections); err != nil {
-		return nil, fmt.Errorf("network policy: client: %w", err)
+		return nil, fmt.Errorf("network policy: create client: %w", err)
 	}
 	return e, nil
 }
 
-// Run enforces policies until ctx ends, and then returns nil. It is called once. The rules stay in the kernel, so that
-// nothing opens while an enforcer is started again; Cleanup removes them. Run returns early, with an error, if the
-// machine has no nftables.
+// Run enforces policies until ctx ends, and then returns nil. Call it once. The rules stay in the kernel, so that pods
+// stay isolated while an enforcer restarts; Cleanup removes them. Run returns early, with an error, if the machine has
+// no nftables.
 func (e *Enforcer) Run(ctx context.Context) error {
 	defer utilnet.CloseIdleConnectionsFor(e.connections.Transport)
 	k, err := openKernel(e.options.Namespace)

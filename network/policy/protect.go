@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// starting is how long an enforcer may take to know the cluster before that is a problem.
+	// starting is how long an enforcer may take to sync before that counts as a problem.
 	starting = 5 * time.Second
 	// protectPatience is how long Protect waits for the kernel.
 	protectPatience = 10 * time.Second
-	// listAgain is how long Protect waits for the informer to show a policy before it asks whether it is still there.
+	// listAgain is how long Protect waits for the informer to show a policy before it lists policies again: the policy
+	// may have been deleted.
 	listAgain = time.Second
-	// deniedFor is how long rights count as missing after a request without them was refused. Informers ask more often.
+	// deniedFor is how long rights count as missing after a request was rejected. Informers retry more often.
 	deniedFor = 2 * time.Minute
-	// maxLists bounds the namespaces whose lists of policies are remembered.
+	// maxLists limits the namespaces with cached lists of policies.
 	maxLists = 1000
 )
 
-// gate is what an enforcer knows of whether pods may start.
+// gate is the enforcer's state about whether pods may start.
 type gate struct {
 	began      time.Time
 	synced     bool
@@ -40,36 +41,37 @@ type gate struct {
 
 	generation uint64        // counts changes
 	written    uint64        // the generation that is in the kernel
-	progress   chan struct{} // closed when any of this changes
+	progress   chan struct{} // closed and replaced when any of this changes
 
-	given map[types.NamespacedName]given // pods that were protected
-	lists map[string]*policyList         // by namespace
+	assigned map[types.NamespacedName]assignment // addresses of protected pods
+	lists    map[string]*policyList              // by namespace
 }
 
-// given are the addresses that a pod of this machine was given, whether its status has them or not.
-type given struct {
+// assignment is the set of addresses that were assigned to a pod of this machine. Its status may not show them yet.
+type assignment struct {
 	pod       types.UID
 	addresses []netip.Addr
 }
 
-// policyList are the policies that a namespace had at a revision, with the revisions of each.
+// policyList is a list of a namespace's policies at a revision, with the revision of each.
 type policyList struct {
 	revision uint64
 	policies map[string]uint64
 }
 
 func newGate(now time.Time) gate {
-	return gate{began: now, progress: make(chan struct{}), given: map[types.NamespacedName]given{},
+	return gate{began: now, progress: make(chan struct{}), assigned: map[types.NamespacedName]assignment{},
 		lists: map[string]*policyList{}}
 }
 
-// advance wakes those that wait for a change. The caller has the lock.
+// advance wakes all goroutines that wait for progress. The caller holds the lock.
 func (g *gate) advance() {
 	close(g.progress)
 	g.progress = make(chan struct{})
 }
 
-// Problem reports why policies are not enforced, so that no pod may start; nil where they are, or will be in a moment.
+// Problem reports why policies are not enforced, so that no pod may start. It returns nil if they are, or will be in a
+// moment.
 func (e *Enforcer) Problem() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,7 +93,7 @@ func (e *Enforcer) problem() error {
 	return nil
 }
 
-// note changes what Problem depends on, and reports it if it is another one.
+// note changes the state behind Problem, and calls Options.Changed if the problem changed.
 func (e *Enforcer) note(change func()) {
 	e.mu.Lock()
 	change()
@@ -108,20 +110,20 @@ func (e *Enforcer) note(change func()) {
 	}
 }
 
-// fail notes that the kernel did not take the rules, or that it did.
+// fail records the result of the last write to the kernel.
 func (e *Enforcer) fail(err error) { e.note(func() { e.failure = err }) }
 
-// refused notes that a list or a watch has failed.
+// refused records that a list or a watch failed.
 func (e *Enforcer) refused(err error) {
 	e.note(func() { e.listError, e.listFailed = err, e.clock.Now() })
 }
 
-// known notes that all informers have seen their first lists.
+// known records that all informers have synced.
 func (e *Enforcer) known() { e.note(func() { e.synced, e.listError = true, nil }) }
 
-// Protect returns when the policies that a new pod of this machine has are in force at its addresses, all of those that
-// were there when the pod was bound included. The addresses are the pod's from then on, whatever its status says. An
-// error means that the pod must not be connected: it is to be called again.
+// Protect returns when the policies of a new pod of this machine are in force at its addresses, including all policies
+// that existed when the pod was bound. From then on the addresses belong to the pod, whatever its status says. After an
+// error the pod must not be connected, and Protect must be called again.
 func (e *Enforcer) Protect(ctx context.Context, pod *corev1.Pod, addresses ...netip.Addr) error {
 	ctx, cancel := context.WithTimeout(ctx, protectPatience)
 	defer cancel()
@@ -145,7 +147,7 @@ func (e *Enforcer) Protect(ctx context.Context, pod *corev1.Pod, addresses ...ne
 		}
 		select {
 		case <-progress:
-		case <-again: // a policy may have gone before it was seen
+		case <-again: // a policy may be deleted before the informer showed it
 			list, err = e.policiesOf(ctx, pod, list.revision+1)
 			again = e.clock.After(listAgain)
 		case <-late:
@@ -157,7 +159,7 @@ func (e *Enforcer) Protect(ctx context.Context, pod *corev1.Pod, addresses ...ne
 	return fmt.Errorf("network policies of the namespace %s: %w", pod.Namespace, err)
 }
 
-// policiesOf are the policies of a pod's namespace, at a revision or later. What the informer has may be older.
+// policiesOf returns the policies of a pod's namespace, at a revision or later. The informer's may be older.
 func (e *Enforcer) policiesOf(ctx context.Context, pod *corev1.Pod, revision uint64) (*policyList, error) {
 	e.listing.Lock()
 	defer e.listing.Unlock()
@@ -185,16 +187,16 @@ func (e *Enforcer) policiesOf(ctx context.Context, pod *corev1.Pod, revision uin
 	return list, nil
 }
 
-// revisionOf is the revision of an object; 0 where it is no number. Revisions can be compared (KEP-5504).
+// revisionOf returns the revision of an object, or 0 if it is not a number. Revisions can be compared (KEP-5504).
 func revisionOf(o metav1.Object) uint64 {
 	revision, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	return revision
 }
 
-// sees reports whether the informers have shown the pod as it is, and the policies of a list.
+// sees reports whether the informers have shown this state of the pod, and the policies of a list.
 func (e *Enforcer) sees(pod *corev1.Pod, list *policyList) bool {
-	known := e.pods[nameOf(pod)]
-	if known == nil || known.UID != pod.UID || !maps.Equal(known.Labels, pod.Labels) {
+	seen := e.pods[nameOf(pod)]
+	if seen == nil || seen.UID != pod.UID || !maps.Equal(seen.Labels, pod.Labels) {
 		return false
 	}
 	for name, revision := range list.policies {
@@ -206,10 +208,10 @@ func (e *Enforcer) sees(pod *corev1.Pod, list *policyList) bool {
 	return true
 }
 
-// give gives a pod its addresses, and returns the generation in which it has them.
+// give assigns addresses to a pod, and returns the generation with this assignment.
 func (e *Enforcer) give(pod *corev1.Pod, addresses []netip.Addr) uint64 {
 	name := nameOf(pod)
-	e.given[name] = given{pod.UID, addresses}
+	e.assigned[name] = assignment{pod.UID, addresses}
 	now := e.pods[name].Pod
 	if now.Addresses = addresses; e.setPod(now) {
 		e.generation++
@@ -221,9 +223,9 @@ func (e *Enforcer) give(pod *corev1.Pod, addresses []netip.Addr) uint64 {
 	return e.generation
 }
 
-// owns reports whether addresses are a pod's, and no earlier pod is known that had one of them.
+// owns reports whether a pod owns addresses, so that no other known pod precedes it there.
 func (e *Enforcer) owns(pod *corev1.Pod, addresses []netip.Addr) bool {
-	known := e.pods[nameOf(pod)]
-	return known != nil && known.UID == pod.UID &&
-		!slices.ContainsFunc(addresses, func(a netip.Addr) bool { return !slices.Contains(known.owned, a) })
+	seen := e.pods[nameOf(pod)]
+	return seen != nil && seen.UID == pod.UID &&
+		!slices.ContainsFunc(addresses, func(a netip.Addr) bool { return !slices.Contains(seen.owned, a) })
 }

@@ -9,10 +9,10 @@ import (
 	utilnet "k8s.io/utils/net"
 )
 
-// block is a range of addresses of one family, both ends included.
+// block is a range of addresses of one family. It includes both ends.
 type block struct{ first, last netip.Addr }
 
-// parseBlock reads a CIDR as the API server does, which allows leading zeros. ok is false where it is none.
+// parseBlock parses a CIDR like the API server, which allows leading zeros. ok is false if it is malformed.
 func parseBlock(cidr string) (b block, ok bool) {
 	_, n, err := utilnet.ParseCIDRSloppy(cidr)
 	if err != nil {
@@ -37,11 +37,11 @@ func blockOf(p netip.Prefix) block {
 	for i := p.Bits(); i < len(last)*8; i++ {
 		last[i/8] |= 0x80 >> (i % 8)
 	}
-	end, _ := netip.AddrFromSlice(last) // it is as long as an address
+	end, _ := netip.AddrFromSlice(last) // never fails: the length is an address's
 	return block{first, end}
 }
 
-// blocksOf are the addresses of an ipBlock: its CIDR without the exceptions. One that is malformed has none.
+// blocksOf returns the addresses of an ipBlock: its CIDR without the exceptions. A malformed one has none.
 func blocksOf(b *networkingv1.IPBlock) []block {
 	whole, ok := parseBlock(b.CIDR)
 	if !ok {
@@ -60,7 +60,7 @@ func blocksOf(b *networkingv1.IPBlock) []block {
 	return without(whole, mergeBlocks(holes))
 }
 
-// without cuts holes out of a block; they are merged.
+// without cuts holes, which must be merged, out of a block.
 func without(whole block, holes []block) (left []block) {
 	first := whole.first
 	for _, h := range holes {
@@ -77,7 +77,7 @@ func without(whole block, holes []block) (left []block) {
 	return append(left, block{first, whole.last})
 }
 
-// mergeBlocks sorts blocks and joins those that overlap or touch, which an interval set of the kernel refuses.
+// mergeBlocks sorts blocks and joins blocks that overlap or touch: the kernel rejects them in interval sets.
 func mergeBlocks(all []block) []block {
 	slices.SortFunc(all, func(a, b block) int { return a.first.Compare(b.first) })
 	merged := all[:0]
@@ -95,10 +95,10 @@ func mergeBlocks(all []block) []block {
 	return merged
 }
 
-// allPorts is every port of a protocol.
+// allPorts contains every port of a protocol.
 var allPorts = PortRange{0, 65535}
 
-// mergePorts sorts ranges of ports and joins those that overlap or touch.
+// mergePorts sorts ranges of ports and joins ranges that overlap or touch.
 func mergePorts(all []PortRange) []PortRange {
 	slices.SortFunc(all, func(a, b PortRange) int { return int(a.First) - int(b.First) })
 	merged := all[:0]

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// flows are what an enforcer knows of connections that began under earlier rules.
+// flows is the enforcer's state about connections that began under earlier rules.
 type flows struct {
-	unchecked bool      // some may be denied by the rules as they are
-	notBefore time.Time // the time of the next look, which takes longer the more connections there are
+	unchecked bool      // the current rules may deny some connections
+	notBefore time.Time // the earliest time of the next check; the more connections, the longer the wait
 }
 
-// checkShare is how many times as long as a look at all connections took there is none after it.
+// checkShare is the pause after a check of all connections, as a multiple of the time that the check took.
 const checkShare = 4
 
-// maxSteps bounds the rules that are looked at for the connections of one pod. Connections beyond it end, since nothing
-// has shown that they are allowed.
+// maxSteps limits the rules that are evaluated for the connections of one pod. Further connections end, because no rule
+// is known to allow them.
 const maxSteps = 1 << 20
 
-// restrict reports whether changes may deny what was allowed: all do but those that only add members to peers.
+// restrict reports whether changes may deny a flow that was allowed. Only changes that just add members to peers
+// cannot.
 func (c *Changes) restrict() bool {
 	if len(c.Chains)+len(c.OldChains)+len(c.OldSets) > 0 {
 		return true
@@ -32,7 +33,7 @@ func (c *Changes) restrict() bool {
 	return false
 }
 
-// recheck ends connections that the rules no longer allow, if there may be any and the last look is long enough ago.
+// recheck ends connections that the rules no longer allow, if there may be any and the last check was long enough ago.
 func (e *Enforcer) recheck() {
 	begin := e.clock.Now()
 	if !e.unchecked || begin.Before(e.notBefore) {
@@ -41,17 +42,17 @@ func (e *Enforcer) recheck() {
 	e.unchecked = false
 	if len(e.Sets["ingress4"].Elements)+len(e.Sets["ingress6"].Elements)+len(e.Sets["egress4"].Elements)+
 		len(e.Sets["egress6"].Elements) == 0 {
-		return // nothing is isolated
+		return // no pod is isolated
 	}
 	ended, err := e.kernel.End(e.denier())
 	if err != nil {
-		e.options.Log.Error("Network policies: connections that are denied now may go on", slog.Any("error", err))
+		e.options.Log.Error("failed to end connections that network policies deny", slog.Any("err", err))
 	}
 	e.metrics.ended.Add(float64(ended))
 	e.notBefore = e.clock.Now().Add(checkShare * e.clock.Since(begin))
 }
 
-// denier returns what reports whether the rules deny a connection, by its first packet.
+// denier returns a function that reports whether the rules deny a connection, judged by its first packet.
 func (e *Enforcer) denier() func(Flow) bool {
 	j, steps := newJudge(&e.Ruleset), map[netip.Addr]int{}
 	isolates := func(d Direction, a netip.Addr) bool {
@@ -65,7 +66,7 @@ func (e *Enforcer) denier() func(Flow) bool {
 	return func(f Flow) bool {
 		in, out := isolates(Ingress, f.Destination), isolates(Egress, f.Source)
 		if f.ToServer = served(f.Destination); !in && !out || served(f.Source) {
-			return false // what the namespace itself sends passes no chain
+			return false // packets that the namespace itself sends pass no chain
 		}
 		pod := f.Source
 		if !out {
@@ -81,7 +82,7 @@ func (e *Enforcer) denier() func(Flow) bool {
 	}
 }
 
-// due is when connections are looked at again; nil where that is not needed.
+// due returns a channel that fires when connections must be checked again, or nil if that is not needed.
 func (e *Enforcer) due() <-chan time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// recipePods are the pods of the recipes, as namespace, labels and address. Each has the TCP ports redis (6379) and
-// http (80).
+// recipePods are the pods of the recipes: namespace, labels and address. Each has the TCP ports redis (6379) and http
+// (80).
 var recipePods = map[string]struct {
 	namespace, labels, address string
 }{
@@ -34,9 +34,9 @@ const (
 	allSpec = `podSelector: {}`
 )
 
-// recipes are examples of https://kubernetes.io/docs/concepts/services-networking/network-policies/, and others that
-// are in common use. All policies are of the namespace default. Flows are SOURCE DESTINATION PORT, of TCP unless the
-// port says otherwise; sources and destinations are pods or addresses.
+// recipes are examples of https://kubernetes.io/docs/concepts/services-networking/network-policies/, and other common
+// ones. All policies are in the namespace default. Flows are SOURCE DESTINATION PORT, of TCP unless the port says
+// otherwise; sources and destinations are pods or addresses.
 var recipes = []struct {
 	name     string
 	policies []string
@@ -109,7 +109,7 @@ var recipes = []struct {
 		[]string{"front db 80", "plain db 81"}, []string{"front db 81", "client db 80"}},
 }
 
-// policies reads policies; those without a namespace are in default.
+// policies parses policies; the default namespace is "default".
 func policies(tb testing.TB, documents ...string) (all []*networkingv1.NetworkPolicy) {
 	tb.Helper()
 	for i, d := range documents {

@@ -6,27 +6,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Ruleset is what the kernel is to hold: the sets and chains of one table, as data. Its base chains are Hooks.
+// Ruleset is the target state of the kernel: the sets and chains of one table, as data. Its base chains are Hooks.
 type Ruleset struct {
 	Sets   map[string]*Set
 	Chains map[string][]Rule
 }
 
-// Hook says where a base chain sees packets. A packet that a base chain accepts goes on to the next one.
+// Hook is the position of a base chain. A packet that one base chain accepts continues to the next one.
 type Hook struct {
 	Chain    string
-	Input    bool // packets to the namespace itself; those that it forwards otherwise
+	Input    bool // sees packets to the namespace itself; otherwise forwarded ones
 	Priority int  // relative to the priority filter
 }
 
-// Hooks are the base chains. Egress and ingress are apart, so that a verdict of one direction leaves the other its own.
+// Hooks are the base chains. Egress and ingress are separate, so that a verdict of one direction does not skip the
+// other.
 var Hooks = []Hook{
 	{Chain: "egress", Priority: 0},
 	{Chain: "ingress", Priority: 1},
 	{Chain: "served", Input: true},
 }
 
-// Kind is what the elements of a set are.
+// Kind is the kind of a set's elements.
 type Kind int
 
 // The kinds of sets.
@@ -39,7 +40,7 @@ const (
 	Verdicts              // First; the value is the chain to go to
 )
 
-// Element is a key of a set: the fields that the set's kind names, the others being zero.
+// Element is a key of a set. The set's kind determines the fields in use; the others are zero.
 type Element struct {
 	First, Last    netip.Addr
 	Port, LastPort uint16
@@ -51,34 +52,34 @@ type Set struct {
 	Kind     Kind
 	V6       bool
 	Comment  string             // for people who list the table
-	Elements map[Element]string // the values are empty but for Verdicts
+	Elements map[Element]string // values are empty, except for Verdicts
 
-	before map[Element]former // of the elements that have changed since the last commit
+	before map[Element]former // the kernel's state of elements that changed since the last commit
 }
 
 // former is an element's state in the kernel.
 type former struct {
-	there bool
-	value string
+	existed bool
+	value   string
 }
 
-// Verdict is what becomes of a packet that a rule matches.
+// Verdict is the result of a rule that matches.
 type Verdict int
 
 // The verdicts.
 const (
 	Accept Verdict = iota
 	Drop
-	Jump // to Rule.Chain, and back if that has no verdict
+	Jump // to Rule.Chain, returning if that has no verdict
 )
 
-// PortRange has both its ends. The zero value is no restriction, and no packet has port 0 in earnest.
+// PortRange includes both ends. The zero value matches every port; no real packet has port 0.
 type PortRange struct{ First, Last uint16 }
 
-// Rule matches packets of which all is true that its fields say; a zero field says nothing.
+// Rule matches packets that meet the conditions of all its fields. A zero field is no condition.
 type Rule struct {
-	Established         bool   // of a connection that was accepted, or an error about one
-	Midstream           bool   // of a TCP connection that is not known, and does not begin
+	Established         bool   // of an accepted connection, or an error about one
+	Midstream           bool   // of an unknown TCP connection, and not its first packet
 	Source, Destination string // sets of Addresses or Blocks
 	Selves              string // a set of Selves
 	Protocol            corev1.Protocol
@@ -86,7 +87,7 @@ type Rule struct {
 	PortSet             string // a set of Ports
 	Endpoints           string // a set of Endpoints
 
-	// BySource and ByDestination are maps of Verdicts. They take the place of Verdict.
+	// BySource and ByDestination are maps of Verdicts. They replace Verdict.
 	BySource, ByDestination string
 
 	Verdict Verdict
@@ -102,16 +103,16 @@ const (
 	Egress
 )
 
-// directions are both, in order.
+// directions are both directions, in order.
 var directions = [...]Direction{Ingress, Egress}
 
-// String is the word that begins the names of the direction's chains and maps.
+// String returns the prefix of the names of the direction's chains and maps.
 func (d Direction) String() string { return [...]string{"ingress", "egress"}[d] }
 
-// families end the names of a pair of sets: IPv4's, then IPv6's.
+// families are the suffixes of a pair of sets: IPv4's, then IPv6's.
 var families = [2]string{"4", "6"}
 
-// newRuleset returns the ruleset of no policy.
+// newRuleset returns the ruleset without policies.
 func newRuleset() Ruleset {
 	r := Ruleset{Sets: map[string]*Set{}, Chains: map[string][]Rule{}}
 	for i, family := range families {
@@ -123,7 +124,7 @@ func newRuleset() Ruleset {
 			r.add(&Set{Name: d.String() + family, V6: v6, Kind: Verdicts, Comment: "isolated pods of this machine"})
 		}
 	}
-	midstream := Rule{Midstream: true, Verdict: Drop} // else what has ended would be taken up, by either side
+	midstream := Rule{Midstream: true, Verdict: Drop} // otherwise either side could resume an ended connection
 	r.Chains["egress"] = []Rule{{Established: true}, midstream, {Selves: "selves4"}, {Selves: "selves6"},
 		{Destination: "node4"}, {Destination: "node6"}, {BySource: "egress4"}, {BySource: "egress6"}}
 	r.Chains["ingress"] = []Rule{{Established: true}, {Selves: "selves4"}, {Selves: "selves6"},
@@ -139,34 +140,35 @@ func (r *Ruleset) add(s *Set) *Set {
 	return s
 }
 
-// set adds an element, or gives it another value.
+// set adds an element, or changes its value.
 func (s *Set) set(e Element, value string) {
-	if now, there := s.Elements[e]; !there || now != value {
+	if now, exists := s.Elements[e]; !exists || now != value {
 		s.remember(e)
 		s.Elements[e] = value
 	}
 }
 
-// drop removes an element, if it is there.
+// drop removes an element, if it exists.
 func (s *Set) drop(e Element) {
-	if _, there := s.Elements[e]; there {
+	if _, exists := s.Elements[e]; exists {
 		s.remember(e)
 		delete(s.Elements, e)
 	}
 }
 
+// remember records the kernel's state of an element before its first change since the last commit.
 func (s *Set) remember(e Element) {
-	if _, known := s.before[e]; known {
+	if _, ok := s.before[e]; ok {
 		return
 	}
 	if s.before == nil {
 		s.before = map[Element]former{}
 	}
-	value, there := s.Elements[e]
-	s.before[e] = former{there, value}
+	value, exists := s.Elements[e]
+	s.before[e] = former{exists, value}
 }
 
-// ofFamily returns the set of a pair that holds an address's family.
+// ofFamily returns the set of a pair for an address's family.
 func ofFamily(pair [2]*Set, a netip.Addr) *Set {
 	if a.Is4() {
 		return pair[0]
@@ -174,7 +176,7 @@ func ofFamily(pair [2]*Set, a netip.Addr) *Set {
 	return pair[1]
 }
 
-// family ends the names of the sets for an address.
+// family returns the suffix of the names of sets for an address.
 func family(a netip.Addr) string {
 	if a.Is4() {
 		return families[0]

@@ -23,7 +23,7 @@ import (
 
 const limit = 30 * time.Second
 
-// run runs an enforcer until the test ends, or until stop is called.
+// run runs an enforcer until the test ends, or until the caller calls stop.
 func run(t *testing.T, config *rest.Config, o policy.Options) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -54,14 +54,14 @@ func createPod(t *testing.T, client kubernetes.Interface, name string, address n
 	require.NoError(t, err)
 }
 
-func TestRun_EnforcesWhatTheAPIServerHas(t *testing.T) {
+func TestRun_EnforcesPoliciesOfTheAPIServer(t *testing.T) {
 	t.Parallel()
-	lab, at := policy.NewLab(t, 80, 10, 11, 12)
+	lab, addresses := policy.NewLab(t, 80, 10, 11, 12)
 	config := testenv.Start(t, testenv.APIServerOnly())
 	client := kubernetes.NewForConfigOrDie(config)
-	createPod(t, client, "web", at[0])
-	createPod(t, client, "front", at[1])
-	createPod(t, client, "back", at[2])
+	createPod(t, client, "web", addresses[0])
+	createPod(t, client, "front", addresses[1])
+	createPod(t, client, "back", addresses[2])
 
 	registry := prometheus.NewRegistry()
 	o := policy.Options{Namespace: lab.Router(), Nodes: []string{"here"}, Metrics: registry,
@@ -71,13 +71,13 @@ func TestRun_EnforcesWhatTheAPIServerHas(t *testing.T) {
 		n, err := testutil.GatherAndCount(registry, "coxswain_network_policy_sync_duration_seconds")
 		return err == nil && n > 0
 	}, limit, time.Millisecond)
-	require.True(t, lab.Reaches(at[1], at[0], 80))
+	require.True(t, lab.Reaches(addresses[1], addresses[0], 80))
 
 	policies := client.NetworkingV1().NetworkPolicies("default")
 	deny, err := policies.Create(t.Context(), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}},
 		metav1.CreateOptions{})
 	require.NoError(t, err)
-	took, dropped := lab.DropsSoon(at[1], at[0], 80, limit)
+	took, dropped := lab.DropsSoon(addresses[1], addresses[0], 80, limit)
 	require.True(t, dropped)
 	t.Logf("enforced after %v", took)
 
@@ -85,23 +85,23 @@ func TestRun_EnforcesWhatTheAPIServerHas(t *testing.T) {
 		{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "front"}}}}}}
 	_, err = policies.Update(t.Context(), deny, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return lab.Reaches(at[1], at[0], 80) }, limit, time.Millisecond)
-	require.False(t, lab.Reaches(at[2], at[0], 80))
+	require.Eventually(t, func() bool { return lab.Reaches(addresses[1], addresses[0], 80) }, limit, time.Millisecond)
+	require.False(t, lab.Reaches(addresses[2], addresses[0], 80))
 
 	stop()
-	require.False(t, lab.Reaches(at[2], at[0], 80), "the rules stay")
+	require.False(t, lab.Reaches(addresses[2], addresses[0], 80), "the rules stay in the kernel")
 	o.Metrics = nil
 	run(t, config, o)
 	require.NoError(t, policies.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { return lab.Reaches(at[2], at[0], 80) }, limit, time.Millisecond)
+	require.Eventually(t, func() bool { return lab.Reaches(addresses[2], addresses[0], 80) }, limit, time.Millisecond)
 }
 
-func TestRun_NeedsNodes(t *testing.T) {
+func TestRun_RequiresNodes(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, policy.Run(t.Context(), &rest.Config{}, policy.Options{}), "no Nodes")
 }
 
-// unstarted is a pod of this machine without an address.
+// unstarted creates a pod of this machine without an address.
 func unstarted(t *testing.T, client kubernetes.Interface, name string) *corev1.Pod {
 	t.Helper()
 	pod, err := client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
@@ -115,7 +115,7 @@ func unstarted(t *testing.T, client kubernetes.Interface, name string) *corev1.P
 func TestEnforcer_ProtectsAPodBeforeItStarts(t *testing.T) {
 	t.Parallel()
 	const pods = 12
-	lab, at := policy.NewLab(t, 80, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22)
+	lab, addresses := policy.NewLab(t, 80, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22)
 	config := testenv.Start(t, testenv.APIServerOnly())
 	client := kubernetes.NewForConfigOrDie(config)
 	e, err := policy.New(config, policy.Options{Namespace: lab.Router(), Nodes: []string{"here"},
@@ -135,8 +135,8 @@ func TestEnforcer_ProtectsAPodBeforeItStarts(t *testing.T) {
 				PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		pod := unstarted(t, client, name)
-		require.NoError(t, e.Protect(t.Context(), pod, at[i]))
-		conn, err := lab.Connect(at[pods], at[i], 80, 50*time.Millisecond)
+		require.NoError(t, e.Protect(t.Context(), pod, addresses[i]))
+		conn, err := lab.Connect(addresses[pods], addresses[i], 80, 50*time.Millisecond)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -147,13 +147,13 @@ func TestEnforcer_ProtectsAPodBeforeItStarts(t *testing.T) {
 	pod.Status.PodIP, pod.Status.PodIPs = "10.9.9.9", []corev1.PodIP{{IP: "10.9.9.9"}}
 	_, err = client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, e.Protect(t.Context(), unstarted(t, client, "later"), at[pods]))
-	require.False(t, lab.Reaches(at[pods], at[0], 80), "a status does not take its address from it")
+	require.NoError(t, e.Protect(t.Context(), unstarted(t, client, "later"), addresses[pods]))
+	require.False(t, lab.Reaches(addresses[pods], addresses[0], 80), "another pod's status does not take its address")
 }
 
-func TestEnforcer_ProtectsNoPodWithoutTheRightToSeePolicies(t *testing.T) {
+func TestEnforcer_ProtectsNoPodWithoutPermissionToListPolicies(t *testing.T) {
 	t.Parallel()
-	lab, at := policy.NewLab(t, 80, 10)
+	lab, addresses := policy.NewLab(t, 80, 10)
 	config := testenv.Start(t, testenv.APIServerOnly())
 	pod := unstarted(t, kubernetes.NewForConfigOrDie(config), "web")
 	powerless := rest.CopyConfig(config)
@@ -169,7 +169,7 @@ func TestEnforcer_ProtectsNoPodWithoutTheRightToSeePolicies(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	})
-	require.ErrorContains(t, e.Protect(t.Context(), pod, at[0]), "forbidden")
+	require.ErrorContains(t, e.Protect(t.Context(), pod, addresses[0]), "forbidden")
 	<-changed
 	require.ErrorContains(t, e.Problem(), "network policies are not known")
 	require.ErrorContains(t, e.Problem(), "forbidden")

@@ -7,19 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// selector selects pods: of one namespace, or of those that another selector selects. Equal ones are one. Which pods it
-// selects is kept up to date as long as a policy uses it: as its podSelector, or as a peer.
+// selector selects pods of one namespace, or of the namespaces that a scope selects. Equal selectors share one object.
+// Its members are kept up to date as long as a policy uses it, as its podSelector or as a peer.
 type selector struct {
 	key      string
 	pods     labels.Selector
 	space    *bucket
-	home     *namespace // nil where there is a scope
+	home     *namespace // nil if there is a scope
 	scope    *scope     // nil for one namespace
-	pair     pair       // labels that a pod must have to be selected; zero if there are none
+	pair     pair       // a label that a pod must have; zero if unknown
 	members  map[*pod]struct{}
-	policies map[*policy]struct{} // whose podSelector it is
-	peers    int                  // how many bodies of policies have it as a peer
-	sets     [2]*Set              // of the members' addresses; nil where it is no peer
+	policies map[*policy]struct{} // the policies with this podSelector
+	peers    int                  // number of bodies with it as a peer
+	sets     [2]*Set              // the members' addresses; nil unless it is a peer
 }
 
 // pair is a label.
@@ -33,18 +33,18 @@ type scope struct {
 	namespaces map[*namespace]struct{}
 }
 
-// bucket has selectors of the same namespaces, by a label that a pod must have where they say one, so that a pod is
-// compared with those only that may select it.
+// bucket indexes selectors of the same namespaces by a label that a pod must have, if they require one. A pod is
+// compared only with selectors that may select it.
 type bucket struct {
-	by map[pair]map[*selector]struct{}
+	index map[pair]map[*selector]struct{}
 }
 
-// namespace has pods. One that pods or policies have, but that is not there (yet), is selected by no selector.
+// namespace holds pods. It may exist only because pods or policies refer to it; then no selector selects it.
 type namespace struct {
 	bucket
 	name     string
 	labels   labels.Set
-	there    bool
+	exists   bool
 	pods     map[*pod]struct{}
 	policies int
 	scopes   map[*scope]struct{}
@@ -52,41 +52,41 @@ type namespace struct {
 }
 
 func (b *bucket) add(s *selector) {
-	if b.by == nil {
-		b.by = map[pair]map[*selector]struct{}{}
+	if b.index == nil {
+		b.index = map[pair]map[*selector]struct{}{}
 	}
-	if b.by[s.pair] == nil {
-		b.by[s.pair] = map[*selector]struct{}{}
+	if b.index[s.pair] == nil {
+		b.index[s.pair] = map[*selector]struct{}{}
 	}
-	b.by[s.pair][s] = struct{}{}
+	b.index[s.pair][s] = struct{}{}
 }
 
 func (b *bucket) remove(s *selector) {
-	delete(b.by[s.pair], s)
-	if len(b.by[s.pair]) == 0 {
-		delete(b.by, s.pair)
+	delete(b.index[s.pair], s)
+	if len(b.index[s.pair]) == 0 {
+		delete(b.index, s.pair)
 	}
 }
 
-// matching calls f for the selectors that select a pod's labels.
-func (b *bucket) matching(of labels.Set, f func(*selector)) {
-	if len(b.by) == 0 {
+// matching calls f for the selectors that select a pod with these labels.
+func (b *bucket) matching(set labels.Set, f func(*selector)) {
+	if len(b.index) == 0 {
 		return
 	}
 	try := func(p pair) {
-		for s := range b.by[p] {
-			if s.pods.Matches(of) {
+		for s := range b.index[p] {
+			if s.pods.Matches(set) {
 				f(s)
 			}
 		}
 	}
 	try(pair{})
-	for key, value := range of {
+	for key, value := range set {
 		try(pair{key, value})
 	}
 }
 
-// pairOf is a label without which a selector selects no pod. The lowest key is as good as any.
+// pairOf returns a label that every selected pod must have. If there are several, it takes the lowest key.
 func pairOf(s *metav1.LabelSelector) (p pair) {
 	if s == nil {
 		return p
@@ -99,7 +99,7 @@ func pairOf(s *metav1.LabelSelector) (p pair) {
 	return p
 }
 
-// parse reads a label selector. One that is malformed, which the API server does not store, selects nothing.
+// parse converts a label selector. A malformed one, which the API server never stores, selects no pod.
 func parse(s *metav1.LabelSelector) labels.Selector {
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -108,16 +108,16 @@ func parse(s *metav1.LabelSelector) labels.Selector {
 	return parsed
 }
 
-// text is a selector's canonical form.
+// text returns a selector's canonical form.
 func text(s labels.Selector) string {
 	if requirements, selectable := s.Requirements(); selectable {
 		return labels.NewSelector().Add(requirements...).String()
 	}
-	return "!" // no selector of labels begins so and ends there
+	return "!" // not a prefix of any selector's text, so it is unique
 }
 
-// acquire returns the selector of a namespace's policy, made if there is none yet. Where namespaces is nil it selects
-// pods of that namespace; where pods is nil, all.
+// acquire returns the selector of a namespace's policy, and creates it if necessary. If namespaces is nil, it selects
+// pods of that namespace. If pods is nil, it selects all pods.
 func (c *compiler) acquire(in *namespace, namespaces, pods *metav1.LabelSelector) *selector {
 	if pods == nil {
 		pods = &metav1.LabelSelector{}
@@ -160,14 +160,14 @@ func (c *compiler) scopeOf(namespaces *metav1.LabelSelector) *scope {
 	s := &scope{key: key, selector: parsed, namespaces: map[*namespace]struct{}{}}
 	c.scopes[key] = s
 	for _, n := range c.namespaces {
-		if n.there && s.selector.Matches(n.labels) {
+		if n.exists && s.selector.Matches(n.labels) {
 			s.namespaces[n], n.scopes[s] = struct{}{}, struct{}{}
 		}
 	}
 	return s
 }
 
-// join makes a pod a member of a selector, and leave ends that.
+// join makes a pod a member of a selector. leave reverts that.
 func (c *compiler) join(s *selector, p *pod) {
 	s.members[p], p.in[s] = struct{}{}, struct{}{}
 	for _, a := range p.owned {
@@ -189,24 +189,24 @@ func (c *compiler) leave(s *selector, p *pod) {
 	}
 }
 
-// rescope follows a change of a namespace's labels, or of whether it is there.
+// rescope updates scopes after a namespace's labels changed, or after it was created or deleted.
 func (c *compiler) rescope(n *namespace) {
 	for _, s := range c.scopes {
 		_, was := s.namespaces[n]
-		is := n.there && s.selector.Matches(n.labels)
+		is := n.exists && s.selector.Matches(n.labels)
 		switch {
 		case is && !was:
 			s.namespaces[n], n.scopes[s] = struct{}{}, struct{}{}
 			for p := range n.pods {
-				s.matching(p.Labels, func(of *selector) { c.join(of, p) })
+				s.matching(p.Labels, func(member *selector) { c.join(member, p) })
 			}
 		case was && !is:
 			delete(s.namespaces, n)
 			delete(n.scopes, s)
 			for p := range n.pods {
-				for of := range maps.Clone(p.in) {
-					if of.scope == s {
-						c.leave(of, p)
+				for member := range maps.Clone(p.in) {
+					if member.scope == s {
+						c.leave(member, p)
 					}
 				}
 			}
@@ -233,7 +233,7 @@ func (c *compiler) collect() {
 		if s.home != nil {
 			c.forget(s.home)
 		}
-		if s.scope != nil && len(s.scope.by) == 0 {
+		if s.scope != nil && len(s.scope.index) == 0 {
 			for n := range s.scope.namespaces {
 				delete(n.scopes, s.scope)
 			}
@@ -243,7 +243,7 @@ func (c *compiler) collect() {
 	clear(c.idle)
 }
 
-// dropSets deletes a selector's sets, if it is no policy's peer any more.
+// dropSets deletes a selector's sets, if no policy has it as a peer anymore.
 func (c *compiler) dropSets(s *selector) {
 	if s.peers == 0 && s.sets[0] != nil {
 		c.dropSet(s.sets[0])
