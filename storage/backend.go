@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// Backend is etcd reduced to what a Store needs: paths, bytes and revisions. Package etcd implements it on etcd,
-// package memory without, and package encryption over another Backend. All methods are safe for concurrent use, and
-// return the package's errors.
+// Backend is the part of etcd that a Store needs: paths, bytes and revisions. Package etcd implements it on etcd,
+// package memory without etcd, and package encryption over another Backend. All methods are safe for concurrent use
+// and return the package's errors.
 type Backend interface {
 	// Commit applies all writes in one etcd transaction, or none. A failed compare is not an error:
-	// Outcome reports it. Commit does not read or keep any Value after it has returned, whatever the
-	// outcome.
+	// Outcome reports it. Commit does not read or keep any Value after it has returned, with or without an error.
 	Commit(ctx context.Context, writes []Write) (*Outcome, error)
 	// Revision returns etcd's current revision, by a linearizable read.
 	Revision(ctx context.Context) (int64, error)
@@ -29,16 +28,15 @@ type Backend interface {
 	Compact(ctx context.Context, revision int64) error
 	// Status returns etcd's size and its alarms.
 	Status(ctx context.Context) (*Status, error)
-	// Defragment returns the space that compaction has freed to the disk. etcd serves nothing
-	// meanwhile.
+	// Defragment returns the space that compaction has freed to the disk. etcd serves no requests meanwhile.
 	Defragment(ctx context.Context) error
 	// Disarm clears an alarm. etcd raises it again if its cause remains.
 	Disarm(ctx context.Context, a Alarm) error
 	// Snapshot streams etcd's whole database at one revision, followed by its SHA-256. It includes keys
 	// outside of the prefix.
 	Snapshot(ctx context.Context) (io.ReadCloser, error)
-	// Note reads the note that the servers on one etcd leave for each other beside the objects. There
-	// is one, whatever their prefixes.
+	// Note reads the note that the servers on one etcd leave for each other beside the objects. Servers with different
+	// prefixes share it.
 	Note(ctx context.Context) (*Note, error)
 	// ReplaceNote replaces the note unless another server has replaced the old one already.
 	ReplaceNote(ctx context.Context, old *Note, value []byte) (bool, error)
@@ -121,8 +119,8 @@ type Write struct {
 	// Expect is the mod revision the object must have. Update and Delete require it, or AnyRevision.
 	// Check requires one.
 	Expect int64
-	// TTL, when positive, is the time after which etcd removes the object (rounded up to seconds;
-	// objects that expire together share an etcd lease). Zero keeps it forever.
+	// TTL, if positive, is the object's time to live in etcd (rounded up to seconds; objects that expire together share
+	// an etcd lease). Zero keeps the object forever.
 	TTL time.Duration
 	// KeepTTL leaves the time to live of an Update's document as it is, in place of TTL.
 	KeepTTL bool
@@ -131,16 +129,16 @@ type Write struct {
 	Ending bool
 }
 
-// AnyRevision, as Write.Expect of an Update or a Delete, compares nothing: the document is written or
-// deleted, whether or not it existed. It is for a document that depends on another one in the same
-// commit whose revision is compared.
+// AnyRevision, as Write.Expect of an Update or a Delete, makes the write unconditional: the document is written or
+// deleted, whether or not it existed. It is for a document that depends on another document in the same commit, and
+// that document's revision is compared.
 const AnyRevision int64 = -1
 
 // Op is the operation of a Write.
 type Op uint8
 
-// The operations: Create fails with ErrExists, the others fail with *Conflict or ErrNotFound, and then nothing of the
-// commit is applied. Check writes nothing: the other writes of the commit depend on an object that they leave alone.
+// The operations: Create fails with ErrExists, the others fail with *Conflict or ErrNotFound, and then no write of the
+// commit is applied. Check only compares: the other writes of the commit depend on an object that they do not change.
 const (
 	Create Op = iota
 	Update

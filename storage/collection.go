@@ -14,29 +14,35 @@ import (
 
 // Collection has the objects of one resource: a copy-on-write snapshot tree, ordered by namespace and name, and the log
 // of its events.
+//
+// One goroutine at a time, the one that applies etcd's watch, changes the objects and the log, with mu held for
+// writing. Opening a collection with other options and backfilling its log change them too, under the same lock.
+// Objects, log entries and snapshots are immutable, so a reader needs the lock only to get them.
 type Collection struct {
 	store  *Store
-	name   string
-	schema atomic.Pointer[schema]
+	name   string                 // immutable
+	schema atomic.Pointer[schema] // replaced with mu held for writing, loaded without it
 
+	// mu guards the fields below, up to gap.
 	mu sync.RWMutex
 	// tree holds the objects as of revision, as far as memory has them.
 	tree     *btree.BTreeG[*Object]
 	tallies  tallies
 	revision int64 // of the last change of this collection
-	// shared is a clone of tree that readers may keep. It is made when the first reader
-	// after a change asks for it; from then on writers copy the nodes they touch.
+	// shared is a clone of tree that readers may keep without the lock; nil after a change. The first reader after a
+	// change makes it, with mu held for writing, because Clone changes tree as well: from then on writers copy the
+	// nodes that they touch.
 	shared        *btree.BTreeG[*Object]
-	sharedTallies tallies                           // to tallies what shared is to tree
+	sharedTallies tallies                           // the clone of tallies that belongs to shared
 	index         map[string]*btree.BTreeG[*Object] // by the value of the indexed field
 	nodes         *btree.FreeListG[*Object]         // of the index's trees
 	log           eventLog
 	alarms        alarms
-	kept          keptSnapshots
-	// damaged are the documents that cannot be read, nil while there are none, and sharedDamaged is to them what shared
-	// is to tree.
+	keptSnapshots keptSnapshots
+	// damaged holds the documents that cannot be read, nil while there are none. sharedDamaged is its clone, which
+	// belongs to shared.
 	damaged, sharedDamaged *btree.BTreeG[*damage]
-	gap                    int64 // the revision of a change that watchers could not be told of
+	gap                    int64 // the revision of the last change without an event, see breakWatches
 
 	received atomic.Int64 // changes that the watch over etcd delivered
 }
@@ -160,7 +166,7 @@ func (c *Collection) open(o CollectionOptions) {
 		return true
 	})
 	c.tree, c.shared = tree, nil
-	c.kept.clear()
+	c.keptSnapshots.clear()
 	if c.damaged != nil {
 		c.damaged.Ascend(func(d *damage) bool {
 			d.last = rescan(d.last)
@@ -197,8 +203,8 @@ func (c *Collection) load(ch change) {
 func (c *Collection) apply(changes []change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.kept.list) > 0 { // only changes make kept snapshots cost anything
-		c.kept.prune(time.Now())
+	if len(c.keptSnapshots.list) > 0 { // only changes make kept snapshots cost anything
+		c.keptSnapshots.prune(time.Now())
 	}
 	sc := c.schema.Load()
 	for _, ch := range changes {
@@ -217,7 +223,7 @@ func (c *Collection) apply(changes []change) {
 		}
 		if e.previous == nil {
 			var lost bool
-			if e.previous, lost = c.mend(ch); lost {
+			if e.previous, lost = c.repair(ch); lost {
 				c.breakWatches(ch.revision)
 			}
 		}
@@ -226,7 +232,7 @@ func (c *Collection) apply(changes []change) {
 		}
 		c.indexDelete(e.previous)
 		c.indexPut(e.object)
-		c.alarms.ring(sc, e, c.log.append(e))
+		c.alarms.notify(sc, e, c.log.append(e))
 		c.revision, c.shared = ch.revision, nil
 	}
 }
@@ -284,7 +290,7 @@ func (c *Collection) snapshot() snapshot {
 	return c.cloneLocked()
 }
 
-// cloneLocked returns the shared clone, which it creates if there is none. The caller holds the lock for writing.
+// cloneLocked returns the shared clone, and creates it if there is none. The caller holds the lock for writing.
 func (c *Collection) cloneLocked() snapshot {
 	if c.shared == nil {
 		c.shared, c.sharedTallies, c.sharedDamaged = c.tree.Clone(), tallies{c.tallies.Clone()}, nil
@@ -305,11 +311,12 @@ func (s snapshot) count(namespace string) int {
 	if namespace == "" {
 		return s.tree.Len()
 	}
-	return s.tallies.of(namespace)
+	return s.tallies.count(namespace)
 }
 
-// reachedLocked returns the newest revision up to which this collection has every change. The frontier moves after the
-// changes are applied, and the last change is applied under one lock.
+// reachedLocked returns the newest revision that this collection is complete for. The frontier moves after the changes
+// are applied. A change of this collection that is newer than the frontier was applied under the lock as a whole, so
+// revision counts, too. The caller holds the lock, for reading at least.
 func (c *Collection) reachedLocked() int64 { return max(c.revision, c.store.Frontier()) }
 
 func (s snapshot) all() []*Object {
@@ -326,7 +333,7 @@ func (s snapshot) all() []*Object {
 type At struct {
 	// Any serves from memory at once (resourceVersion=0). Revision is then ignored.
 	Any bool
-	// Revision, when not 0, is a revision not older than which (or, with Exact, at which) to read.
+	// Revision, if not 0, is the oldest revision that the read may return; with Exact, the only one.
 	Revision int64
 	Exact    bool
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCommit_FailsAsTheContractSays(t *testing.T) {
+func TestCommit_FailsWithTheErrorsOfTheContract(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	s, pods := startPods(t, Options{})
@@ -39,7 +39,7 @@ func TestCommit_FailsAsTheContractSays(t *testing.T) {
 	_, err = pods.Get(ctx, "default", "new", At{})
 	require.ErrorIs(t, err, ErrNotFound, "all or nothing")
 
-	for what, w := range map[string]Write{
+	for name, w := range map[string]Write{
 		"corrupt": {Op: Create, Key: podKey("default", "b"), Value: []byte(`{`)},
 		"has revision": {Op: Create, Key: podKey("default", "b"),
 			Value: []byte(`{"metadata":{"resourceVersion":"1"}}`)},
@@ -49,8 +49,8 @@ func TestCommit_FailsAsTheContractSays(t *testing.T) {
 		"create at":  {Op: Create, Key: podKey("default", "b"), Value: document, Expect: 5},
 	} {
 		_, err = s.Commit(ctx, w)
-		require.Error(t, err, what)
-		require.NotErrorIs(t, err, ErrUnknownOutcome, what)
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, ErrUnknownOutcome, name)
 	}
 	_, err = s.Commit(ctx)
 	require.Error(t, err)
@@ -62,12 +62,12 @@ func TestCommit_FailsAsTheContractSays(t *testing.T) {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = s.Commit(ended, Write{Op: Create, Key: podKey("default", "late"), Value: document})
-	require.ErrorIs(t, err, ErrUnavailable, "nothing was sent")
+	require.ErrorIs(t, err, ErrUnavailable, "the request was not sent")
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A document of any revision shares the fate of the one that it is committed with.
-func TestCommit_OfAnyRevisionComparesNothing(t *testing.T) {
+// An unconditional write is applied if and only if the write beside it is.
+func TestCommit_WithAnyRevisionIsUnconditional(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	s, pods := startPods(t, Options{})
@@ -127,8 +127,8 @@ func BenchmarkCommitCreate(b *testing.B) {
 	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 }
 
-// A commit that depends on an object which it leaves alone is refused when that object is another one.
-func TestCommit_ChecksAnObjectThatItLeavesAlone(t *testing.T) {
+// A commit with a Check is rejected if the checked object has another revision.
+func TestCommit_ChecksAnObjectThatItDoesNotChange(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	s, pods := startPods(t, Options{})
@@ -141,7 +141,7 @@ func TestCommit_ChecksAnObjectThatItLeavesAlone(t *testing.T) {
 	require.NoError(t, on("a", base.Key, base.Revision))
 	same, err := pods.Get(ctx, "default", "base", At{})
 	require.NoError(t, err)
-	require.Equal(t, base.Revision, same.Revision, "it is left alone")
+	require.Equal(t, base.Revision, same.Revision, "it does not change")
 
 	changed, err := s.Commit(ctx, Write{Op: Update, Key: base.Key, Value: pod("default", "base", "n"),
 		Expect: base.Revision})
@@ -154,7 +154,7 @@ func TestCommit_ChecksAnObjectThatItLeavesAlone(t *testing.T) {
 	require.Equal(t, changed.Revision, conflict.Current.Revision)
 	require.NoError(t, on("b", base.Key, changed.Revision))
 
-	err = on("c", podKey("default", "nobody"), base.Revision)
+	err = on("c", podKey("default", "missing"), base.Revision)
 	require.ErrorAs(t, err, &refused)
 	require.ErrorIs(t, err, ErrNotFound)
 	for _, revision := range []int64{0, AnyRevision} {
@@ -162,7 +162,7 @@ func TestCommit_ChecksAnObjectThatItLeavesAlone(t *testing.T) {
 	}
 }
 
-func TestCommit_OfASynchronousStoreIsInMemoryWhenItReturns(t *testing.T) {
+func TestCommit_WaitsForMemoryInASynchronousStore(t *testing.T) {
 	t.Parallel()
 	b := newLossyBackend(startBackend(t))
 	s := openStore(t, b, Options{Synchronous: true})
@@ -173,7 +173,7 @@ func TestCommit_OfASynchronousStoreIsInMemoryWhenItReturns(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, made.Revision, got.Revision)
 	}
-	mend := b.cut()
+	repair := b.cut()
 	create(t, s, podKey("default", "late"), pod("default", "late", "")) // a broken watch does not stop writers
-	mend()
+	repair()
 }

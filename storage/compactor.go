@@ -26,12 +26,12 @@ type compactor struct {
 	clock     clock.PassiveClock
 	interval  time.Duration
 	retention time.Duration
-	// known are the milestones that this server knows, in order. It goes on recording them here when
-	// etcd has no room for them.
-	known     []milestone
-	compacted int64
+	// milestones are in order of their times. The server goes on recording them here when etcd has no room for them.
+	// Only upkeep's goroutine uses milestones and compacted.
+	milestones []milestone
+	compacted  int64
 	// oldest is the first revision within the retention. Readers cannot read an older one, even if
-	// memory still has it.
+	// memory still has it. It only grows; any goroutine may advance it.
 	oldest atomic.Int64
 }
 
@@ -61,13 +61,13 @@ func (c *compactor) round(ctx context.Context) error {
 	c.learn(note, now)
 	target := c.forget(now.Add(-c.retention))
 	c.expire(target)
-	// Servers' intervals do not begin together. A server whose turn comes soon after another's has
-	// nothing more to do.
-	if n := len(c.known); n > 0 && now.Sub(c.known[n-1].Time) < c.interval-c.interval/10 {
+	// The intervals of servers do not begin together. If another server has just recorded a milestone, this round is
+	// done.
+	if n := len(c.milestones); n > 0 && now.Sub(c.milestones[n-1].Time) < c.interval-c.interval/10 {
 		return nil
 	}
-	c.known = append(c.known, milestone{now.UTC(), note.At})
-	value, err := json.Marshal(c.known)
+	c.milestones = append(c.milestones, milestone{now.UTC(), note.At})
+	value, err := json.Marshal(c.milestones)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *compactor) learn(note *Note, now time.Time) {
 			c.log.Warn("cannot read the note of milestones, begin another", "err", err)
 		}
 	}
-	all := append(noted, c.known...)
+	all := append(noted, c.milestones...)
 	all = slices.DeleteFunc(all, func(m milestone) bool {
 		return m.Revision <= 0 || m.Revision > note.At || m.Time.After(now.Add(c.interval))
 	})
@@ -120,7 +120,7 @@ func (c *compactor) learn(note *Note, now time.Time) {
 		}
 		return int(a.Revision - b.Revision)
 	})
-	c.known = slices.CompactFunc(all, func(a, b milestone) bool {
+	c.milestones = slices.CompactFunc(all, func(a, b milestone) bool {
 		return a.Revision == b.Revision && a.Time.Equal(b.Time)
 	})
 }
@@ -129,7 +129,7 @@ func (c *compactor) learn(note *Note, now time.Time) {
 // returns its revision; 0 if there is none.
 func (c *compactor) forget(then time.Time) int64 {
 	last := -1
-	for i, m := range c.known {
+	for i, m := range c.milestones {
 		if m.Time.After(then) {
 			break
 		}
@@ -138,6 +138,6 @@ func (c *compactor) forget(then time.Time) int64 {
 	if last < 0 {
 		return 0
 	}
-	c.known = slices.Delete(c.known, 0, last)
-	return c.known[0].Revision
+	c.milestones = slices.Delete(c.milestones, 0, last)
+	return c.milestones[0].Revision
 }

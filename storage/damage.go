@@ -11,12 +11,12 @@ import (
 	"github.com/google/btree"
 )
 
-// An encrypted document whose key is missing or wrong is damaged: it exists but cannot be read. It must not look as if
+// An encrypted document is damaged if its key is missing or wrong: it exists but cannot be read. It must not look as if
 // it did not exist, because clients would then create it again, or treat its dependents as orphans. Reads that would
 // have to return it fail with a *Damaged, all other reads succeed. Watchers get no event: for them the object keeps its
 // last state until it can be read again or is deleted.
 
-// Damaged is the error of reading an object whose document cannot be decrypted.
+// Damaged is the error for an object that cannot be read because its document cannot be decrypted.
 type Damaged struct {
 	Key      Key
 	Revision int64
@@ -111,10 +111,10 @@ func (c *Collection) setDamaged(ch change) {
 	c.revision, c.shared = ch.revision, nil
 }
 
-// mend removes the damage of an object that was written or deleted. previous is its last readable state, or nil. lost
+// repair removes the damage of an object that was written or deleted. previous is its last readable state, or nil. lost
 // reports that it was deleted and this server could never read it. Clients may still know the object, from another
 // server or from earlier. The caller holds the lock for writing.
-func (c *Collection) mend(ch change) (previous *Object, lost bool) {
+func (c *Collection) repair(ch change) (previous *Object, lost bool) {
 	if c.damaged == nil {
 		return nil, false
 	}
@@ -134,8 +134,8 @@ func (c *Collection) mend(ch change) (previous *Object, lost bool) {
 func (c *Collection) breakWatches(revision int64) {
 	fallen := c.log.restart(revision)
 	c.gap, c.revision, c.shared = revision, revision, nil
-	c.kept.clear()
-	c.alarms.ringAll(fallen)
+	c.keptSnapshots.clear()
+	c.alarms.notifyAll(fallen)
 }
 
 // DamagedIn returns the error of the first damaged object of a scope, or nil if there is none. Only the namespace and
@@ -176,7 +176,7 @@ func firstDamaged(damaged *btree.BTreeG[*damage], scope Scope, start, end string
 // Mend rewrites every damaged object that can be read again, unchanged, and returns their number. It must be called
 // after keys were restored: the write is the event that informs watchers about the object's state.
 func (s *Store) Mend(ctx context.Context) int {
-	mended := 0
+	repaired := 0
 	s.each(func(c *Collection) {
 		c.mu.RLock()
 		var keys []Key
@@ -188,15 +188,15 @@ func (s *Store) Mend(ctx context.Context) int {
 		}
 		c.mu.RUnlock()
 		for _, key := range keys {
-			if ctx.Err() == nil && s.mendOne(ctx, key) {
-				mended++
+			if ctx.Err() == nil && s.repairOne(ctx, key) {
+				repaired++
 			}
 		}
 	})
-	return mended
+	return repaired
 }
 
-func (s *Store) mendOne(ctx context.Context, key Key) bool {
+func (s *Store) repairOne(ctx context.Context, key Key) bool {
 	kv, err := s.stored(ctx, key)
 	if err != nil || kv.Revision == 0 || unreadable(kv) != nil {
 		return false

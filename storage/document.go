@@ -48,7 +48,7 @@ func (sc *schema) at(o *Object, revision int64) *Object {
 	if err != nil {
 		panic("storage: an object that was scanned before: " + err.Error())
 	}
-	// Only the number was replaced; what the first splice added is around it.
+	// Only the number was replaced; the rest of the first splice is still around it.
 	moved.spliced = extent{o.spliced.start, o.spliced.end + len(moved.JSON) - len(o.JSON)}
 	return moved
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestObject_KnowsWhatIsStoredAndItsMetadata(t *testing.T) {
+func TestObject_SameStoredAndMetadata(t *testing.T) {
 	t.Parallel()
 	for doc, metadata := range map[string]string{
 		`{}`:                           `{"resourceVersion":"1234"}`,
@@ -16,7 +16,7 @@ func TestObject_KnowsWhatIsStoredAndItsMetadata(t *testing.T) {
 	} {
 		o, err := NewObject(podKey("default", "a"), 7, []byte(doc))
 		require.NoError(t, err)
-		// Deleted events, and collections that are opened anew, splice once more.
+		// Deleted events, and collections that are opened with other options, splice once more.
 		moved := plainSchema.at(o, 1234)
 		require.Equal(t, metadata, string(moved.Metadata()), doc)
 		for _, o := range []*Object{o, moved, plainSchema.at(moved, 5)} {

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
-// change is a Change that was understood: a key and, unless deleted, its object.
+// change is a decoded Change: a key and, unless deleted, its object.
 type change struct {
 	key      Key
 	revision int64
@@ -20,8 +20,8 @@ type change struct {
 	damage   error   // why the document cannot be read
 }
 
-// understand scans a document. A document that is not an object's is logged and left out.
-func (s *Store) understand(kv KV) (change, bool) {
+// decode scans a document. A document that is not an object's is logged and left out.
+func (s *Store) decode(kv KV) (change, bool) {
 	key, err := ParseKey(kv.Path)
 	if err != nil {
 		s.options.Log.Warn("left out of memory: unknown path in etcd", "path", kv.Path, "revision", kv.Revision)
@@ -38,15 +38,15 @@ func (s *Store) understand(kv KV) (change, bool) {
 		return ch, true
 	}
 	if ch.object, err = ch.schema.object(key, kv.Revision, kv.Value); err != nil {
-		// An object whose document was overwritten with garbage no longer exists for readers.
+		// An object no longer exists for readers if its document was overwritten with garbage.
 		s.options.Log.Error("cannot decode a document in etcd: it is left out of memory", "err", err)
 	}
 	return ch, true
 }
 
-// load takes one document of the first snapshot.
+// load adds one document of the first snapshot.
 func (s *Store) load(kv KV) {
-	if ch, ok := s.understand(kv); ok && (ch.object != nil || ch.damage != nil) {
+	if ch, ok := s.decode(kv); ok && (ch.object != nil || ch.damage != nil) {
 		s.collection(ch.key.Collection).load(ch)
 	}
 }
@@ -72,13 +72,14 @@ func (s *Store) readAll(ctx context.Context, f func(KV)) (int64, error) {
 	}
 }
 
-// A watch that broke is opened again after retryMin, and ever more slowly up to retryMax.
+// A watch that broke is opened again after retryMin, then after pauses that double up to retryMax.
 const (
 	retryMin = 50 * time.Millisecond
 	retryMax = 5 * time.Second
 )
 
-// follow keeps memory in step with etcd until the store is closed.
+// follow keeps memory in step with etcd until the store is closed. Its goroutine is the only one that applies changes
+// and advances the frontier once the store is open.
 func (s *Store) follow() {
 	pause := backoff.Doubling(retryMin, retryMax)
 	for {
@@ -87,13 +88,13 @@ func (s *Store) follow() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.trouble.Store(&err)
+		s.lastErr.Store(&err)
 		s.options.Log.Warn("failed to watch etcd, will retry", "frontier", s.frontier.now(), "err", err)
 		if errors.Is(err, ErrExpired) {
 			if err = s.resync(); err == nil {
 				continue
 			}
-			s.trouble.Store(&err)
+			s.lastErr.Store(&err)
 		}
 		if s.frontier.now() > before {
 			pause = backoff.Doubling(retryMin, retryMax)
@@ -111,7 +112,7 @@ func (s *Store) followOnce() error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	select {
-	case <-s.doubts: // they were about the last
+	case <-s.suspect: // it was about the watch before
 	default:
 	}
 	batches := s.backend.Watch(ctx, FollowRequest{From: s.frontier.now() + 1})
@@ -130,22 +131,23 @@ func (s *Store) followOnce() error {
 			if batch.Err != nil {
 				return batch.Err
 			}
-			s.trouble.Store(nil)
+			s.lastErr.Store(nil)
 			s.apply(batch)
-		case <-s.doubts:
+		case <-s.suspect:
 			return fmt.Errorf("%w: the watch fell silent", ErrUnavailable)
 		}
 	}
 }
 
-// apply moves memory over one batch, a whole revision at a time.
+// apply moves memory over one batch, a whole revision at a time. The handover is emptied before the frontier advances:
+// see handover.give.
 func (s *Store) apply(batch WatchBatch) {
 	changes := make([]change, 0, len(batch.Changes))
 	own := s.handover.take(batch.Revision)
 	for _, c := range batch.Changes {
 		ch, ok := find(own, &c)
 		if !ok {
-			ch, ok = s.understand(KV{Path: c.Path, Value: c.Value, Revision: c.Revision, Err: c.Err})
+			ch, ok = s.decode(KV{Path: c.Path, Value: c.Value, Revision: c.Revision, Err: c.Err})
 		}
 		if ok {
 			changes = append(changes, ch)
@@ -157,7 +159,8 @@ func (s *Store) apply(batch WatchBatch) {
 }
 
 // applyChanges applies changes that are sorted by revision. The part of one revision that
-// falls into one collection is applied under one lock, so that no reader sees half of it.
+// falls into one collection is applied under one lock, so that no reader sees half of it. The frontier advances after
+// the last part of a revision: a consistent read of several collections sees all of a commit.
 func (s *Store) applyChanges(changes []change) {
 	for len(changes) > 0 {
 		n := 1
@@ -183,9 +186,9 @@ func (s *Store) applyChanges(changes []change) {
 	}
 }
 
-// resync replaces a watch whose revision is compacted: it reads everything, and applies the difference
-// to memory as events. A deletion whose revision is unknown gets that of the read, by which it has
-// certainly happened.
+// resync catches up after the watch's revision was compacted: it reads everything, and applies the difference to
+// memory as events. The revision of a deletion is unknown then. Its event gets the revision of the read, because the
+// object was certainly gone by that time.
 func (s *Store) resync() error {
 	var changes []change
 	seen := map[string]map[Key]struct{}{}
@@ -204,7 +207,7 @@ func (s *Store) resync() error {
 		if old != nil && old.Revision == kv.Revision || damaged == kv.Revision {
 			return
 		}
-		ch, ok := s.understand(kv)
+		ch, ok := s.decode(kv)
 		if !ok || ch.object == nil && ch.damage == nil && old == nil && damaged == 0 {
 			return
 		}

@@ -68,7 +68,7 @@ func (f *frontier) reach(revision int64) <-chan struct{} {
 	return w.reached
 }
 
-// leave removes a waiter that has stopped waiting. It does nothing if the frontier has reached the waiter's
+// leave removes a waiter that has stopped waiting. It has no effect if the frontier has reached the waiter's
 // revision meanwhile.
 func (f *frontier) leave(reached <-chan struct{}) {
 	f.mu.Lock()
@@ -86,13 +86,13 @@ const (
 	answerTimeout = 10 * time.Second
 	// futureTimeout limits the wait for a revision that a client claims to have seen.
 	futureTimeout = 3 * time.Second
-	// nudgeAfter is how long the frontier may lag before etcd is asked to report progress. Without that, memory
+	// progressAfter is how long the frontier may lag before etcd is asked to report progress. Without that, memory
 	// cannot learn of a revision that changed no key below our prefix.
-	nudgeAfter = 10 * time.Millisecond
-	nudgeEvery = 100 * time.Millisecond
-	// silence is how long a member of etcd may send no data at all before another one is used. A machine that hangs
-	// or is cut off keeps its connections for a long time.
-	silence = time.Second
+	progressAfter = 10 * time.Millisecond
+	progressEvery = 100 * time.Millisecond
+	// livenessTimeout is how long a member of etcd may send no data at all before another one is used. A machine that
+	// hangs or is cut off keeps its connections for a long time.
+	livenessTimeout = time.Second
 )
 
 // Frontier returns the revision that memory has reached. It never decreases.
@@ -101,7 +101,7 @@ func (s *Store) Frontier() int64 { return s.frontier.now() }
 // Revision returns a linearizable revision of etcd that memory has reached. Concurrent callers share one request to
 // etcd, and the call returns when the frontier has caught up with the answer.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
-	revision, err := s.question.next(ctx)
+	revision, err := s.query.next(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -118,25 +118,25 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 	}
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
-	nudge := time.NewTimer(nudgeAfter)
-	defer nudge.Stop()
-	suspicion := time.NewTicker(silence)
-	defer suspicion.Stop()
+	progress := time.NewTimer(progressAfter)
+	defer progress.Stop()
+	liveness := time.NewTicker(livenessTimeout)
+	defer liveness.Stop()
 	before := s.Frontier()
 	for {
 		select {
 		case <-reached:
 			return nil
-		case <-suspicion.C:
+		case <-liveness.C:
 			// A revision that only a client claims may not exist, and is no reason to suspect the watch.
 			if now := s.Frontier(); now > before || errors.Is(late, ErrFuture) {
 				before = now
 				continue
 			}
-			s.doubtWatch()
+			s.suspectWatch()
 			continue
-		case <-nudge.C:
-			nudge.Reset(nudgeEvery)
+		case <-progress.C:
+			progress.Reset(progressEvery)
 			if err := s.backend.RequestProgress(s.ctx); err != nil {
 				s.options.Log.Debug("cannot request progress of etcd", "err", err)
 			}
@@ -179,11 +179,11 @@ func (s *Store) awaitOwn(revision int64) {
 	}
 }
 
-// doubtWatch makes follow replace a watch that has fallen silent. One request at a time is enough: follow drops
-// those of the watch before.
-func (s *Store) doubtWatch() {
+// suspectWatch makes follow replace a watch that has fallen silent. The channel holds one token, and the call never
+// blocks. One token is enough, because follow drops a token that is about the watch before.
+func (s *Store) suspectWatch() {
 	select {
-	case s.doubts <- struct{}{}:
+	case s.suspect <- struct{}{}:
 	default:
 	}
 }
@@ -203,20 +203,25 @@ func (s *Store) askRevision() (int64, error) {
 	return revision, nil
 }
 
-// firstRevision requests etcd's revision, and sends the request once more, to the next member, after each silence.
-// Requests under way go on meanwhile: an etcd with a slow disk takes longer than silence for every one. The first
-// revision that arrives is returned.
+// firstRevision requests etcd's revision, and sends the request once more, to the next member, after each
+// livenessTimeout. Requests under way go on meanwhile: an etcd with a slow disk takes longer than livenessTimeout for
+// every one. The first revision that arrives is returned.
+//
+// If a repeated request is answered first, it stores its revision before it cancels ctx. That ends the first request
+// with an error, and the stored revision is returned instead. close waits for the repeated requests through flights;
+// the Add before AfterFunc keeps flights above zero until either Stop has prevented the function or the function is
+// done.
 func (s *Store) firstRevision() (int64, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, answerTimeout)
 	defer cancel()
 	var repeated atomic.Int64 // the revision that a repeated request returned
-	s.question.flights.Add(1)
-	repeat := time.AfterFunc(silence, func() {
-		defer s.question.flights.Done()
-		ticker := time.NewTicker(silence)
+	s.query.flights.Add(1)
+	repeat := time.AfterFunc(livenessTimeout, func() {
+		defer s.query.flights.Done()
+		ticker := time.NewTicker(livenessTimeout)
 		defer ticker.Stop()
 		for ctx.Err() == nil {
-			s.question.flights.Go(func() {
+			s.query.flights.Go(func() {
 				if revision, err := s.backend.Revision(ctx); err == nil {
 					repeated.Store(revision)
 					cancel()
@@ -230,45 +235,47 @@ func (s *Store) firstRevision() (int64, error) {
 	})
 	revision, err := s.backend.Revision(ctx)
 	if repeat.Stop() {
-		s.question.flights.Done()
+		s.query.flights.Done()
 	}
-	if found := repeated.Load(); err != nil && found != 0 {
-		return found, nil
+	if answer := repeated.Load(); err != nil && answer != 0 {
+		return answer, nil
 	}
 	return revision, err
 }
 
-// question lets concurrent callers share one request for etcd's revision.
+// revisionQuery lets concurrent callers share one request for etcd's revision.
 //
 // An answer is linearizable only for callers that arrived before its request was sent. A caller therefore joins the
 // next request, never the one under way. So at most two answers exist at a time: the one of the request under way,
 // which run holds, and pending, which gathers the callers for the next one.
 //
 // mu guards the fields. ask is called without it.
-type question struct {
+type revisionQuery struct {
 	ask func() (int64, error) // set before the first call of next
 
 	mu      sync.Mutex
 	asking  bool // run is active: it will take pending
 	closed  bool
-	pending *answer        // the answer to the next request; nil if no caller waits for it
+	pending *queryResult   // the answer to the next request; nil if no caller waits for it
 	flights sync.WaitGroup // run and its repeated requests, so that close can wait for them
 }
 
-type answer struct {
+// queryResult is the answer to one request. run writes revision and err before it closes done; callers read them after.
+type queryResult struct {
 	done     chan struct{}
 	revision int64
 	err      error
 }
 
-func (q *question) next(ctx context.Context) (int64, error) {
+// next waits for the answer to the next request. It starts run if that is not active.
+func (q *revisionQuery) next(ctx context.Context) (int64, error) {
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
 		return 0, errClosed
 	}
 	if q.pending == nil {
-		q.pending = &answer{done: make(chan struct{})}
+		q.pending = &queryResult{done: make(chan struct{})}
 	}
 	a := q.pending
 	if !q.asking {
@@ -287,7 +294,7 @@ func (q *question) next(ctx context.Context) (int64, error) {
 // run sends requests, one at a time, as long as callers wait. It takes pending before it sends the request: callers
 // that arrive later get a new one. It ends under mu, at the moment when it finds no caller, so the next caller
 // starts it again.
-func (q *question) run() {
+func (q *revisionQuery) run() {
 	for {
 		q.mu.Lock()
 		a := q.pending
@@ -304,7 +311,7 @@ func (q *question) run() {
 
 // close makes later calls of next fail, and waits for the requests under way. Handlers may outlive their server by
 // a moment, and call next after close.
-func (q *question) close() {
+func (q *revisionQuery) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()

@@ -5,7 +5,7 @@ import "sync"
 // handover passes the objects of this store's own commits to the goroutine that applies the watch, so that a
 // document which was scanned to be written is not scanned and copied again when etcd sends it back.
 //
-// It is only a shortcut. The watch decides which changes happened and in which order, and find checks each object
+// It is only a shortcut. The watch decides which changes happened, and their order, and find checks each object
 // against the bytes that came from etcd. Without an object here, the document is scanned.
 //
 // Committing goroutines call give. One goroutine at a time, the one that applies the watch, calls take. mu guards
@@ -16,7 +16,7 @@ type handover struct {
 	taken   []handedObject // the result of the last take; its array is reused
 }
 
-// handedObject is an object, and the schema with which its document was scanned.
+// handedObject is an object, and the schema that its document was scanned with.
 type handedObject struct {
 	object *Object
 	schema *schema

@@ -25,7 +25,7 @@ func TestHandover_MemoryHoldsTheObjectThatTheCommitMade(t *testing.T) {
 	require.Fail(t, "every object was scanned twice")
 }
 
-func TestHandover_ForgetsWhatNobodyTook(t *testing.T) {
+func TestHandover_DropsObjectsThatComeTooLate(t *testing.T) {
 	t.Parallel()
 	var h handover
 	var f frontier
@@ -34,19 +34,19 @@ func TestHandover_ForgetsWhatNobodyTook(t *testing.T) {
 	h.give(&f, object(7), plainSchema)
 	f.advance(6)
 	h.give(&f, object(6), plainSchema)
-	require.Len(t, h.take(6), 1, "what comes too late is not kept")
+	require.Len(t, h.take(6), 1, "an object that comes too late is dropped")
 	require.Len(t, h.take(7), 1)
 	require.Empty(t, h.take(8))
 	require.Empty(t, h.objects)
 }
 
-func TestHandover_TakesOnlyTheVeryBytes(t *testing.T) {
+func TestHandover_RequiresEqualBytes(t *testing.T) {
 	t.Parallel()
 	doc := pod("default", "a", "n1")
 	o, err := plainSchema.object(podKey("default", "a"), 5, doc)
 	require.NoError(t, err)
 	own := []handedObject{{o, plainSchema}}
-	for what, c := range map[string]Change{
+	for name, c := range map[string]Change{
 		"revision": {Path: "core/pods/default/a", Value: doc, Revision: 6},
 		"name":     {Path: "core/pods/default/ab", Value: doc, Revision: 5},
 		"cluster":  {Path: "core/pods/a", Value: doc, Revision: 5},
@@ -54,7 +54,7 @@ func TestHandover_TakesOnlyTheVeryBytes(t *testing.T) {
 		"deleted":  {Path: "core/pods/default/a", Revision: 5},
 	} {
 		_, ok := find(own, &c)
-		require.False(t, ok, what)
+		require.False(t, ok, name)
 	}
 	ch, ok := find(own, &Change{Path: "core/pods/default/a", Value: doc, Revision: 5})
 	require.True(t, ok)

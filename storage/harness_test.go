@@ -23,7 +23,7 @@ func testContext(t testing.TB) context.Context {
 
 // The backends that tests run on. A test outside of the package sets them, because their packages import this one.
 var (
-	// StartEtcd starts an etcd of the test's own, whose database may grow to quota bytes; 0 is etcd's default.
+	// StartEtcd starts an etcd for one test. Its database may grow to quota bytes; 0 is etcd's default.
 	StartEtcd func(t testing.TB, quota int64) Backend
 	// StartMemory starts a backend in memory.
 	StartMemory func() Backend
@@ -31,43 +31,43 @@ var (
 	Encrypt func(t testing.TB, below Backend) Backend
 )
 
-// onMemory are tests of the contract of a Backend that do not look behind it. They run once by themselves, on an
-// embedded etcd, and once more in memory.
+// onMemory are tests of a Backend's contract. They run by themselves on an embedded etcd, and once more each on a
+// backend in memory and on one that encrypts.
 var onMemory = map[string]func(*testing.T){
-	"commit: contract":         TestCommit_FailsAsTheContractSays,
-	"commit: synchronous":      TestCommit_OfASynchronousStoreIsInMemoryWhenItReturns,
-	"commit: any revision":     TestCommit_OfAnyRevisionComparesNothing,
-	"commit: check":            TestCommit_ChecksAnObjectThatItLeavesAlone,
+	"commit: contract":         TestCommit_FailsWithTheErrorsOfTheContract,
+	"commit: synchronous":      TestCommit_WaitsForMemoryInASynchronousStore,
+	"commit: any revision":     TestCommit_WithAnyRevisionIsUnconditional,
+	"commit: check":            TestCommit_ChecksAnObjectThatItDoesNotChange,
 	"compaction: by the clock": TestUpkeep_CompactsByTheClock,
-	"compaction: retention":    TestCompaction_KeepsWhatTheRetentionPromises,
+	"compaction: retention":    TestCompaction_KeepsHistoryForTheRetention,
 	"compaction: shared":       TestCompaction_ServersShareTheWorkAndSurviveEachOther,
 	"handover":                 TestHandover_MemoryHoldsTheObjectThatTheCommitMade,
 	"list: pages":              TestList_PagesInKeyOrderFromMemoryAndFromEtcd,
 	"list: pages of an index":  TestList_PagesOfAnIndexValueAreOfOneRevision,
 	"list: revisions":          TestList_RevisionMatches,
 	"list: scopes":             TestList_Scopes,
-	"list: stale token":        TestList_AStaleTokenBringsAnotherThatGoesOn,
+	"list: stale token":        TestList_StaleTokenHasATokenToContinueWith,
 	"model":                    TestStore_BehavesLikeAMap,
-	"past: on every server":    TestPast_IsOverOnEveryServer,
-	"past: pages":              TestPast_APageTokenIsGoodForFiveMinutes,
-	"past: refused":            TestPast_CanBeRefused,
-	"past: retention":          TestPast_IsOverWithItsRetention,
+	"past: on every server":    TestPast_ExpiresOnEveryServer,
+	"past: pages":              TestPast_PageTokenExpiresAfterFiveMinutes,
+	"past: refused":            TestPast_IsRejectedByTheScope,
+	"past: retention":          TestPast_ExpiresWithTheRetention,
 	"past: same since":         TestSameSince,
-	"recall: bytes":            TestRecall_IsOfNoMoreThanALogMayHold,
-	"recall: compacted":        TestRecall_IsExpiredWhereHistoryIsCompacted,
-	"recall: once":             TestRecall_ReadsHistoryOnceForAll,
-	"recall: slow":             TestRecall_LeavesWatchersWhereTheyAre,
-	"resync: broken":           TestResync_ABrokenWatchGoesOnWhereItWas,
-	"resync: compacted":        TestResync_CompactionUnderOurFeet,
+	"backfill: bytes":          TestBackfill_IsLimitedLikeTheLog,
+	"backfill: compacted":      TestBackfill_FailsIfHistoryIsCompacted,
+	"backfill: once":           TestBackfill_ReadsHistoryOnceForAllWatchers,
+	"backfill: slow":           TestBackfill_KeepsTheCursorsOfWatchers,
+	"resync: broken":           TestResync_ContinuesABrokenWatch,
+	"resync: compacted":        TestResync_AppliesTheDifferenceAfterCompaction,
 	"store: corrupt":           TestStore_CorruptDocumentsAreLeftOut,
-	"silence":                  TestStore_AsksElsewhereWhenAMemberFallsSilent,
+	"silent member":            TestStore_UsesAnotherMemberIfOneIsSilent,
 	"store: all verbs":         TestStore_CommitGetListWatch,
-	"store: close":             TestClose_EndsReadsThatComeMeanwhile,
+	"store: close":             TestClose_FailsConcurrentReads,
 	"watch: atomic":            TestWatch_Atomic,
 	"watch: bookmarks":         TestWatch_Bookmarkable,
 	"watch: ends":              TestWatch_EndsWithItsContextAndWithTheStore,
-	"watch: falls off":         TestWatch_OnlyTheSlowFallOff,
-	"watch: future":            TestWatch_TheFutureIsWaitedForAndRefusedInTheEnd,
+	"watch: falls off":         TestWatch_ExpiresForSlowWatchersOnly,
+	"watch: future":            TestWatch_WaitsForAFutureRevisionAndFails,
 	"watch: ordered":           TestWatch_Ordered,
 	"watch: reliable":          TestWatch_Reliable,
 	"watch: resumable":         TestWatch_Resumable,
@@ -124,7 +124,7 @@ func podKey(namespace, name string) Key {
 	return Key{Collection: podsName, Namespace: namespace, Name: name}
 }
 
-// pod is a small pod document: labels are "key=value".
+// pod returns a small pod document: labels are "key=value".
 func pod(namespace, name, node string, labels ...string) []byte {
 	pairs := make([]string, len(labels))
 	for i, l := range labels {
@@ -178,7 +178,7 @@ func take(t testing.TB, w *Watcher, n int) []Event {
 	return events
 }
 
-// brief is an event as a test would write it: "ADDED default/web 12".
+// brief formats an event for tests: "ADDED default/web 12".
 func brief(e Event) string {
 	if e.Object == nil {
 		return fmt.Sprintf("%s %d", e.Type, e.Revision)

@@ -21,8 +21,8 @@ func (s *Store) past(ctx context.Context, scope *Scope, revision int64) error {
 // since then. Otherwise, or if the history is compacted, it returns ErrExpired.
 func (c *Collection) SameSince(ctx context.Context, namespace, name string, revision int64) error {
 	key := Key{Collection: c.name, Namespace: namespace, Name: name}
-	now, same, known := c.remembered(key, revision)
-	if !known && now != nil {
+	now, same, found := c.remembered(key, revision)
+	if !found && now != nil {
 		then, err := c.getExactly(ctx, key, revision)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
@@ -36,8 +36,8 @@ func (c *Collection) SameSince(ctx context.Context, namespace, name string, revi
 }
 
 // remembered returns the present object of a key, or nil. same reports whether it is the object that existed at a
-// revision; known reports whether memory has that information.
-func (c *Collection) remembered(key Key, revision int64) (now *Object, same, known bool) {
+// revision; found reports whether memory has that information.
+func (c *Collection) remembered(key Key, revision int64) (now *Object, same, found bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	now, _ = c.tree.Get(&Object{Key: key})

@@ -52,8 +52,8 @@ type ListRequest struct {
 	// Limit and Continue page; see List.Continue.
 	Limit    int64
 	Continue string
-	// Held, when not nil, is told how many bytes of documents are read that memory does not hold anyway. Its error ends
-	// the list.
+	// Held, if not nil, is called with the size of the documents that are read from etcd because memory does not have
+	// them. Its error ends the list.
 	Held func(bytes int) error
 	// Readable leaves out objects that cannot be read. Without it they are an error: a *Damaged.
 	Readable bool
@@ -67,9 +67,9 @@ type List struct {
 	// holds for any server on the same etcd, and fails with a *StaleToken when the first page is
 	// older than Options.CompactionInterval, or its revision than the history.
 	Continue string
-	// Remaining is the number of items after this page; nil when there are none, and when the number is
-	// unknown because the scope is narrower than a namespace. In a list that a *StaleToken has continued it is how many
-	// there were in the state that is gone: an estimate, which is all that the API promises.
+	// Remaining is the number of items after this page; nil when there are none, and when the number is unknown
+	// because the scope is narrower than a namespace. In a list that a *StaleToken has continued it is the number in
+	// the state that was compacted: an estimate, and the API promises no more.
 	Remaining *int64
 }
 
@@ -91,7 +91,7 @@ func (c *Collection) Visits(r *ListRequest) int {
 			return t.Len()
 		}
 	case r.Scope.Namespace != "":
-		n = c.tallies.of(r.Scope.Namespace)
+		n = c.tallies.count(r.Scope.Namespace)
 	}
 	if r.Scope.isRange() && r.Limit > 0 {
 		n = int(min(int64(n), r.Limit))
@@ -310,7 +310,7 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 			if err := c.readableOld(&r, kv); err != nil {
 				return nil, err
 			}
-			o := c.understandOld(sc, kv)
+			o := c.decodeOld(sc, kv)
 			if !r.Scope.holds(sc, o) {
 				continue
 			}
@@ -360,8 +360,8 @@ func (c *Collection) readableOld(r *ListRequest, kv KV) error {
 	return &Damaged{Key: key, Revision: kv.Revision, Err: err}
 }
 
-// understandOld returns the object of a past document, or nil if the document is corrupt.
-func (c *Collection) understandOld(sc *schema, kv KV) *Object {
+// decodeOld returns the object of a past document, or nil if the document is corrupt.
+func (c *Collection) decodeOld(sc *schema, kv KV) *Object {
 	key, err := ParseKey(kv.Path)
 	if err != nil || unreadable(kv) != nil {
 		return nil
@@ -451,6 +451,7 @@ const (
 	keptFor   = time.Minute
 )
 
+// keptSnapshots are guarded by the collection's lock.
 type keptSnapshots struct {
 	list []keptSnapshot // oldest first
 }
@@ -475,19 +476,19 @@ func (c *Collection) keep(s snapshot) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kept.prune(now)
-	kept := make([]keptSnapshot, 0, keptCount)
-	for _, k := range c.kept.list {
+	c.keptSnapshots.prune(now)
+	snapshots := make([]keptSnapshot, 0, keptCount)
+	for _, k := range c.keptSnapshots.list {
 		if k.tree != s.tree {
-			kept = append(kept, k)
+			snapshots = append(snapshots, k)
 		} else {
 			s.last = max(s.last, k.last)
 		}
 	}
-	if len(kept) == keptCount {
-		kept = append(kept[:0], kept[1:]...)
+	if len(snapshots) == keptCount {
+		snapshots = append(snapshots[:0], snapshots[1:]...)
 	}
-	c.kept.list = append(kept, keptSnapshot{s, now.Add(keptFor)})
+	c.keptSnapshots.list = append(snapshots, keptSnapshot{s, now.Add(keptFor)})
 }
 
 // snapshotAt returns the state at a revision, if memory still has it.
@@ -499,7 +500,7 @@ func (c *Collection) snapshotAt(revision int64) (snapshot, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	now := time.Now()
-	for _, k := range c.kept.list {
+	for _, k := range c.keptSnapshots.list {
 		if k.first <= revision && revision <= k.last && now.Before(k.until) {
 			return k.snapshot, true
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fillPods creates pods in the order of their keys in etcd, in which "a-b/" comes before "a/".
+// fillPods creates pods in the order of their keys in etcd: "a-b/" comes before "a/".
 func fillPods(t testing.TB, s *Store) []string {
 	t.Helper()
 	var keys []string
@@ -155,9 +155,8 @@ func tokenAfter(revision int64, last Key) string {
 	return continueToken{Revision: revision, place: place{Start: last.Namespace + "/" + last.Name + "\x00"}}.String()
 }
 
-// A list whose revision is compacted between two pages can continue at the current one, if the client
-// wants to.
-func TestList_AStaleTokenBringsAnotherThatGoesOn(t *testing.T) {
+// After the revision of a list was compacted between two pages, a client may continue at the current revision.
+func TestList_StaleTokenHasATokenToContinueWith(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	b := startBackend(t)
@@ -230,7 +229,7 @@ func BenchmarkListInPages(b *testing.B) {
 	}
 }
 
-func TestCollection_OpenedAgainWithOtherFieldsIsRescanned(t *testing.T) {
+func TestCollection_RescansWhenOpenedWithOtherFields(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	s := openStore(t, startBackend(t), Options{})
@@ -299,7 +298,7 @@ func fillTypical(b *testing.B, s *Store, n int) {
 	}
 }
 
-// The index has no past, but its pages do.
+// The index has no history, but all pages of a list by index value have one revision.
 func TestList_PagesOfAnIndexValueAreOfOneRevision(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -333,7 +332,7 @@ func TestList_PagesOfAnIndexValueAreOfOneRevision(t *testing.T) {
 	require.Nil(t, page.Remaining)
 }
 
-// BenchmarkListOfOneNode is a kubelet's list: its pods of 5,000, in pages.
+// BenchmarkListOfOneNode lists one node's pods of 5,000 in pages, as a kubelet does.
 func BenchmarkListOfOneNode(b *testing.B) {
 	for _, limit := range []int64{0, 500, 5} {
 		b.Run(fmt.Sprintf("limit=%d", limit), func(b *testing.B) {

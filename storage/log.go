@@ -11,7 +11,7 @@ type entry struct {
 	object   *Object // the state after; nil when it was deleted
 	previous *Object // the state before; nil when it was created
 	// gone caches the previous state with this revision spliced in, for watchers that see the object as
-	// deleted or leaving their scope.
+	// deleted or leaving their scope. The first watcher that needs it makes it; see asDeleted.
 	gone atomic.Pointer[Object]
 }
 
@@ -27,11 +27,11 @@ func (e *entry) concerns(sc *schema, s *Scope) bool {
 	return e.object != nil && s.covers(sc, e.object) || e.previous != nil && s.covers(sc, e.previous)
 }
 
-// entryOverhead is what an entry costs beside the documents.
+// entryOverhead is about the memory that an entry takes beside the documents, in bytes.
 const entryOverhead = 256
 
-// size is the memory that is held because of the entry. The state after it is held in any case: by the
-// tree or, once that too is history, by the entry that followed.
+// size returns the memory that is held because of the entry. The state after it is held in any case: by the
+// tree or, once it is replaced, by the entry that followed.
 func (e *entry) size() int64 {
 	if e.previous == nil {
 		return entryOverhead
@@ -39,6 +39,8 @@ func (e *entry) size() int64 {
 	return int64(len(e.previous.JSON)) + entryOverhead
 }
 
+// asDeleted returns the previous state with this revision. Watchers may call it at the same time: all of them get the
+// object that was stored first.
 func (e *entry) asDeleted(sc *schema) *Object {
 	if o := e.gone.Load(); o != nil {
 		return o
@@ -52,20 +54,22 @@ func (e *entry) asDeleted(sc *schema) *Object {
 
 // eventLog is a ring of the newest entries, in order of revision. An entry's number counts
 // from the first ever, so that a cursor stays valid as the ring turns; a cursor below first
-// has fallen off. It starts small and doubles, so that a quiet collection costs nothing.
+// has fallen off. It starts small and doubles, so that a quiet collection takes little memory.
+//
+// The collection's lock guards it: appending, dropping and replacing the log need the lock for writing.
 type eventLog struct {
 	ring        []*entry // a power of two long
 	first, next uint64   // numbers of the oldest entry, and of the one to come
 	bytes       int64
 	maxEvents   int
 	maxBytes    int64
-	// floor is the revision after which the log is complete, and dropped says that it has been before an entry that
-	// the log had.
-	floor   int64
+	// floor is a revision; the log has every change after it.
+	floor int64
+	// dropped reports that the log has lost entries. If not, it begins with the store, and can be backfilled.
 	dropped bool
 }
 
-// firstNumber leaves room for the entries that are recalled.
+// firstNumber leaves room for the entries of a backfill.
 const firstNumber = 1 << 32
 
 func newEventLog(o *Options, floor int64) eventLog {
@@ -118,7 +122,7 @@ func (l *eventLog) grow() {
 	l.ring = ring
 }
 
-// after is the number of the first entry of a later revision.
+// after returns the number of the first entry of a later revision.
 func (l *eventLog) after(revision int64) uint64 {
 	n := sort.Search(l.len(), func(i int) bool { return l.at(l.first+uint64(i)).revision > revision })
 	return l.first + uint64(n)

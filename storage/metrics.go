@@ -76,7 +76,7 @@ type meter struct {
 	Backend
 	duration           *prometheus.HistogramVec
 	requests, failures *prometheus.CounterVec
-	of                 *series.Recent[operation, *metered]
+	recent             *series.Recent[operation, *metered]
 }
 
 // operation is an operation on a collection; "" stands for all of them.
@@ -108,7 +108,7 @@ func newMeter(b Backend) *meter {
 			Help: "Etcd failed request counts for each operation and object type.",
 		}, labels),
 	}
-	m.of = series.NewRecent(maxMetered, m.begin, m.end)
+	m.recent = series.NewRecent(maxMetered, m.begin, m.end)
 	return m
 }
 
@@ -129,19 +129,19 @@ func (m *meter) end(o operation) {
 	m.failures.DeleteLabelValues(labels...)
 }
 
-// observe is called when a request has ended.
+// observe counts a request that has ended.
 func (m *meter) observe(name, collection string, began time.Time, err error) {
 	o := operation{name, collection}
-	of := m.of.Of(o)
-	of.duration.Observe(time.Since(began).Seconds())
-	of.requests.Inc()
+	counted := m.recent.Of(o)
+	counted.duration.Observe(time.Since(began).Seconds())
+	counted.requests.Inc()
 	// A client that disconnected is not a failure of etcd's.
 	if err != nil && !errors.Is(err, context.Canceled) {
 		m.failures.WithLabelValues(o.labels()...).Inc()
 	}
 }
 
-// groupResource is a collection as Kubernetes' metrics name it: the legacy group is "".
+// groupResource splits a collection's name as Kubernetes' metrics do: the legacy group is "".
 func groupResource(collection string) (group, resource string) {
 	group, resource, _ = strings.Cut(collection, "/")
 	if group == "core" {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// model is what a store should do, as a plain map: every acknowledged commit in the order
+// model is the expected content of a store, as a plain map: every acknowledged commit in the order
 // of its revision.
 type model struct {
 	mu      sync.Mutex
@@ -34,7 +34,7 @@ func (m *model) record(writes []Write, result *CommitResult) {
 	m.commits[result.Revision] = changes
 }
 
-// at is the state at a revision.
+// at returns the state at a revision.
 func (m *model) at(revision int64) map[string]string {
 	state := map[string]string{}
 	for _, r := range slices.Sorted(maps.Keys(m.commits)) {
@@ -50,7 +50,7 @@ func (m *model) at(revision int64) map[string]string {
 	return state
 }
 
-// randomWrites are one to three writes of distinct keys, of which many will meet a conflict.
+// randomWrites returns one to three writes of distinct keys. Many of them will meet a conflict.
 func randomWrites(random *rand.Rand, pods *Collection) []Write {
 	var writes []Write
 	for _, n := range random.Perm(30)[:1+random.IntN(3)] {
@@ -98,7 +98,7 @@ func (f *follower) follow(ctx context.Context, last func() int64, random *rand.R
 	}
 }
 
-// list begins anew, as clients do that have fallen off the log.
+// list starts over, as clients do after they have fallen off the log.
 func (f *follower) list(ctx context.Context) error {
 	l, err := f.collection.List(ctx, ListRequest{Scope: f.scope})
 	if err == nil && l.Revision < f.revision {
@@ -145,13 +145,13 @@ func (f *follower) apply(e Event) error {
 		return nil
 	}
 	if e.Revision == f.revision {
-		return fmt.Errorf("not unique: %s was told with the batch before", brief(e))
+		return fmt.Errorf("not unique: %s was in the batch before", brief(e))
 	}
 	path := e.Object.Key.String()
-	_, known := f.state[path]
+	_, exists := f.state[path]
 	switch {
-	case e.Type == Added && known, e.Type != Added && !known:
-		return fmt.Errorf("not reliable: %s, known: %v", brief(e), known)
+	case e.Type == Added && exists, e.Type != Added && !exists:
+		return fmt.Errorf("not reliable: %s, existed before: %v", brief(e), exists)
 	case e.Type == Deleted:
 		delete(f.state, path)
 	default:

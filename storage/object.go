@@ -10,8 +10,7 @@ type Object struct {
 	Revision int64
 	// JSON is the document as clients read it, metadata.resourceVersion included.
 	JSON []byte
-	// UID and Labels are what selectors and owners need, read from metadata by the one scan.
-	// The strings point into JSON.
+	// UID and Labels are read from metadata by the one scan, for owners and selectors. The strings point into JSON.
 	UID    string
 	Labels Labels
 	// Owners are the UIDs in metadata.ownerReferences.
@@ -21,14 +20,14 @@ type Object struct {
 	Fields []string
 
 	spliced, metadata extent
-	mark              uint64
+	mark              uint64 // atomic; the only field that changes
 }
 
-// Mark is the number that was left at the object last, 0 if none was.
+// Mark returns the number that SetMark has left at the object last, or 0.
 func (o *Object) Mark() uint64 { return atomic.LoadUint64(&o.mark) }
 
-// SetMark leaves a number at the object for later readers: that of the schema to which the document is known to
-// conform. It is safe for concurrent use.
+// SetMark leaves a number at the object for later readers. It identifies a schema that the document conforms to. It is
+// safe for concurrent use.
 func (o *Object) SetMark(mark uint64) { atomic.StoreUint64(&o.mark, mark) }
 
 // Label is one key and value of metadata.labels.

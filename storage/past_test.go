@@ -26,7 +26,7 @@ func rounds(t testing.TB, s *Store, fake *clocktesting.FakeClock, n int, every t
 	}
 }
 
-// past are the three ways to read it.
+// past can be read in three ways: as a list, as the next page, and by a watch.
 type past struct {
 	revision int64
 	token    string
@@ -59,8 +59,8 @@ func pastOf(t testing.TB, s *Store, c *Collection) past {
 	return past{first.Revision, first.Continue}
 }
 
-// Memory may hold an old state, because nothing has changed since: it has expired all the same.
-func TestPast_IsOverWithItsRetention(t *testing.T) {
+// An old state expires even if memory still holds it, because there was no change since.
+func TestPast_ExpiresWithTheRetention(t *testing.T) {
 	t.Parallel()
 	fake := clocktesting.NewFakeClock(noon)
 	s, pods := startPods(t, Options{Clock: fake, HistoryRetention: 20 * time.Second,
@@ -84,11 +84,11 @@ func TestPast_IsOverWithItsRetention(t *testing.T) {
 	_, err = then.page(t, pods)
 	require.ErrorIs(t, err, ErrExpired)
 	w := watch(t, pods, WatchRequest{From: then.revision, InitialEvents: true})
-	require.Len(t, take(t, w, 4), 4, "a state no older than the revision can be had all the same")
+	require.Len(t, take(t, w, 4), 4, "a state that is not older than the revision can still be read")
 }
 
 // How long a token is valid does not depend on how long history is kept.
-func TestPast_APageTokenIsGoodForFiveMinutes(t *testing.T) {
+func TestPast_PageTokenExpiresAfterFiveMinutes(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
 		"an hour of history": {}, "less history than that": {HistoryRetention: time.Second},
@@ -102,7 +102,7 @@ func TestPast_APageTokenIsGoodForFiveMinutes(t *testing.T) {
 			create(t, s, podKey("default", "b2"), pod("default", "b2", ""))
 			rounds(t, s, fake, 1, 5*time.Minute)
 			pods.mu.Lock()
-			pods.kept.clear()
+			pods.keptSnapshots.clear()
 			pods.mu.Unlock()
 			second, err := then.page(t, pods)
 			require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestPast_APageTokenIsGoodForFiveMinutes(t *testing.T) {
 }
 
 // History expires on a server that leaves the compaction to another one, too.
-func TestPast_IsOverOnEveryServer(t *testing.T) {
+func TestPast_ExpiresOnEveryServer(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t)
 	first, second := openByHand(t, b, time.Hour), openByHand(t, b, time.Hour)
@@ -148,14 +148,14 @@ func TestPast_IsOverOnEveryServer(t *testing.T) {
 	require.ErrorIs(t, then.watch(t, pods), ErrExpired)
 }
 
-func TestPast_CanBeRefused(t *testing.T) {
+func TestPast_IsRejectedByTheScope(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
 	then := pastOf(t, s, pods)
-	var asked []int64
+	var revisions []int64
 	reason := errors.New("refused")
 	scope := Scope{Past: func(_ context.Context, revision int64) error {
-		asked = append(asked, revision)
+		revisions = append(revisions, revision)
 		return reason
 	}}
 	list := func(r ListRequest) error {
@@ -165,12 +165,12 @@ func TestPast_CanBeRefused(t *testing.T) {
 	}
 	require.NoError(t, list(ListRequest{}))
 	require.NoError(t, list(ListRequest{At: At{Revision: then.revision}}))
-	require.Empty(t, asked, "the present is no past")
+	require.Empty(t, revisions, "the present is no past")
 	require.ErrorIs(t, list(ListRequest{At: At{Revision: then.revision, Exact: true}}), reason)
 	require.ErrorIs(t, list(ListRequest{Continue: then.token}), reason)
 	_, err := pods.Watch(testContext(t), WatchRequest{Scope: scope, From: then.revision})
 	require.ErrorIs(t, err, reason)
-	require.Equal(t, []int64{then.revision, then.revision, then.revision}, asked)
+	require.Equal(t, []int64{then.revision, then.revision, then.revision}, revisions)
 
 	reason = ErrExpired
 	var stale *StaleToken
@@ -183,13 +183,13 @@ func TestSameSince(t *testing.T) {
 	b := startBackend(t)
 	s := openStore(t, b, Options{})
 	begun := create(t, s, podKey("", "other"), pod("", "other", "")).Revision
-	kept := create(t, s, podKey("", "kept"), pod("", "kept", ""))
-	kept = update(t, s, kept, pod("", "kept", "n1"))
+	existing := create(t, s, podKey("", "kept"), pod("", "kept", ""))
+	existing = update(t, s, existing, pod("", "kept", "n1"))
 	remade := remove(t, s, create(t, s, podKey("", "remade"), pod("", "remade-first", "")))
 	remade = create(t, s, remade.Key, pod("", "remade-second", ""))
 	swapped := create(t, s, podKey("", "swapped"), pod("", "swapped-first", ""))
 	swapped = update(t, s, swapped, pod("", "swapped-second", "")) // as seen by a reader that missed the deletion
-	gone := remove(t, s, create(t, s, podKey("", "gone"), pod("", "gone", "")))
+	deleted := remove(t, s, create(t, s, podKey("", "gone"), pod("", "gone", "")))
 	stranger := openStore(t, b, Options{}) // must ask etcd for earlier states
 
 	for _, c := range []struct {
@@ -199,18 +199,18 @@ func TestSameSince(t *testing.T) {
 		unknown  bool // to a server that was not there: it assumes a change
 		scenario string
 	}{
-		{"kept", kept.Revision - 1, true, false, "changed since"},
-		{"kept", kept.Revision, true, false, "not changed since"},
+		{"kept", existing.Revision - 1, true, false, "changed since"},
+		{"kept", existing.Revision, true, false, "not changed since"},
 		{"kept", begun, false, false, "made since"},
 		{"remade", remade.Revision - 2, false, false, "another of the name then"},
 		{"remade", remade.Revision - 1, false, false, "none then"},
 		{"remade", remade.Revision, true, false, "made then"},
 		{"swapped", swapped.Revision - 1, false, false, "another of the name then"},
 		{"gone", begun, false, false, "none then and none now, but between"},
-		{"gone", gone.Revision - 1, false, false, "there then"},
-		{"gone", gone.Revision, true, false, "gone then"},
+		{"gone", deleted.Revision - 1, false, false, "there then"},
+		{"gone", deleted.Revision, true, false, "gone then"},
 		{"never", begun, true, true, "never there"},
-		{"never", gone.Revision, true, false, "never there"},
+		{"never", deleted.Revision, true, false, "never there"},
 	} {
 		for server, store := range map[string]*Store{"from memory": s, "from etcd": stranger} {
 			_, err := store.Revision(testContext(t))

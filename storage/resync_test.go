@@ -9,40 +9,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lossyBackend breaks the store's watch and blocks new ones until it is mended.
+// lossyBackend breaks the store's watch and blocks new ones until it is repaired.
 type lossyBackend struct {
 	Backend
-	mu     sync.Mutex
-	breaks chan struct{} // closed to break the watch that is open
-	mended chan struct{} // closed to let watches through again
+	mu       sync.Mutex
+	breaks   chan struct{} // closed to break the watch that is open
+	repaired chan struct{} // closed to let watches through again
 }
 
 func newLossyBackend(b Backend) *lossyBackend {
 	open := make(chan struct{})
 	close(open)
-	return &lossyBackend{Backend: b, breaks: make(chan struct{}), mended: open}
+	return &lossyBackend{Backend: b, breaks: make(chan struct{}), repaired: open}
 }
 
-// cut breaks the watch; mend lets the next one through.
-func (l *lossyBackend) cut() (mend func()) {
+// cut breaks the watch; repair lets the next one through.
+func (l *lossyBackend) cut() (repair func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	mended := make(chan struct{})
-	l.mended = mended
+	repaired := make(chan struct{})
+	l.repaired = repaired
 	close(l.breaks)
 	l.breaks = make(chan struct{})
-	return func() { close(mended) }
+	return func() { close(repaired) }
 }
 
 func (l *lossyBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
 	l.mu.Lock()
-	breaks, mended := l.breaks, l.mended
+	breaks, repaired := l.breaks, l.repaired
 	l.mu.Unlock()
 	out := make(chan WatchBatch)
 	go func() {
 		defer close(out)
 		select {
-		case <-mended:
+		case <-repaired:
 		case <-ctx.Done():
 			return
 		}
@@ -61,7 +61,7 @@ func (l *lossyBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchB
 					return
 				}
 				select {
-				case <-breaks: // nothing passes that was written after the cut
+				case <-breaks: // no change passes after the cut
 					batch = WatchBatch{Err: ErrUnavailable}
 				default:
 				}
@@ -87,7 +87,7 @@ func (l *lossyBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchB
 	return out
 }
 
-// brokenStore is one whose watch is cut, beside one that writes.
+// brokenStore opens two stores on one backend. cut breaks the watch of the first; the second one writes.
 func brokenStore(t *testing.T) (b *lossyBackend, broken, writer *Store) {
 	b = newLossyBackend(startBackend(t))
 	broken, writer = openStore(t, b, Options{}), openStore(t, b.Backend, Options{})
@@ -95,14 +95,14 @@ func brokenStore(t *testing.T) (b *lossyBackend, broken, writer *Store) {
 	return b, broken, writer
 }
 
-func TestResync_ABrokenWatchGoesOnWhereItWas(t *testing.T) {
+func TestResync_ContinuesABrokenWatch(t *testing.T) {
 	t.Parallel()
 	b, broken, writer := brokenStore(t)
 	pods := broken.Collection(podsName, podOptions)
 	w := watch(t, pods, WatchRequest{})
 	o := create(t, writer, podKey("default", "a"), pod("default", "a", ""))
 	take(t, w, 1)
-	mend := b.cut()
+	repair := b.cut()
 	require.Eventually(t, func() bool { return broken.Ready(testContext(t)) != nil }, patience, time.Millisecond)
 	ctx, cancel := context.WithCancel(context.Background())
 	var want []string
@@ -113,14 +113,14 @@ func TestResync_ABrokenWatchGoesOnWhereItWas(t *testing.T) {
 	cancel()
 	_, err := pods.Get(ctx, "default", "a", At{})
 	require.ErrorIs(t, err, ErrUnavailable)
-	mend()
+	repair()
 	require.Equal(t, want, briefs(take(t, w, 5)))
 	require.Eventually(t, func() bool { return broken.Ready(testContext(t)) == nil }, patience, time.Millisecond)
 }
 
 // The changes made while the watch was cut are compacted: watchers get the difference, no more, no
 // less.
-func TestResync_CompactionUnderOurFeet(t *testing.T) {
+func TestResync_AppliesTheDifferenceAfterCompaction(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	b, broken, writer := brokenStore(t)
@@ -131,7 +131,7 @@ func TestResync_CompactionUnderOurFeet(t *testing.T) {
 	replaced := create(t, writer, podKey("default", "replaced"), pod("default", "replaced", ""))
 	w := watch(t, pods, WatchRequest{InitialEvents: true})
 	take(t, w, 5)
-	mend := b.cut()
+	repair := b.cut()
 
 	changed = update(t, writer, changed, pod("default", "changed", "n2"))
 	deletion := remove(t, writer, deleted)
@@ -141,7 +141,7 @@ func TestResync_CompactionUnderOurFeet(t *testing.T) {
 	replaced = create(t, writer, podKey("default", "replaced"), []byte(`{"metadata":{"uid":"another"}}`))
 	added := create(t, writer, podKey("default", "added"), pod("default", "added", "n2"))
 	require.NoError(t, b.Compact(ctx, added.Revision))
-	mend()
+	repair()
 
 	events := take(t, w, 5)
 	require.Equal(t, []string{
@@ -196,17 +196,17 @@ func TestStore_CorruptDocumentsAreLeftOut(t *testing.T) {
 	require.Empty(t, list.Items)
 	require.Empty(t, s.Collections())
 	put(good.Key, string(pod("default", "good", "")))
-	mended := take(t, w, 1)[0]
-	require.Equal(t, Added, mended.Type)
-	require.Greater(t, mended.Revision, good.Revision)
+	repaired := take(t, w, 1)[0]
+	require.Equal(t, Added, repaired.Type)
+	require.Greater(t, repaired.Revision, good.Revision)
 }
 
-func TestStore_ConcurrentCallersShareAQuestionPutAfterTheyCame(t *testing.T) {
+func TestRevision_CallersShareARequestSentAfterTheyCame(t *testing.T) {
 	t.Parallel()
-	asked := make(chan struct{})
+	requests := make(chan struct{})
 	answer := make(chan int64)
-	q := question{ask: func() (int64, error) {
-		asked <- struct{}{}
+	q := revisionQuery{ask: func() (int64, error) {
+		requests <- struct{}{}
 		return <-answer, nil
 	}}
 	got := make(chan int64, 3)
@@ -218,7 +218,7 @@ func TestStore_ConcurrentCallersShareAQuestionPutAfterTheyCame(t *testing.T) {
 		got <- revision
 	}
 	go join()
-	<-asked
+	<-requests
 	go join()
 	go join()
 	require.Eventually(t, func() bool {
@@ -227,14 +227,14 @@ func TestStore_ConcurrentCallersShareAQuestionPutAfterTheyCame(t *testing.T) {
 		return q.pending != nil
 	}, patience, time.Millisecond)
 	answer <- 1
-	require.EqualValues(t, 1, <-got, "who came first has the first answer")
-	<-asked
+	require.EqualValues(t, 1, <-got, "the first caller gets the first answer")
+	<-requests
 	answer <- 2
 	require.EqualValues(t, 2, <-got)
 	select {
 	case revision := <-got:
 		require.EqualValues(t, 2, revision)
-	case <-asked: // the third came after the second request was sent
+	case <-requests: // the third came after the second request was sent
 		answer <- 3
 		require.EqualValues(t, 3, <-got)
 	}

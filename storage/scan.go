@@ -23,8 +23,8 @@ type schema struct {
 type pathNode struct {
 	members []pathMember // of an object; few, so that a list beats a map
 	element *pathNode    // of an array
-	notes   []note       // what to do with the value found here
-	field   int          // the field whose value this is, -1 if none
+	notes   []note       // the uses of the value that is found here
+	field   int          // the index of the field that has this value, -1 if none
 }
 
 type pathMember struct {
@@ -101,7 +101,7 @@ func (n *pathNode) does(want note) bool {
 	return false
 }
 
-// span is a value in the document: of a string, what is between the quotes.
+// span is a value in the document: of a string, the part between the quotes.
 type span struct {
 	start, end int
 	found      bool
@@ -111,8 +111,8 @@ type span struct {
 
 type labelSpan struct{ key, value span }
 
-// scanner reads one document from front to back. It checks the syntax of all of it, because
-// it is served as it is, and notes what the schema asks for.
+// scanner reads one document from front to back. It checks the syntax of the whole document, because the bytes are
+// served unchanged, and notes the values that the schema lists.
 type scanner struct {
 	doc []byte
 	pos int
@@ -131,7 +131,7 @@ type scanner struct {
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // object makes the Object of a document that was stored at a revision: one scan, and one
-// copy with the revision spliced in, into which all of the object's strings point.
+// copy with the revision spliced in. All strings of the object point into the copy.
 func (sc *schema) object(key Key, revision int64, doc []byte) (*Object, error) {
 	s := scanners.Get().(*scanner)
 	defer s.release()
@@ -203,14 +203,14 @@ type shift struct{ from, by int }
 func (s *scanner) splice(revision int64) ([]byte, shift) {
 	var number [20]byte
 	digits := strconv.AppendInt(number[:0], revision, 10)
-	at, cut := s.metadata, 0
+	position, cut := s.metadata, 0
 	before, after := `"resourceVersion":"`, `",`
 	switch {
 	case s.revision.found:
-		at, cut = s.revision.start, s.revision.end-s.revision.start
+		position, cut = s.revision.start, s.revision.end-s.revision.start
 		before, after = `"`, `"`
 	case s.metadata == 0:
-		at = s.top
+		position = s.top
 		before, after = `"metadata":{"resourceVersion":"`, `"},`
 		if s.topEmpty == 1 {
 			after = `"}`
@@ -220,12 +220,12 @@ func (s *scanner) splice(revision int64) ([]byte, shift) {
 	}
 	added := len(before) + len(digits) + len(after)
 	out := make([]byte, 0, len(s.doc)-cut+added)
-	out = append(out, s.doc[:at]...)
+	out = append(out, s.doc[:position]...)
 	out = append(out, before...)
 	out = append(out, digits...)
 	out = append(out, after...)
-	out = append(out, s.doc[at+cut:]...)
-	return out, shift{from: at + cut, by: added - cut}
+	out = append(out, s.doc[position+cut:]...)
+	return out, shift{from: position + cut, by: added - cut}
 }
 
 // text returns the value of a span, as a string that points into the spliced document if possible.
@@ -247,12 +247,12 @@ func unquote(b []byte) string {
 	quoted := make([]byte, 0, len(b)+2)
 	quoted = append(append(append(quoted, '"'), b...), '"')
 	var v string
-	// The scanner has checked the syntax; what is left is what encoding/json replaces.
+	// The scanner has checked the syntax, so there is no error. encoding/json replaces broken UTF-8.
 	_ = json.Unmarshal(quoted, &v)
 	return v
 }
 
-// bytesAsString is b without a copy. b must not change as long as the string is in use.
+// bytesAsString returns b as a string, without a copy. b must not change as long as the string is in use.
 func bytesAsString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 func (s *scanner) scan(sc *schema, doc []byte) error {
@@ -304,7 +304,7 @@ func (s *scanner) space() {
 	}
 }
 
-// value reads one value at the position. n is nil where there is nothing to extract.
+// value reads one value at the position. n is nil where no value is extracted.
 func (s *scanner) value(n *pathNode, depth int) bool {
 	if depth > maxDepth {
 		return s.fail("too deep")
@@ -470,7 +470,7 @@ func (s *scanner) elements(n *pathNode, depth int) bool {
 	}
 }
 
-// bytes is the value of a member's name.
+// bytes returns the value of a member's name.
 func (s *scanner) bytes(sp span) []byte {
 	if sp.unquote {
 		return []byte(unquote(s.doc[sp.start:sp.end]))
@@ -486,7 +486,7 @@ func (s *scanner) literal(word string) bool {
 	return true
 }
 
-// string reads a string and returns what is between its quotes.
+// string reads a string and returns the part between its quotes.
 func (s *scanner) string() (span, bool) {
 	if s.peek() != '"' {
 		return span{}, s.fail("no string where one must be")
@@ -522,7 +522,7 @@ func (s *scanner) string() (span, bool) {
 	return span{}, s.fail("string without end")
 }
 
-// escape is the length of the escape that b begins with, 0 if it is none.
+// escape returns the length of the escape that b begins with, 0 if it is none.
 func escape(b []byte) int {
 	if len(b) < 2 {
 		return 0

@@ -45,7 +45,7 @@ func TestScan_SplicesTheRevisionIntoAnyShapeOfMetadata(t *testing.T) {
 	}
 }
 
-func TestScan_NotesWhatSelectorsAndOwnersNeed(t *testing.T) {
+func TestScan_ExtractsFieldsLabelsAndOwners(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		document string
@@ -83,7 +83,7 @@ func TestScan_NotesWhatSelectorsAndOwnersNeed(t *testing.T) {
 	}
 }
 
-func TestScan_RefusesWhatIsNoDocument(t *testing.T) {
+func TestScan_RejectsInvalidDocuments(t *testing.T) {
 	t.Parallel()
 	for _, document := range []string{
 		``, ` `, `null`, `[]`, `"a"`, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{,}`, `{a:1}`, `{"a" 1}`,
@@ -157,7 +157,7 @@ func requireLabels(t *testing.T, labels any, got Labels) {
 	require.Equal(t, want, have)
 }
 
-// fieldText is the value at a path as a field selector sees it, by way of encoding/json.
+// fieldText returns the value at a path as a field selector sees it, by way of encoding/json.
 func fieldText(v any, doc []byte, path string) string {
 	raw := json.RawMessage(doc)
 	for step := range strings.SplitSeq(path, ".") {

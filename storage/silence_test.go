@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutedBackend is a member of etcd that hangs with its connections open: the first watch delivers
-// nothing more once it is muted, and one request stays unanswered.
+// mutedBackend is a member of etcd that hangs with its connections open. Once it is muted, the first watch delivers no
+// more changes, and one request stays unanswered.
 type mutedBackend struct {
 	Backend
-	muted, asked atomic.Bool
-	watches      atomic.Int64
+	muted, unanswered atomic.Bool
+	watches           atomic.Int64
 }
 
 func (m *mutedBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
@@ -39,14 +39,14 @@ func (m *mutedBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchB
 }
 
 func (m *mutedBackend) Revision(ctx context.Context) (int64, error) {
-	if m.muted.Load() && m.asked.CompareAndSwap(false, true) {
+	if m.muted.Load() && m.unanswered.CompareAndSwap(false, true) {
 		<-ctx.Done()
 		return 0, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	}
 	return m.Backend.Revision(ctx)
 }
 
-func TestStore_AsksElsewhereWhenAMemberFallsSilent(t *testing.T) {
+func TestStore_UsesAnotherMemberIfOneIsSilent(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	b := &mutedBackend{Backend: startBackend(t)}
@@ -69,7 +69,7 @@ func TestStore_AsksElsewhereWhenAMemberFallsSilent(t *testing.T) {
 type slowBackend struct {
 	Backend
 	slow     atomic.Bool
-	asked    atomic.Int64 // while it is slow
+	requests atomic.Int64 // while it is slow
 	repeated chan struct{}
 }
 
@@ -77,7 +77,7 @@ func (b *slowBackend) Revision(ctx context.Context) (int64, error) {
 	if !b.slow.Load() {
 		return b.Backend.Revision(ctx)
 	}
-	switch b.asked.Add(1) {
+	switch b.requests.Add(1) {
 	case 1:
 		select {
 		case <-b.repeated:
@@ -91,7 +91,7 @@ func (b *slowBackend) Revision(ctx context.Context) (int64, error) {
 	return 0, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 }
 
-func TestStore_WaitsForAMemberThatIsSlow(t *testing.T) {
+func TestStore_WaitsForASlowMember(t *testing.T) {
 	t.Parallel()
 	memory := StartMemory()
 	t.Cleanup(func() { require.NoError(t, memory.Close()) })

@@ -2,14 +2,14 @@ package storage
 
 import "fmt"
 
-// Alarm is what etcd raises when it can no longer do its work. It stays raised, over restarts
+// Alarm is an alarm of etcd's: a reason why it can no longer do its work. It stays raised, over restarts
 // too, until it is disarmed.
 type Alarm string
 
 const (
 	// NoSpace: the database is larger than its quota. etcd takes deletions and compactions only.
 	NoSpace Alarm = "NOSPACE"
-	// Corrupt: a member's data differs from the others'. etcd takes nothing.
+	// Corrupt: a member's data differs from the others'. etcd rejects all requests.
 	Corrupt Alarm = "CORRUPT"
 )
 
@@ -20,7 +20,7 @@ type Status struct {
 	InUse    int64 // the part of Size that defragmenting would leave
 	Quota    int64 // the Size above which NoSpace is raised
 	Alarms   []Alarm
-	// Embedded reports that this etcd runs in this process, so that nothing else can maintain it.
+	// Embedded reports that this etcd runs in this process, so that only the process can maintain it.
 	Embedded bool
 	// DiskFull reports that the disk of an embedded etcd has less than Reserve bytes left, which are for deletions.
 	DiskFull bool
@@ -37,15 +37,15 @@ func (s *Status) Has(a Alarm) bool {
 	return false
 }
 
-// crowded reports that making room may help: the quota is reached, or the disk is full and the database is
+// needsRoom reports that making room may help: the quota is reached, or the disk is full and the database is
 // large enough to matter.
-func (s *Status) crowded() bool {
+func (s *Status) needsRoom() bool {
 	return s.Has(NoSpace) || s.DiskFull && s.Size > s.Reserve
 }
 
-// trouble returns nil while etcd can be read. An etcd at its quota can: were all API servers on it not ready, load
-// balancers would have none left, and nobody could delete. kube-apiserver is ready then, too.
-func (s *Status) trouble() error {
+// unhealthy returns nil while etcd can be read. An etcd at its quota can be read: if all API servers on it became
+// unready, load balancers would have none left, and no client could delete objects. kube-apiserver is ready then, too.
+func (s *Status) unhealthy() error {
 	switch {
 	case s.Has(Corrupt):
 		return fmt.Errorf("%w: alarm CORRUPT is raised: its members hold different data", ErrUnavailable)

@@ -1,13 +1,20 @@
 // Package storage keeps objects in a backend, etcd, and serves them from memory.
 //
-// What comes in: JSON documents under keys, a revision to compare with, a time to live.
-// What goes out: the same bytes with metadata.resourceVersion spliced in, lists of them at
+// In: JSON documents under keys, a revision to compare with, a time to live.
+// Out: the same bytes with metadata.resourceVersion spliced in, lists of them at
 // a revision, and streams of their changes. The package knows keys, bytes and revisions; it
 // knows no kind, and imports neither api, apiserver nor etcd.
 //
-// The floors, from the ground: a Backend is etcd reduced to what is needed here (package etcd, or memory in
+// The floors, from the ground: a Backend is the part of etcd that is needed here (package etcd, or memory in
 // its place); a Store feeds every Collection from one etcd watch; a Collection is a snapshot
 // tree and an event log; a Watcher is a cursor in that log.
+//
+// # Concurrency
+//
+// A Store and its Collections may be used by any number of goroutines. Memory has one writer: the goroutine that
+// follows etcd's watch (follow.go) applies every change, also this process's own, and then advances the frontier
+// (frontier.go). A read first waits for the frontier if it must be fresh. Then it takes a snapshot under the
+// collection's lock, and walks it without the lock. A Watcher belongs to one goroutine.
 package storage
 
 import (
@@ -27,7 +34,7 @@ type Key struct {
 	Name       string
 }
 
-// String is the key's path below the etcd prefix: "core/pods/default/web-0".
+// String returns the key's path below the etcd prefix: "core/pods/default/web-0".
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return k.Collection + "/" + k.Name
@@ -42,7 +49,7 @@ func (k Key) valid() bool {
 		!strings.Contains(resource, "/") && !strings.Contains(k.Namespace, "/") && !strings.Contains(k.Name, "/")
 }
 
-// ParseKey is the inverse of Key.String.
+// ParseKey parses the result of Key.String.
 func ParseKey(path string) (Key, error) {
 	group := strings.IndexByte(path, '/')
 	if resource := strings.IndexByte(path[group+1:], '/'); group > 0 && resource > 0 {
@@ -57,15 +64,15 @@ func ParseKey(path string) (Key, error) {
 	return Key{}, fmt.Errorf("storage: %q is not <group>/<resource>/[<namespace>/]<name>", path)
 }
 
-// KeyPrefix is what all keys in etcd begin with, for a prefix that need not have slashes around it; "" is "/registry".
+// KeyPrefix returns the beginning of all keys in etcd. It adds the slashes that prefix lacks; "" is "/registry".
 func KeyPrefix(prefix string) string {
 	prefix = strings.TrimRight(path.Join("/", cmp.Or(prefix, "/registry")), "/")
 	return prefix + "/"
 }
 
-// Errors that callers tell apart. They arrive wrapped; use errors.Is and errors.As.
+// Errors that callers distinguish. They arrive wrapped; use errors.Is and errors.As.
 var (
-	// ErrNotFound: the object does not exist (at the revision asked for).
+	// ErrNotFound: the object does not exist (at the requested revision).
 	ErrNotFound = errors.New("not found")
 	// ErrExists: a create met an object of that key.
 	ErrExists = errors.New("already exists")
@@ -77,9 +84,9 @@ var (
 	ErrBadToken = errors.New("malformed continue token")
 	// ErrTooLarge: the write is larger than etcd takes in one request.
 	ErrTooLarge = errors.New("request is too large")
-	// ErrNoSpace: etcd is over its quota or its disk is full; nothing was stored.
+	// ErrNoSpace: etcd is over its quota or its disk is full; the write was rejected.
 	ErrNoSpace = errors.New("etcd is out of space")
-	// ErrUnavailable: etcd did not answer; nothing was sent, or it was a read.
+	// ErrUnavailable: etcd did not answer; the request was not sent, or it was a read.
 	ErrUnavailable = errors.New("etcd is unavailable")
 	// ErrUnknownOutcome: a write was sent and no answer came. It may have happened.
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
@@ -93,7 +100,7 @@ func Failed(err error) bool {
 }
 
 // Conflict is the error of a compare-and-update or compare-and-delete that found another revision than
-// the expected one. Current is what etcd holds now.
+// the expected one. Current is the object that etcd holds now.
 type Conflict struct {
 	Key     Key
 	Current *Object
@@ -116,7 +123,7 @@ func (t *StaleToken) Error() string { return t.err.Error() }
 // Unwrap returns the reason why the list cannot continue.
 func (t *StaleToken) Unwrap() error { return t.err }
 
-// Refusal identifies the write of a commit whose comparison failed, so that nothing of the commit was
+// Refusal identifies the write that made a commit fail: its comparison did not hold, so no write of the commit was
 // applied. It wraps ErrExists, ErrNotFound or a *Conflict.
 type Refusal struct {
 	Write int // its place in the commit

@@ -23,43 +23,44 @@ type CommitResult struct {
 
 // Store is everything below one etcd prefix: durable in etcd, readable from memory.
 //
-// Writes go to etcd and come back through the one watch, like those of other stores; the writer puts
-// nothing into memory. So any number of stores, in any number of processes, may share one etcd, and
-// memory holds only what etcd has delivered, in etcd's order.
+// Writes go to etcd and come back through the one watch, like the writes of other stores; the writer does not change
+// memory. So any number of stores, in any number of processes, may share one etcd, and memory holds only changes that
+// etcd has delivered, in etcd's order.
 type Store struct {
 	backend  *meter
 	options  Options
 	base     int64 // the revision of the first snapshot: where every log begins
 	frontier frontier
-	question question
+	query    revisionQuery
 	handover handover
-	// trouble is why memory is not in step with etcd, nil while it is.
-	trouble   atomic.Pointer[error]
-	doubts    chan struct{} // signals follow that its watch may have fallen silent
+	// lastErr is the reason why memory is not in step with etcd, nil while it is. Only follow stores it.
+	lastErr   atomic.Pointer[error]
+	suspect   chan struct{} // signals follow that its watch may have fallen silent; holds one token
 	compactor compactor
-	crowded   chan struct{} // wakes upkeep when a write failed for lack of space
-	madeRoom  time.Time     // when upkeep last made room
-	// followed is closed when etcd has opened the watch for the first time, or has failed to.
+	noSpace   chan struct{} // wakes upkeep when a write failed for lack of space; holds one token
+	madeRoom  time.Time     // when upkeep last made room; only upkeep uses it
+	// followed is closed, once, when etcd has opened the watch for the first time, or has failed to.
 	followed     chan struct{}
 	followedOnce sync.Once
-	recalling    chan struct{} // holds a token while history is read
-	history      historyWeight
+	backfilling  chan struct{} // the lock of backfill, as a channel: holds a token while history is read
+	history      historyWeight // the owner of that token uses it
 
 	ctx     context.Context // ends with the store
 	stop    context.CancelFunc
-	running sync.WaitGroup
+	running sync.WaitGroup // follow and upkeep
 
+	// mu guards collections. With it, a collection's lock is taken for reading at most.
 	mu          sync.RWMutex
 	collections map[string]*Collection
 }
 
-// Options tune a Store. The zero value is what the server uses.
+// Options tune a Store. The server uses the zero value.
 type Options struct {
 	// LogEvents and LogBytes bound each collection's event log. Zero: 16384 and 32 MiB.
 	LogEvents int
 	LogBytes  int64
-	// RecallBytes is how large etcd's history may be to be read after a start, so that watches can go on from before
-	// it; 0 is no limit. Reading it takes memory, in etcd and here, that depends on what clients have written.
+	// RecallBytes limits the size of etcd's history that may be read after a start, so that watches can go on from
+	// before it; 0 is no limit. Reading it takes memory, in etcd and here, that depends on the clients' writes.
 	RecallBytes int64
 	// HistoryRetention is how far back exact reads can go, and Collection.Watch where the log does: this long, and up
 	// to one CompactionInterval more. Zero: 1 h.
@@ -69,10 +70,10 @@ type Options struct {
 	// and tokens never expire.
 	CompactionInterval time.Duration
 	// DefragmentInterval, when positive, is how often etcd is defragmented if that frees a quarter of
-	// its file or more. It is for an etcd that is not shared, because etcd serves nothing meanwhile.
+	// its file or more. It is for an etcd that is not shared, because etcd serves no requests meanwhile.
 	DefragmentInterval time.Duration
-	// Synchronous makes Commit wait until memory has what it wrote. Without, a writer's next write may be made from an
-	// older state, meet a conflict, and be made once more: a test that counts what a write causes wants it once.
+	// Synchronous makes Commit wait until memory has its changes. Without it, a writer's next write may be made from an
+	// older state, meet a conflict, and be repeated. A test that counts the effects of a write needs exactly one.
 	Synchronous bool
 	// Clock measures these intervals. Nil: the real clock.
 	Clock clock.WithTicker
@@ -84,7 +85,7 @@ const (
 	defaultLogEvents = 16384
 	defaultLogBytes  = 32 << 20
 
-	// DefaultHistoryRetention is a trade: an hour for a controller that was away, against the size of etcd.
+	// DefaultHistoryRetention lets a controller that was away for an hour go on, at the cost of a larger etcd.
 	DefaultHistoryRetention = time.Hour
 	// DefaultCompactionInterval is kube-apiserver's --etcd-compaction-interval.
 	DefaultCompactionInterval = 5 * time.Minute
@@ -124,12 +125,12 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 		backend: m, options: o, collections: map[string]*Collection{},
 		compactor: compactor{backend: m, log: o.Log, clock: o.Clock, interval: o.CompactionInterval,
 			retention: o.HistoryRetention},
-		doubts:   make(chan struct{}, 1),
-		crowded:  make(chan struct{}, 1),
-		followed: make(chan struct{}), recalling: make(chan struct{}, 1),
+		suspect:  make(chan struct{}, 1),
+		noSpace:  make(chan struct{}, 1),
+		followed: make(chan struct{}), backfilling: make(chan struct{}, 1),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.question.ask = s.askRevision
+	s.query.ask = s.askRevision
 	revision, err := s.readFirst(ctx)
 	if err != nil {
 		s.stop()
@@ -157,9 +158,9 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 func (s *Store) Close() error {
 	s.stop()
 	s.running.Wait()
-	s.recalling <- struct{}{} // history is no longer read
-	<-s.recalling
-	s.question.close()
+	s.backfilling <- struct{}{} // waits until history is no longer read
+	<-s.backfilling
+	s.query.close()
 	return nil
 }
 
@@ -189,13 +190,13 @@ var errClosed = fmt.Errorf("%w: the store is closed", ErrUnavailable)
 // Ready returns nil while etcd answers and takes writes, and the watch is in step; otherwise the error
 // describes the problem.
 func (s *Store) Ready(ctx context.Context) error {
-	if trouble := s.trouble.Load(); trouble != nil {
-		return fmt.Errorf("storage: not in step with etcd: %w", *trouble)
+	if lastErr := s.lastErr.Load(); lastErr != nil {
+		return fmt.Errorf("storage: not in step with etcd: %w", *lastErr)
 	}
-	// First, because an etcd whose data is corrupt answers no other request.
+	// Status comes first, because an etcd with corrupt data answers no other request.
 	status, err := s.backend.Status(ctx)
 	if err == nil {
-		err = status.trouble()
+		err = status.unhealthy()
 	}
 	if err == nil {
 		_, err = s.Revision(ctx)
@@ -208,8 +209,7 @@ func (s *Store) Ready(ctx context.Context) error {
 
 // Commit applies all writes in one etcd transaction, or none, and returns when etcd has it on disk. Unless the store is
 // Synchronous it does not wait for memory: a read that must see the commit is a consistent one, or one at a revision
-// not older than the result's. When it has returned, whatever the outcome, the caller may reuse the
-// writes' values.
+// not older than the result's. When it has returned, with or without an error, the caller may reuse the writes' values.
 func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, error) {
 	drafts := make([]draft, len(writes))
 	defer func() {
@@ -224,7 +224,7 @@ func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, err
 	}
 	outcome, err := s.backend.Commit(ctx, writes)
 	if err != nil {
-		s.noticeCrowding(err)
+		s.signalNoSpace(err)
 		return nil, fmt.Errorf("storage: commit: %w", err)
 	}
 	if !outcome.Applied {
@@ -262,7 +262,7 @@ type draft struct {
 // scanner for each document, which makes the object once its revision is known.
 func (s *Store) scanWrites(writes []Write, drafts []draft) error {
 	if len(writes) == 0 {
-		return errors.New("nothing to write")
+		return errors.New("no writes")
 	}
 	for i, w := range writes {
 		if !w.Key.valid() {
@@ -315,8 +315,8 @@ type CollectionOptions struct {
 	// Fields are JSON paths that field selectors may name ("spec.nodeName",
 	// "involvedObject.kind"). metadata.name and metadata.namespace need not be named.
 	Fields []string
-	// Index, when not empty, is one of Fields for which lists and watches by equality are
-	// indexed (pods: "spec.nodeName").
+	// Index, if not empty, is one of Fields: the one that has an index for lists and watches by equality
+	// (pods: "spec.nodeName").
 	Index string
 }
 
@@ -357,7 +357,7 @@ func (s *Store) schemaOf(collection string) *schema {
 	return c.schema.Load()
 }
 
-// Collections names those that hold at least one object, opened or not, sorted.
+// Collections returns the names of the collections that hold at least one object, opened or not, sorted.
 func (s *Store) Collections() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

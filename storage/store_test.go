@@ -29,24 +29,24 @@ func TestStore_CommitGetListWatch(t *testing.T) {
 	require.Equal(t, created.Revision, list.Revision)
 
 	bound := update(t, s, got, pod("default", "web", "node-1"))
-	gone := remove(t, s, bound)
-	require.Equal(t, bound.Fields, gone.Fields)
+	deleted := remove(t, s, bound)
+	require.Equal(t, bound.Fields, deleted.Fields)
 
 	events := take(t, w, 3)
 	require.Equal(t, []string{
 		fmt.Sprintf("ADDED default/web %d", created.Revision),
 		fmt.Sprintf("MODIFIED default/web %d", bound.Revision),
-		fmt.Sprintf("DELETED default/web %d", gone.Revision),
+		fmt.Sprintf("DELETED default/web %d", deleted.Revision),
 	}, briefs(events))
-	require.Equal(t, gone, events[2].Object)
+	require.Equal(t, deleted, events[2].Object)
 
 	_, err = pods.Get(ctx, "default", "web", At{})
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, s.Ready(ctx))
 }
 
-// A handler may outlive its server by a moment, and the store then closes under its read.
-func TestClose_EndsReadsThatComeMeanwhile(t *testing.T) {
+// A handler may outlive its server by a moment. The store then closes during the handler's read.
+func TestClose_FailsConcurrentReads(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
 	var readers sync.WaitGroup
@@ -72,7 +72,7 @@ func TestClose_EndsReadsThatComeMeanwhile(t *testing.T) {
 	readers.Wait()
 }
 
-func TestKeyPrefix_HasSlashesAround(t *testing.T) {
+func TestKeyPrefix_AddsSlashes(t *testing.T) {
 	t.Parallel()
 	for prefix, want := range map[string]string{"": "/registry/", "foo": "/foo/", "/foo": "/foo/", "/foo/": "/foo/",
 		"a/b//": "/a/b/", "/": "/"} {

@@ -6,41 +6,41 @@ import (
 	"github.com/google/btree"
 )
 
-// tally is how many readable objects a namespace has.
+// tally is the number of readable objects in a namespace.
 type tally struct {
 	namespace string
 	objects   int
 }
 
-// tallies are those of all namespaces that have objects. They are a tree because a snapshot has to keep them: a list
-// tells how many objects follow its first page, and must not count them for that.
+// tallies hold a tally for each namespace that has objects. A list reports the number of objects after its first page,
+// and must not count them for that. So a snapshot has tallies, too, and they are a tree, which is cheap to clone.
 type tallies struct{ *btree.BTreeG[tally] }
 
 func newTallies() tallies {
 	return tallies{btree.NewG(treeDegree, func(a, b tally) bool { return a.namespace < b.namespace })}
 }
 
-func (t tallies) of(namespace string) int {
-	known, _ := t.Get(tally{namespace: namespace})
-	return known.objects
+func (t tallies) count(namespace string) int {
+	current, _ := t.Get(tally{namespace: namespace})
+	return current.objects
 }
 
 func (t tallies) add(namespace string, n int) {
 	if namespace == "" {
 		return // the tree of objects knows how many it has
 	}
-	known, ok := t.Get(tally{namespace: namespace})
+	current, ok := t.Get(tally{namespace: namespace})
 	if !ok {
-		known.namespace = strings.Clone(namespace)
+		current.namespace = strings.Clone(namespace)
 	}
-	if known.objects += n; known.objects == 0 {
-		t.Delete(known)
+	if current.objects += n; current.objects == 0 {
+		t.Delete(current)
 		return
 	}
-	t.ReplaceOrInsert(known)
+	t.ReplaceOrInsert(current)
 }
 
-// put puts an object in the place of its predecessor. The lock is held for writing.
+// put replaces an object or adds it. The caller holds the lock for writing.
 func (c *Collection) put(o *Object) (previous *Object) {
 	previous, replaced := c.tree.ReplaceOrInsert(o)
 	if !replaced {
@@ -49,7 +49,7 @@ func (c *Collection) put(o *Object) (previous *Object) {
 	return previous
 }
 
-// remove removes an object, if there is one. The lock is held for writing.
+// remove removes an object, if there is one. The caller holds the lock for writing.
 func (c *Collection) remove(key Key) (previous *Object) {
 	previous, removed := c.tree.Delete(&Object{Key: key})
 	if removed {

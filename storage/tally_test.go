@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// However objects come and go, also those that cannot be read, a first page tells how many of its namespace follow:
-// now, in a state that is past, and on a server that has just started.
-func TestList_FirstPageOfANamespaceTellsHowManyFollow(t *testing.T) {
+// Objects, also unreadable ones, come and go at random. Meanwhile a first page reports the number of items that
+// follow in its namespace: now, in a past state, and on a server that has just started.
+func TestList_FirstPageReportsTheRemainingItems(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	l, s, put := startLocked(t)
@@ -40,14 +40,14 @@ func TestList_FirstPageOfANamespaceTellsHowManyFollow(t *testing.T) {
 		l.key.Store(step/40%2 == 1)
 		namespace := []string{"a", "a-b", "b"}[random.IntN(3)]
 		key := podKey(namespace, fmt.Sprintf("p%d", random.IntN(8)))
-		switch known := pods.get(key.Namespace, key.Name); random.IntN(4) {
+		switch old := pods.get(key.Namespace, key.Name); random.IntN(4) {
 		case 0:
 			put(key, lock+string(pod(key.Namespace, key.Name, "")))
 		case 1, 2:
 			put(key, string(pod(key.Namespace, key.Name, "")))
 		default:
-			if known != nil {
-				remove(t, s, known)
+			if old != nil {
+				remove(t, s, old)
 			}
 		}
 		revision, err := s.Revision(ctx)
@@ -63,7 +63,7 @@ func TestList_FirstPageOfANamespaceTellsHowManyFollow(t *testing.T) {
 		states = append(states, now)
 	}
 	require.Len(t, states, 400)
-	for _, kept := range pods.kept.list {
+	for _, kept := range pods.keptSnapshots.list {
 		for _, then := range states {
 			if kept.first <= then.revision && then.revision <= kept.last {
 				check(pods, then, At{Revision: then.revision, Exact: true})
@@ -80,14 +80,14 @@ func TestList_FirstPageOfANamespaceTellsHowManyFollow(t *testing.T) {
 	require.Equal(t, fresh.tree.Len(), fresh.CountIn(""))
 }
 
-func TestVisits_IsHowManyObjectsAListLooksAt(t *testing.T) {
+func TestVisits_BoundsTheObjectsThatAListVisits(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
-	fillPods(t, s) // 5 in each of 4 namespaces, of which 2 are on node n1
+	fillPods(t, s) // 5 in each of 4 namespaces; 2 of the 5 are on node n1
 	_, err := s.Revision(testContext(t))
 	require.NoError(t, err)
 	match := func(*Object) bool { return true }
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		request ListRequest
 		want    int
 	}{
@@ -107,11 +107,11 @@ func TestVisits_IsHowManyObjectsAListLooksAt(t *testing.T) {
 			At: At{Revision: 1, Exact: true}}, 3},
 		"a page that follows": {ListRequest{Continue: "x", Limit: 3}, 3},
 	} {
-		require.Equal(t, c.want, pods.Visits(&c.request), what)
+		require.Equal(t, c.want, pods.Visits(&c.request), name)
 	}
 }
 
-// BenchmarkListFirstPage is a first page of a namespace that has many objects more.
+// BenchmarkListFirstPage lists the first page of a namespace that has many more objects.
 func BenchmarkListFirstPage(b *testing.B) {
 	for _, n := range []int{1000, 50000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// locked is a Backend whose documents that begin with a lock cannot be read while it has no key for them.
+// locked is a Backend: it cannot read documents that begin with lock while it has no key.
 type locked struct {
 	Backend
 	key atomic.Bool
@@ -73,7 +73,7 @@ func (l *locked) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
 	return opened
 }
 
-// startLocked is a store on a memory backend into which put writes as another server would.
+// startLocked opens a store on a locked memory backend. put writes to the backend as another server would.
 func startLocked(t *testing.T) (l *locked, s *Store, put func(key Key, value string) int64) {
 	t.Helper()
 	below := StartMemory()
@@ -88,7 +88,7 @@ func startLocked(t *testing.T) (l *locked, s *Store, put func(key Key, value str
 	}
 }
 
-func TestDamage_IsAnErrorOfTheObjectAndOfListsThatHaveIt(t *testing.T) {
+func TestDamage_FailsReadsOfTheObjectAndListsWithIt(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	_, s, put := startLocked(t)
@@ -107,7 +107,7 @@ func TestDamage_IsAnErrorOfTheObjectAndOfListsThatHaveIt(t *testing.T) {
 	_, err = pods.Get(ctx, "default", "c", At{Revision: revision, Exact: true})
 	require.ErrorAs(t, err, &damaged)
 
-	for what, r := range map[string]ListRequest{
+	for name, r := range map[string]ListRequest{
 		"all":       {},
 		"namespace": {Scope: Scope{Namespace: "default"}},
 		"name":      {Scope: Scope{Namespace: "default", Name: "c"}},
@@ -116,21 +116,21 @@ func TestDamage_IsAnErrorOfTheObjectAndOfListsThatHaveIt(t *testing.T) {
 		"past":      {At: At{Revision: revision, Exact: true}},
 	} {
 		_, err := pods.List(ctx, r)
-		require.ErrorAs(t, err, &damaged, what)
+		require.ErrorAs(t, err, &damaged, name)
 		r.Readable = true
 		_, err = pods.List(ctx, r)
-		require.NoError(t, err, what)
+		require.NoError(t, err, name)
 	}
-	for what, r := range map[string]ListRequest{
+	for name, r := range map[string]ListRequest{
 		"namespace": {Scope: Scope{Namespace: "other"}},
 		"name":      {Scope: Scope{Namespace: "default", Name: "a"}},
 		"past":      {At: At{Revision: revision - 1, Exact: true}},
 	} {
 		list, err := pods.List(ctx, r)
-		require.NoError(t, err, what)
-		require.NotEmpty(t, list.Items, what)
+		require.NoError(t, err, name)
+		require.NotEmpty(t, list.Items, name)
 	}
-	// A page fails only if the object belongs onto it.
+	// A page fails only if the object belongs to it.
 	page, err := pods.List(ctx, ListRequest{Limit: 2})
 	require.NoError(t, err)
 	require.Equal(t, []string{"default/a", "default/b"}, names(page.Items))
@@ -140,7 +140,7 @@ func TestDamage_IsAnErrorOfTheObjectAndOfListsThatHaveIt(t *testing.T) {
 	require.NoError(t, pods.DamagedIn(Scope{Namespace: "other"}))
 }
 
-func TestDamage_IsNoDeletionAndNoHindranceToWatches(t *testing.T) {
+func TestDamage_IsNotADeletionToWatchers(t *testing.T) {
 	t.Parallel()
 	l, s, put := startLocked(t)
 	pods := s.Collection(podsName, podOptions)
@@ -158,7 +158,7 @@ func TestDamage_IsNoDeletionAndNoHindranceToWatches(t *testing.T) {
 	l.key.Store(true)
 	require.Equal(t, 1, s.Mend(testContext(t)))
 	event := take(t, w, 1)[0]
-	require.Equal(t, Modified, event.Type, "it was known before")
+	require.Equal(t, Modified, event.Type, "watchers had its state from before")
 	require.Contains(t, string(event.Object.JSON), `"n2"`)
 	got, err := pods.Get(testContext(t), "default", "a", At{})
 	require.NoError(t, err)
@@ -168,24 +168,24 @@ func TestDamage_IsNoDeletionAndNoHindranceToWatches(t *testing.T) {
 	require.Equal(t, []string{"default/a"}, names(list.Items))
 }
 
-func TestDamage_EndsWithTheDeletionThatNamesTheRevision(t *testing.T) {
+func TestDamage_EndsWithADeletionAtItsRevision(t *testing.T) {
 	t.Parallel()
 	_, s, put := startLocked(t)
 	pods := s.Collection(podsName, podOptions)
-	known := create(t, s, podKey("default", "known"), pod("default", "known", ""))
-	w := watch(t, pods, WatchRequest{From: known.Revision})
-	revision := put(known.Key, lock)
+	old := create(t, s, podKey("default", "known"), pod("default", "known", ""))
+	w := watch(t, pods, WatchRequest{From: old.Revision})
+	revision := put(old.Key, lock)
 	_, err := pods.Get(testContext(t), "default", "known", At{Revision: revision})
 	require.ErrorAs(t, err, new(*Damaged))
-	gone, err := s.Commit(testContext(t), Write{Op: Delete, Key: known.Key, Expect: revision})
+	deleted, err := s.Commit(testContext(t), Write{Op: Delete, Key: old.Key, Expect: revision})
 	require.NoError(t, err)
-	require.Equal(t, []string{fmt.Sprintf("DELETED default/known %d", gone.Revision)}, briefs(take(t, w, 1)))
+	require.Equal(t, []string{fmt.Sprintf("DELETED default/known %d", deleted.Revision)}, briefs(take(t, w, 1)))
 	_, err = pods.Get(testContext(t), "default", "known", At{})
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// Clients may know an object from before this server began, when it could be read: they have to look again.
-func TestDamage_TheDeletionOfAnObjectThatWasNeverReadEndsWatches(t *testing.T) {
+// Clients may have an object from before this server began, when it could be read: they have to list again.
+func TestDamage_DeletionOfANeverReadObjectExpiresWatches(t *testing.T) {
 	t.Parallel()
 	_, s, put := startLocked(t)
 	pods := s.Collection(podsName, podOptions)
@@ -194,7 +194,7 @@ func TestDamage_TheDeletionOfAnObjectThatWasNeverReadEndsWatches(t *testing.T) {
 	idle := watch(t, pods, WatchRequest{From: a.Revision})
 	_, err := pods.Get(testContext(t), "default", "never", At{Revision: revision})
 	require.ErrorAs(t, err, new(*Damaged))
-	gone, err := s.Commit(testContext(t), Write{Op: Delete, Key: podKey("default", "never"), Expect: revision})
+	deleted, err := s.Commit(testContext(t), Write{Op: Delete, Key: podKey("default", "never"), Expect: revision})
 	require.NoError(t, err)
 	_, err = idle.Next(testContext(t))
 	require.ErrorIs(t, err, ErrExpired)
@@ -204,11 +204,11 @@ func TestDamage_TheDeletionOfAnObjectThatWasNeverReadEndsWatches(t *testing.T) {
 	require.NoError(t, err)
 	w := watch(t, pods, WatchRequest{From: list.Revision})
 	b := create(t, s, podKey("default", "b"), pod("default", "b", ""))
-	require.GreaterOrEqual(t, list.Revision, gone.Revision)
+	require.GreaterOrEqual(t, list.Revision, deleted.Revision)
 	require.Equal(t, []string{brief(Event{Type: Added, Object: b, Revision: b.Revision})}, briefs(take(t, w, 1)))
 }
 
-func TestDamage_AStoreBeginsWithItAndNeedsNoEncryptionToKnowIt(t *testing.T) {
+func TestDamage_IsDetectedWithoutEncryptionConfigured(t *testing.T) {
 	t.Parallel()
 	below := StartMemory()
 	t.Cleanup(func() { require.NoError(t, below.Close()) })
@@ -226,7 +226,7 @@ func TestDamage_AStoreBeginsWithItAndNeedsNoEncryptionToKnowIt(t *testing.T) {
 	}
 }
 
-func TestStale_IsAskedOfEtcdOnlyWhereDocumentsAreTransformed(t *testing.T) {
+func TestStale_ReadsEtcdOnlyForTransformedCollections(t *testing.T) {
 	t.Parallel()
 	l, s, put := startLocked(t)
 	l.key.Store(true)
@@ -246,11 +246,11 @@ func TestStale_IsAskedOfEtcdOnlyWhereDocumentsAreTransformed(t *testing.T) {
 	cancel()
 	node := create(t, s, Key{Collection: "core/nodes", Name: "n"}, []byte(`{"metadata":{"name":"n"}}`))
 	stale, err = s.Stale(ended, node)
-	require.NoError(t, err, "nobody was asked")
+	require.NoError(t, err, "no request was sent")
 	require.False(t, stale)
 }
 
-func TestEncryptionOf_ShowsNothingOfTheDocument(t *testing.T) {
+func TestEncryptionOf_ContainsNoPartOfTheDocument(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
 		"k8s:enc:aesgcm:v1:key1:\x01\x02:secret": "k8s:enc:aesgcm:v1:key1:",
@@ -263,8 +263,8 @@ func TestEncryptionOf_ShowsNothingOfTheDocument(t *testing.T) {
 	}
 }
 
-// A watch that resumes in the past meets documents of keys that are gone.
-func TestDamage_TheLogGoesBackToWhereItCanTellWhatHappened(t *testing.T) {
+// A watch that resumes in the past meets documents of encryption keys that are gone.
+func TestDamage_LimitsTheBackfill(t *testing.T) {
 	t.Parallel()
 	l, first, put := startLocked(t)
 	a := create(t, first, podKey("default", "a"), pod("default", "a", ""))

@@ -12,8 +12,8 @@ const (
 	upkeepTimeout = time.Minute
 	// roomEvery is how often, at most, room is made when space runs out.
 	roomEvery = 5 * time.Second
-	// roomEnough is the part of the quota, in percent, below which writes are let in again. A
-	// little less than all, so that the next write does not raise the alarm anew.
+	// roomEnough is a part of the quota, in percent: below it, writes are accepted again. It is a little less than all,
+	// so that the next write does not raise the alarm again.
 	roomEnough = 90
 	// fragmented is the part of the database file, in percent, that must be free to make a
 	// scheduled defragmentation worth the standstill.
@@ -35,7 +35,7 @@ func (s *Store) upkeep() {
 			s.makeRoomIfNeeded()
 		case <-defragmentation:
 			s.try("defragment etcd", s.defragment)
-		case <-s.crowded:
+		case <-s.noSpace:
 			s.makeRoomIfNeeded()
 		case <-s.ctx.Done():
 			return
@@ -52,11 +52,11 @@ func (s *Store) every(interval time.Duration) (<-chan time.Time, func()) {
 	return ticker.C(), ticker.Stop
 }
 
-func (s *Store) try(what string, do func(context.Context) error) {
+func (s *Store) try(action string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(s.ctx, upkeepTimeout)
 	defer cancel()
 	if err := do(ctx); err != nil && s.ctx.Err() == nil {
-		s.options.Log.Warn("cannot "+what, "err", err)
+		s.options.Log.Warn("cannot "+action, "err", err)
 	}
 }
 
@@ -68,13 +68,13 @@ func (s *Store) defragment(ctx context.Context) error {
 	return s.backend.Defragment(ctx)
 }
 
-// noticeCrowding wakes upkeep when a write was rejected for lack of space.
-func (s *Store) noticeCrowding(err error) {
+// signalNoSpace wakes upkeep when a write was rejected for lack of space.
+func (s *Store) signalNoSpace(err error) {
 	if !errors.Is(err, ErrNoSpace) {
 		return
 	}
 	select {
-	case s.crowded <- struct{}{}:
+	case s.noSpace <- struct{}{}:
 	default:
 	}
 }
@@ -89,11 +89,11 @@ func (s *Store) makeRoomIfNeeded() {
 }
 
 // makeRoom makes an embedded etcd that has reached its quota, or has filled its disk, accept writes again.
-// It has no listener that etcdctl could do this through. History is dropped first, whatever its retention:
+// It has no listener that etcdctl could do this through. History is dropped first, regardless of its retention:
 // accepting writes is worth more.
 func (s *Store) makeRoom(ctx context.Context) error {
 	status, err := s.backend.Status(ctx)
-	if err != nil || !status.Embedded || !status.crowded() {
+	if err != nil || !status.Embedded || !status.needsRoom() {
 		return err
 	}
 	if err := s.backend.Compact(ctx, status.Revision); err != nil && !errors.Is(err, ErrExpired) {

@@ -40,7 +40,7 @@ func readableAt(t testing.TB, b Backend, revision int64) bool {
 	return err == nil
 }
 
-// byHand is a store whose upkeep never comes around by itself.
+// byHand opens a store without periodic compaction: tests call round.
 var byHand = Options{CompactionInterval: -1}
 
 func openByHand(t testing.TB, b Backend, retention time.Duration) *Store {
@@ -50,17 +50,17 @@ func openByHand(t testing.TB, b Backend, retention time.Duration) *Store {
 	return s
 }
 
-func TestCompaction_KeepsWhatTheRetentionPromises(t *testing.T) {
+func TestCompaction_KeepsHistoryForTheRetention(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t)
 	s := openByHand(t, b, time.Hour)
 	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
-	var at []int64 // the revision that was current at each round
+	var revisions []int64 // the current revision at each round
 	for i := range 20 {
 		o = update(t, s, o, pod("default", "a", fmt.Sprint(i)))
-		at = append(at, o.Revision)
+		revisions = append(revisions, o.Revision)
 		round(t, s, noon.Add(time.Duration(i)*5*time.Minute))
-		for j, revision := range at {
+		for j, revision := range revisions {
 			want := i-j <= 12
 			require.Equal(t, want, readableAt(t, b, revision), "in round %d, the past of round %d", i, j)
 		}
@@ -68,17 +68,17 @@ func TestCompaction_KeepsWhatTheRetentionPromises(t *testing.T) {
 	_, err := s.Revision(testContext(t))
 	require.NoError(t, err)
 	require.Equal(t, []string{podsName}, s.Collections())
-	require.Len(t, s.compactor.known, 13, "milestones do not pile up")
+	require.Len(t, s.compactor.milestones, 13, "milestones do not pile up")
 }
 
-func TestCompact_ForgetsAtOnceWhateverTheRetention(t *testing.T) {
+func TestCompact_IgnoresTheRetention(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
 	first := create(t, s, podKey("default", "a"), pod("default", "a", ""))
 	second := update(t, s, first, pod("default", "a", "n"))
 	open := watch(t, pods, WatchRequest{From: first.Revision})
 	require.NoError(t, s.Compact(testContext(t), second.Revision))
-	require.NoError(t, s.Compact(testContext(t), first.Revision), "that was forgotten before")
+	require.NoError(t, s.Compact(testContext(t), first.Revision), "that is compacted already")
 
 	_, err := pods.Watch(testContext(t), WatchRequest{From: first.Revision})
 	require.ErrorIs(t, err, ErrExpired, "although memory has it")
@@ -109,7 +109,7 @@ func TestCompaction_ServersShareTheWorkAndSurviveEachOther(t *testing.T) {
 	round(t, later, noon.Add(time.Hour-time.Second))
 	require.True(t, readableAt(t, b, noted.Revision-2))
 	round(t, later, noon.Add(time.Hour+5*time.Minute))
-	require.False(t, readableAt(t, b, noted.Revision-2), "what the first server noted is known to the others")
+	require.False(t, readableAt(t, b, noted.Revision-2), "the other servers know the first one's milestone")
 	require.True(t, readableAt(t, b, o.Revision))
 }
 
@@ -127,7 +127,7 @@ func (r *racingBackend) Note(ctx context.Context) (*Note, error) {
 	return note, err
 }
 
-func TestCompaction_WhoLosesTheRaceLeavesItToTheOther(t *testing.T) {
+func TestCompaction_OneServerWinsTheRace(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t)
 	rival := openByHand(t, b, time.Hour)
@@ -139,7 +139,7 @@ func TestCompaction_WhoLosesTheRaceLeavesItToTheOther(t *testing.T) {
 	require.Equal(t, int64(2), note.Revision, "one of the two wrote, once")
 }
 
-func TestCompaction_DoubtsMilestonesThatCannotBeTrue(t *testing.T) {
+func TestCompaction_DropsImpossibleMilestones(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t)
 	s := openByHand(t, b, time.Hour)
@@ -152,10 +152,10 @@ func TestCompaction_DoubtsMilestonesThatCannotBeTrue(t *testing.T) {
 		ok, err := b.ReplaceNote(testContext(t), note, []byte(nonsense))
 		require.NoError(t, err)
 		require.True(t, ok)
-		s.compactor.known = nil
+		s.compactor.milestones = nil
 		round(t, s, noon)
-		require.Len(t, s.compactor.known, 1, nonsense)
-		require.Equal(t, noon, s.compactor.known[0].Time)
+		require.Len(t, s.compactor.milestones, 1, nonsense)
+		require.Equal(t, noon, s.compactor.milestones[0].Time)
 	}
 	require.True(t, readableAt(t, b, 2))
 }
@@ -222,8 +222,8 @@ func metric(t testing.TB, s *Store, name, label string) float64 {
 	return 0
 }
 
-// An embedded etcd cannot be reached with etcdctl: it must be enough that there is room again.
-func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
+// An embedded etcd cannot be reached with etcdctl, so the store must clear the alarm when there is room again.
+func TestUpkeep_MakesRoomInAFullEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
 	fake := clocktesting.NewFakeClock(noon)
 	s := openStore(t, StartEtcd(t, 4<<20), Options{Clock: fake})
@@ -236,7 +236,7 @@ func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
 	require.Equal(t, 4.0*(1<<20), metric(t, s, "etcd_server_quota_backend_bytes", ""))
 
 	for _, o := range objects[1:] {
-		remove(t, s, o) // deletions are taken all the same
+		remove(t, s, o) // deletions are still accepted
 	}
 	small := Write{Op: Create, Key: podKey("default", "after"), Value: []byte(`{"metadata":{}}`)}
 	require.Eventually(t, func() bool {
@@ -251,7 +251,7 @@ func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
 	require.Zero(t, metric(t, s, "etcd_server_alarms", "NOSPACE"))
 }
 
-// reporting is a backend whose status is altered.
+// reporting is a backend that alters its status.
 type reporting struct {
 	Backend
 	alter func(*Status)
@@ -298,11 +298,11 @@ func TestUpkeep_CompactionGoesOnWhenTheNoteCannotBeWritten(t *testing.T) {
 	s := openByHand(t, b, time.Hour)
 	round(t, s, noon)
 	objects := fill(t, s)
-	gone := remove(t, s, objects[0])
+	deleted := remove(t, s, objects[0])
 	round(t, s, noon.Add(5*time.Minute))
 	round(t, s, noon.Add(65*time.Minute))
-	require.False(t, readableAt(t, b, gone.Revision-1))
-	require.True(t, readableAt(t, b, gone.Revision))
+	require.False(t, readableAt(t, b, deleted.Revision-1))
+	require.True(t, readableAt(t, b, deleted.Revision))
 }
 
 func TestReady_ReportsACorruptEtcd(t *testing.T) {
@@ -334,7 +334,7 @@ func TestUpkeep_DefragmentsOnSchedule(t *testing.T) {
 	}
 	require.Greater(t, size(), int64(4<<20))
 	require.Eventually(t, func() bool {
-		o = update(t, s, o, []byte(`{}`)) // etcd counts what is free when it writes
+		o = update(t, s, o, []byte(`{}`)) // etcd counts the free pages when it writes
 		step(t, fake, time.Minute)
 		return size() < 2<<20
 	}, patience, 10*time.Millisecond)

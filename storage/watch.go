@@ -19,7 +19,7 @@ const (
 	Bookmark
 )
 
-// String is the type as the API spells it.
+// String returns the type as the API spells it.
 func (t EventType) String() string {
 	return [...]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}[t]
 }
@@ -39,8 +39,8 @@ type Event struct {
 // WatchRequest opens a watch.
 type WatchRequest struct {
 	Scope Scope
-	// From is the revision after which events are sent. 0: begin with Added events for all
-	// that memory holds, then go on from there.
+	// From is a revision: events after it are sent. 0: begin with Added events for all
+	// objects in memory, then go on from there.
 	From int64
 	// InitialEvents asks for Added events of all objects at a state not older than From
 	// (consistent when From is 0 and Any is false), then a bookmark with InitialEventsEnd.
@@ -78,7 +78,8 @@ func (c *Collection) Signal(ctx context.Context, within Scope, changed chan<- st
 	}
 }
 
-// Watch opens a watch. ErrExpired when From is older than what can be served.
+// Watch opens a watch. It returns ErrExpired if From is older than the log, and cannot be backfilled. The caller must
+// close the Watcher.
 func (c *Collection) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
 	w, err := c.watch(ctx, r)
 	if err != nil {
@@ -125,7 +126,7 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 	if w.joinLog(r.From) {
 		return w, nil
 	}
-	err = c.recall(ctx, r.From)
+	err = c.backfill(ctx, r.From)
 	if err == nil && !w.joinLog(r.From) {
 		err = fmt.Errorf("%w: %d, and memory begins later", ErrExpired, r.From)
 	}
@@ -136,8 +137,8 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 	return w, nil
 }
 
-// AskBookmarks has every open watch that wants bookmarks send one now, after the events before it. Clients then know
-// that they have seen all that the store holds at this moment.
+// AskBookmarks makes every open watch with bookmarks send one now, after the events before it. Clients then know
+// that they have seen everything that the store holds at this moment.
 func (s *Store) AskBookmarks() {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -173,8 +174,9 @@ func (ws watcherSet) askBookmarks() {
 	}
 }
 
-// alarms index the sleeping watchers by the changes that would concern them, so that a change wakes no
-// others. The collection's lock guards them.
+// alarms index the watchers by the changes that would concern them, so that a change wakes no others. Each watcher is
+// in one set, by the most selective part of its scope. The collection's lock guards the sets: add, remove and notify
+// need it for writing, askBookmarks for reading.
 type alarms struct {
 	all         watcherSet
 	byNamespace map[string]watcherSet
@@ -236,17 +238,17 @@ func drop[K comparable](m map[K]watcherSet, key K, w *Watcher) {
 	}
 }
 
-// ring wakes the watchers that entry number n may concern.
-func (a *alarms) ring(sc *schema, e *entry, n uint64) {
-	a.all.ring(n)
+// notify wakes the watchers that entry number n may concern.
+func (a *alarms) notify(sc *schema, e *entry, n uint64) {
+	a.all.notify(n)
 	key := e.key()
 	if len(a.byNamespace) > 0 {
-		a.byNamespace[key.Namespace].ring(n)
+		a.byNamespace[key.Namespace].notify(n)
 	}
 	if len(a.byName) > 0 {
-		a.byName[objectName{key.Namespace, key.Name}].ring(n)
+		a.byName[objectName{key.Namespace, key.Name}].notify(n)
 		if key.Namespace != "" {
-			a.byName[objectName{"", key.Name}].ring(n)
+			a.byName[objectName{"", key.Name}].notify(n)
 		}
 	}
 	if len(a.byIndex) == 0 {
@@ -255,28 +257,28 @@ func (a *alarms) ring(sc *schema, e *entry, n uint64) {
 	now, isNow := sc.indexValue(e.object)
 	was, wasThen := sc.indexValue(e.previous)
 	if isNow {
-		a.byIndex[now].ring(n)
+		a.byIndex[now].notify(n)
 	}
 	if wasThen && was != now {
-		a.byIndex[was].ring(n)
+		a.byIndex[was].notify(n)
 	}
 }
 
-// ringAll wakes every watcher for entry n.
-func (a *alarms) ringAll(n uint64) {
-	a.all.ring(n)
+// notifyAll wakes every watcher for entry n.
+func (a *alarms) notifyAll(n uint64) {
+	a.all.notify(n)
 	for _, sets := range []map[string]watcherSet{a.byNamespace, a.byIndex} {
 		for _, ws := range sets {
-			ws.ring(n)
+			ws.notify(n)
 		}
 	}
 	for _, ws := range a.byName {
-		ws.ring(n)
+		ws.notify(n)
 	}
 }
 
-func (ws watcherSet) ring(n uint64) {
+func (ws watcherSet) notify(n uint64) {
 	for w := range ws {
-		w.ring(n)
+		w.notify(n)
 	}
 }

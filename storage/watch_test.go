@@ -96,11 +96,11 @@ func TestWatch_Reliable(t *testing.T) {
 	for i := range 200 {
 		create(t, s, podKey("other", fmt.Sprintf("q%d", i)), pod("other", "q", ""))
 	}
-	gone := remove(t, s, mine)
-	require.Equal(t, []string{fmt.Sprintf("DELETED mine/a %d", gone.Revision)}, briefs(take(t, w, 1)))
+	deleted := remove(t, s, mine)
+	require.Equal(t, []string{fmt.Sprintf("DELETED mine/a %d", deleted.Revision)}, briefs(take(t, w, 1)))
 }
 
-func TestWatch_OnlyTheSlowFallOff(t *testing.T) {
+func TestWatch_ExpiresForSlowWatchersOnly(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{LogEvents: 16})
 	slow := watch(t, pods, WatchRequest{})
@@ -115,7 +115,7 @@ func TestWatch_OnlyTheSlowFallOff(t *testing.T) {
 	take(t, quick, 1)
 }
 
-func TestWatch_FallsOffByBytes(t *testing.T) {
+func TestWatch_ExpiresByBytes(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{LogBytes: 8 << 10})
 	slow := watch(t, pods, WatchRequest{})
@@ -130,8 +130,8 @@ func TestWatch_FallsOffByBytes(t *testing.T) {
 	require.ErrorIs(t, err, ErrExpired)
 }
 
-// The tree holds new objects, so that they cost the log nothing.
-func TestWatch_StaysOnWhileObjectsAreNew(t *testing.T) {
+// The tree holds new objects, so they do not count in the log's size.
+func TestWatch_NewObjectsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{LogBytes: 8 << 10})
 	slow := watch(t, pods, WatchRequest{})
@@ -142,8 +142,8 @@ func TestWatch_StaysOnWhileObjectsAreNew(t *testing.T) {
 	take(t, slow, 8)
 }
 
-// A watcher that resumes from any revision it has seen misses nothing and gets nothing twice, whether
-// the revision is in the log or from before the store began.
+// A watcher that resumes from any revision it has seen misses no event and gets none twice, both if
+// the revision is in the log and if it is from before the store began.
 func TestWatch_Resumable(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t)
@@ -162,9 +162,9 @@ func TestWatch_Resumable(t *testing.T) {
 	events := take(t, w, 25)
 	want := briefs(events)
 	late := openStore(t, b, Options{}).Collection(podsName, podOptions)
-	for name, of := range map[string]*Collection{"from the log": pods, "from before the store began": late} {
+	for name, c := range map[string]*Collection{"from the log": pods, "from before the store began": late} {
 		for i, e := range events[:len(events)-1] {
-			again := watch(t, of, WatchRequest{From: e.Revision})
+			again := watch(t, c, WatchRequest{From: e.Revision})
 			require.Equal(t, want[i+1:], briefs(take(t, again, len(want)-i-1)), name)
 			again.Close()
 		}
@@ -179,7 +179,7 @@ func TestWatch_Bookmarkable(t *testing.T) {
 	end := take(t, w, 1)[0]
 	require.True(t, end.InitialEventsEnd)
 	o := create(t, s, podKey("other", "a"), pod("other", "a", ""))
-	for { // bookmarks pass over what is not in scope
+	for { // bookmarks advance over changes out of scope
 		batch, err := w.Next(testContext(t))
 		require.NoError(t, err)
 		require.Equal(t, Bookmark, batch[0].Type)
@@ -218,7 +218,7 @@ func TestWatch_SendsNoBookmarkAmidTheInitialEvents(t *testing.T) {
 }
 
 // A bookmark never runs ahead of an event that was not delivered yet.
-func TestWatch_BookmarkStaysBehindUntoldEvents(t *testing.T) {
+func TestWatch_BookmarkStaysBehindUndeliveredEvents(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
 	w := watch(t, pods, WatchRequest{From: s.Frontier()})
@@ -256,13 +256,13 @@ func TestWatch_ScopeTransitionsAreAddedAndDeleted(t *testing.T) {
 	require.Equal(t, narrow, briefs(labelled))
 	require.Equal(t, strings.Replace(string(a3.JSON), fmt.Sprint(a3.Revision), fmt.Sprint(a4.Revision), 1),
 		string(labelled[2].Object.JSON),
-		"who leaves is told the last state that was in scope, at the revision of leaving")
+		"an object that leaves has the last state that was in scope, at the revision of leaving")
 	require.Equal(t, narrow, briefs(take(t, byNode, 3)))
 	require.Equal(t, []string{line(Added, a1), line(Modified, a2), line(Modified, a3), line(Modified, a4),
 		line(Deleted, a5)}, briefs(take(t, byName, 5)))
 }
 
-func TestWatch_TheFutureIsWaitedForAndRefusedInTheEnd(t *testing.T) {
+func TestWatch_WaitsForAFutureRevisionAndFails(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
 	_, err := pods.Watch(testContext(t), WatchRequest{From: s.Frontier() + 1000})
@@ -290,8 +290,7 @@ func TestWatch_EndsWithItsContextAndWithTheStore(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnavailable)
 }
 
-// TestWatch_SendsABookmarkWhenAsked has three watches of which one wants no bookmarks: the others learn the store's
-// revision at once, after the events before it.
+// Two of three watches want bookmarks: they learn the store's revision at once, after the events before it.
 func TestWatch_SendsABookmarkWhenAsked(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})

@@ -14,12 +14,12 @@ import (
 //
 // # Concurrency
 //
-// One goroutine, the owner, calls all methods except Woken and ring. The goroutine that applies etcd's watch calls
-// ring when it appends an entry. The two meet in cursor and idle, under the collection's lock:
+// One goroutine, the owner, calls all methods except Woken and notify. The goroutine that applies etcd's watch calls
+// notify when it appends an entry. The two meet in cursor and idle, under the collection's lock:
 //
 //   - The owner reads and writes them with the lock held, for reading at least. That suffices, because the other side
 //     holds the lock for writing, and there is only one owner.
-//   - ring runs with the lock held for writing, and changes them only if the watcher is idle.
+//   - notify runs with the lock held for writing, and changes them only if the watcher is idle.
 //
 // A watcher is in one of three states. With state set, it walks the snapshot; as if it were idle, the first entry
 // after the snapshot that concerns it sets cursor. Not idle, it has entries to read: all from cursor on. Idle, it has
@@ -37,12 +37,12 @@ type Watcher struct {
 	idle       bool
 	registered bool
 
-	// wake holds one token at most. ring and AskBookmarks put it in without waiting, and the owner takes it out. A
+	// wake holds one token at most. notify and AskBookmarks put it in without waiting, and the owner takes it out. A
 	// token is a hint and never the state itself: the owner looks at the log after it has taken one, and a token
 	// may be left over from entries that it has read already.
 	wake   chan struct{}
 	events []Event // the batch that Next returned last; reused by the next call
-	// delivered is the revision up to which the watcher has returned every event that concerns it. It never
+	// delivered is a revision: the watcher has returned every event up to it that concerns it. It never
 	// decreases. While state is set it is 0, since objects come in the order of keys and no revision is complete.
 	delivered int64
 
@@ -57,9 +57,9 @@ type Watcher struct {
 // batchSize is about the number of events that Next returns. It never splits a revision.
 const batchSize = 256
 
-// ring makes an idle watcher continue at entry n, and wakes it. If the watcher is not idle, its cursor is at n or
+// notify makes an idle watcher continue at entry n, and wakes it. If the watcher is not idle, its cursor is at n or
 // before, and it will read the entry anyway. The caller holds the collection's lock for writing.
-func (w *Watcher) ring(n uint64) {
+func (w *Watcher) notify(n uint64) {
 	if !w.idle {
 		return
 	}
@@ -101,7 +101,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 			return append(w.events, w.sendBookmark()), nil
 		}
 		select {
-		// The order is safe: if an entry came after fill, ring has left a token and the first case is ready.
+		// The order is safe: if an entry came after fill, notify has left a token and the first case is ready.
 		case <-w.wake:
 		case <-w.due():
 			return append(w.events, w.sendBookmark()), nil
@@ -113,8 +113,8 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// Poll is Next without waiting: it returns the events that there are, perhaps none. It takes the token of wake
-// first and reads afterwards, so that an entry which comes in between leaves a token for the next call.
+// Poll does the same as Next without waiting: it returns the events that there are, perhaps none. It takes the token of
+// wake first and reads afterwards, so that an entry which comes in between leaves a token for the next call.
 func (w *Watcher) Poll() ([]Event, error) {
 	clear(w.events)
 	w.events = w.events[:0]
@@ -157,7 +157,7 @@ type stateReader struct {
 }
 
 // beginWithState takes a snapshot and, under the same lock, registers the watcher as idle. No change is lost or
-// repeated: each one is either in the snapshot, or rings the watcher.
+// repeated: each one is either in the snapshot, or notifies the watcher.
 func (w *Watcher) beginWithState(end bool) {
 	c := w.collection
 	c.mu.Lock()
@@ -233,7 +233,7 @@ func (w *Watcher) joinLog(after int64) bool {
 
 // fillFromLog adds the events that concern this watcher, from the cursor on, until the batch is full at the end of
 // a revision. At the end of the log the watcher becomes idle. This happens under the lock that appends entries need
-// for writing: an entry is either read here, or rings the idle watcher.
+// for writing: an entry is either read here, or notifies the idle watcher.
 func (w *Watcher) fillFromLog() error {
 	c := w.collection
 	c.mu.RLock()
@@ -278,8 +278,8 @@ func (w *Watcher) deliver(sc *schema, e *entry) {
 	}
 }
 
-// Bookmark returns a bookmark at the latest revision up to which this watcher has returned everything: 0 among the
-// initial events, which come in the order of keys.
+// Bookmark returns a bookmark at the latest revision that this watcher has returned all events of: 0 among the initial
+// events, which come in the order of keys.
 func (w *Watcher) Bookmark() Event {
 	if w.state == nil {
 		c := w.collection
@@ -327,8 +327,8 @@ func (w *Watcher) addBookmarkIfDue() {
 	}
 }
 
-// Close removes the watcher from the collection's alarms, after which ring is no longer called. The owner must call
-// it; it is safe to call twice.
+// Close removes the watcher from the collection's alarms. notify is not called after that. The owner must call Close;
+// it is safe to call twice.
 func (w *Watcher) Close() {
 	if w.closed {
 		return

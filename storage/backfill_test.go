@@ -42,7 +42,7 @@ func aged(t testing.TB, n int, document func(i int) []byte, o Options) (*reading
 
 func small(i int) []byte { return pod("default", "a", "", fmt.Sprintf("app=%d", i)) }
 
-func TestRecall_ReadsHistoryOnceForAll(t *testing.T) {
+func TestBackfill_ReadsHistoryOnceForAllWatchers(t *testing.T) {
 	t.Parallel()
 	b, s, revisions := aged(t, 40, small, Options{})
 	pods := s.Collection(podsName, podOptions)
@@ -60,11 +60,11 @@ func TestRecall_ReadsHistoryOnceForAll(t *testing.T) {
 	require.EqualValues(t, 1, b.readings.Load())
 }
 
-// Each recall goes back twice as far as it must: a client that asks for one revision more each time cannot have the
-// same history read again and again.
-func TestRecall_GoesBackInFewSteps(t *testing.T) {
+// Each backfill goes back twice as far as it must: a client that requests one revision more each time cannot make the
+// store read the same history again and again.
+func TestBackfill_GoesBackInFewSteps(t *testing.T) {
 	t.Parallel()
-	const writes = 5 * shortRecall
+	const writes = 5 * minBackfill
 	b, s, revisions := aged(t, writes, small, Options{})
 	pods := s.Collection(podsName, podOptions)
 	for i := range revisions {
@@ -73,8 +73,8 @@ func TestRecall_GoesBackInFewSteps(t *testing.T) {
 	require.EqualValues(t, 4, b.readings.Load(), "of 1024, 2050, 4102 and 8206 revisions")
 }
 
-// Watchers, fast and slow, go on where they are when the log gets a past.
-func TestRecall_LeavesWatchersWhereTheyAre(t *testing.T) {
+// Watchers, fast and slow, go on at their cursors when the log is backfilled.
+func TestBackfill_KeepsTheCursorsOfWatchers(t *testing.T) {
 	t.Parallel()
 	_, s, revisions := aged(t, 20, small, Options{LogEvents: 30})
 	pods := s.Collection(podsName, podOptions)
@@ -89,7 +89,7 @@ func TestRecall_LeavesWatchersWhereTheyAre(t *testing.T) {
 	require.Equal(t, want, briefs(take(t, first, len(revisions)-1+5)[len(revisions)-1:]))
 	require.Equal(t, want, briefs(take(t, slow, 5)))
 
-	for range 24 { // the log drops what it has recalled, first
+	for range 24 { // the log drops the entries of the backfill first
 		o = update(t, s, o, pod("default", "b", ""))
 	}
 	take(t, idle, 24)
@@ -99,8 +99,8 @@ func TestRecall_LeavesWatchersWhereTheyAre(t *testing.T) {
 	watch(t, pods, WatchRequest{From: now}).Close()
 }
 
-// Nobody can have more of the past read than a log has of the present.
-func TestRecall_IsOfNoMoreThanALogMayHold(t *testing.T) {
+// A client cannot make the store read more history than the log may hold.
+func TestBackfill_IsLimitedLikeTheLog(t *testing.T) {
 	t.Parallel()
 	t.Run("revisions", func(t *testing.T) {
 		t.Parallel()
@@ -123,7 +123,7 @@ func TestRecall_IsOfNoMoreThanALogMayHold(t *testing.T) {
 		require.EqualValues(t, 1, b.readings.Load(), "the log is full")
 		take(t, watch(t, pods, WatchRequest{From: revisions[20-1-4]}), 4)
 	})
-	t.Run("what the log has lost", func(t *testing.T) {
+	t.Run("dropped entries", func(t *testing.T) {
 		t.Parallel()
 		b, s, revisions := aged(t, 1, small, Options{LogEvents: 4})
 		pods := s.Collection(podsName, podOptions)
@@ -139,9 +139,8 @@ func TestRecall_IsOfNoMoreThanALogMayHold(t *testing.T) {
 	})
 }
 
-// A process with little memory does not read a long history, however few revisions a client asks for: their size is not
-// known before.
-func TestRecall_IsRefusedWhereMemoryIsShort(t *testing.T) {
+// A process with little memory does not read a large history, even for a few revisions: their size is not known before.
+func TestBackfill_IsRejectedIfHistoryIsTooLarge(t *testing.T) {
 	t.Parallel()
 	document := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 300<<10))
 	b, s, revisions := aged(t, 10, func(int) []byte { return document }, Options{RecallBytes: 1 << 20})
@@ -165,7 +164,7 @@ func TestRecall_IsRefusedWhereMemoryIsShort(t *testing.T) {
 	}, patience, 10*time.Millisecond, "pages of etcd's file are free when it has written them")
 }
 
-func TestRecall_IsExpiredWhereHistoryIsCompacted(t *testing.T) {
+func TestBackfill_FailsIfHistoryIsCompacted(t *testing.T) {
 	t.Parallel()
 	b, s, revisions := aged(t, 9, small, Options{})
 	pods := s.Collection(podsName, podOptions)
