@@ -221,7 +221,7 @@ func TestMemory_AnAnswerThatNobodyReadsGivesWay(t *testing.T) {
 				Limits: apiserver.Limits{RequestMemory: 4 << 20}})
 			a.mayAll("jane")
 			unreadList(t, a, http2)
-			require.Greater(t, a.held(), 3.5e6)
+			require.Eventually(t, func() bool { return a.held() > 3.5e6 }, patience, tick)
 			a.as("jane").do(http.MethodPost, configMaps, fmt.Sprintf(`{"metadata":{"name":"new"},"data":{"a":"%s"}}`,
 				strings.Repeat("y", 1e5))).ok(http.StatusCreated)
 			require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
