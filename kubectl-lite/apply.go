@@ -18,6 +18,8 @@ import (
 	"k8s.io/kubectl/pkg/cmd/apply"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	kubectlutil "k8s.io/kubectl/pkg/util"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // The field managers under which kubectl applies. A server keeps ownership by these names, so that kubectl
@@ -28,7 +30,7 @@ const (
 )
 
 type applyOptions struct {
-	*session
+	*session.Session
 	writing
 	deletion       deletion
 	files          resource.FilenameOptions
@@ -42,8 +44,8 @@ type applyOptions struct {
 	prune          pruning
 }
 
-func newApply(s *session) *cobra.Command {
-	o := &applyOptions{session: s, record: genericclioptions.NewRecordFlags()}
+func newApply(s *session.Session) *cobra.Command {
+	o := &applyOptions{Session: s, record: genericclioptions.NewRecordFlags()}
 	cmd := &cobra.Command{
 		Use:   "apply (-f FILENAME | -k DIRECTORY)",
 		Short: "Apply a configuration to a resource by file name or stdin",
@@ -54,7 +56,7 @@ func newApply(s *session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageErrorf(cmd, "Unexpected args: %v", args)
+				return session.UsageErrorf(cmd, "Unexpected args: %v", args)
 			}
 			if err := o.complete(cmd); err != nil {
 				return err
@@ -138,7 +140,7 @@ func (o *applyOptions) run(ctx context.Context) error {
 			shown = append(shown, info.Object)
 			continue
 		}
-		errs = append(errs, o.show(o.session, info.Object, done))
+		errs = append(errs, o.show(o.Session, info.Object, done))
 	}
 	errs = append(errs, o.showTogether(shown))
 	if all := utilerrors.NewAggregate(errs); all != nil {
@@ -151,7 +153,7 @@ func (o *applyOptions) run(ctx context.Context) error {
 }
 
 func (o *applyOptions) documents() (infos []*resource.Info, namespace string, err error) {
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return nil, "", err
 	}
@@ -159,7 +161,7 @@ func (o *applyOptions) documents() (infos []*resource.Info, namespace string, er
 	if err != nil {
 		return nil, "", err
 	}
-	found := o.withFiles(o.NewBuilder().Unstructured().Schema(schema).ContinueOnError().
+	found := o.WithFiles(o.NewBuilder().Unstructured().Schema(schema).ContinueOnError().
 		NamespaceParam(namespace).DefaultNamespace(), explicit, &o.files).
 		LabelSelectorParam(o.selector).
 		Flatten().Do()
@@ -176,7 +178,7 @@ func (o *applyOptions) showTogether(objs []runtime.Object) error {
 	case 0:
 		return nil
 	case 1:
-		return o.show(o.session, objs[0], "")
+		return o.show(o.Session, objs[0], "")
 	}
 	list := &unstructured.UnstructuredList{Object: map[string]any{
 		"kind": "List", "apiVersion": "v1", "metadata": map[string]any{},
@@ -186,7 +188,7 @@ func (o *applyOptions) showTogether(objs []runtime.Object) error {
 			list.Items = append(list.Items, *u)
 		}
 	}
-	return o.show(o.session, list, "")
+	return o.show(o.Session, list, "")
 }
 
 // apply brings one object to what its document says and returns what was done. info then holds the object as it is.
@@ -276,7 +278,7 @@ func (o *applyOptions) patch(ctx context.Context, info *resource.Info, modified 
 // deleteAndCreate is --force: where a change is forbidden (an immutable field), the object is made anew.
 func (o *applyOptions) deleteAndCreate(ctx context.Context, info *resource.Info,
 	modified []byte) (runtime.Object, error) {
-	if err := o.deletion.remove(ctx, o.session, info); err != nil {
+	if err := o.deletion.remove(ctx, o.Session, info); err != nil {
 		return nil, err
 	}
 	obj, _, err := unstructured.UnstructuredJSONScheme.Decode(modified, nil, nil)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // deletion is how apply deletes: with --force an object that cannot be changed, with --prune one that is in no
@@ -69,13 +71,13 @@ func (d *deletion) options() *metav1.DeleteOptions {
 
 // remove deletes an object and waits until it is gone. Another object may take its name meanwhile: the UID
 // tells them apart.
-func (d *deletion) remove(ctx context.Context, s *session, info *resource.Info) error {
+func (d *deletion) remove(ctx context.Context, s *session.Session, info *resource.Info) error {
 	answer, err := resource.NewHelper(info.Client, info.Mapping).DeleteWithOptions(info.Namespace,
 		info.Name, d.options())
 	if err != nil {
 		return err
 	}
-	client, err := s.objectClient(info)
+	client, err := objectClient(s, info)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/history"
 )
 
 func (o *getOptions) validateAt() error {
@@ -49,20 +51,20 @@ func (o *getOptions) runAt(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	past, err := o.history(ctx)
+	past, err := history.Open(ctx, o.Session)
 	if err != nil {
 		return err
 	}
-	then, err := past.at(ctx, when)
+	then, err := past.At(ctx, when)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(o.ErrOut, "As of %s:\n", then)
-	o.revision = strconv.FormatInt(then.revision, 10)
+	o.revision = strconv.FormatInt(then.Revision, 10)
 	if len(args) == 1 && !strings.Contains(args[0], "/") {
 		return o.run(args)
 	}
-	mapping, name, err := o.oneName(cmd, args)
+	mapping, name, err := o.OneName(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (o *getOptions) runOneAt(mapping *meta.RESTMapping, name string) error {
 		return errors.New("selectors may not be used with a name")
 	}
 	o.fieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (o *getOptions) runOneAt(mapping *meta.RESTMapping, name string) error {
 	if err != nil {
 		return err
 	}
-	return printer.PrintObj(infos[0].Object, o.outFor(o.format.print))
+	return printer.PrintObj(infos[0].Object, o.OutFor(o.format.print))
 }
 
 // askForRevision makes a list be answered as of the revision of --at.

@@ -11,17 +11,19 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 type reconcileOptions struct {
-	*session
+	*session.Session
 	writing
 	files                             resource.FilenameOptions
 	removePermissions, removeSubjects bool
 }
 
-func newReconcile(s *session) *cobra.Command {
-	o := &reconcileOptions{session: s}
+func newReconcile(s *session.Session) *cobra.Command {
+	o := &reconcileOptions{Session: s}
 	cmd := &cobra.Command{
 		Use:   "reconcile -f FILENAME",
 		Short: "Reconciles rules for RBAC role, role binding, cluster role, and cluster role binding objects",
@@ -56,11 +58,11 @@ and --remove-extra-subjects say so. What is missing is created, with its namespa
 }
 
 func (o *reconcileOptions) run() error {
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return err
 	}
-	return o.withFiles(o.typed().ContinueOnError().NamespaceParam(namespace).DefaultNamespace(), explicit, &o.files).
+	return o.WithFiles(o.Typed().ContinueOnError().NamespaceParam(namespace).DefaultNamespace(), explicit, &o.files).
 		Flatten().Local().Do().
 		Visit(func(info *resource.Info, err error) error {
 			if err != nil {
@@ -113,14 +115,14 @@ func (o *reconcileOptions) reconcileRole(options *reconciliation.ReconcileRoleOp
 	if err != nil {
 		return err
 	}
-	if err := o.show(o.session, result.Role.GetObject(), "reconciled"); err != nil ||
+	if err := o.show(o.Session, result.Role.GetObject(), "reconciled"); err != nil ||
 		result.Operation == reconciliation.ReconcileNone {
 		return err
 	}
 	o.tell(result.Operation, result.Protected)
-	tellEach(o.session, "missing rules added", result.MissingRules)
+	tellEach(o.Session, "missing rules added", result.MissingRules)
 	if o.removePermissions {
-		tellEach(o.session, "extra rules removed", result.ExtraRules)
+		tellEach(o.Session, "extra rules removed", result.ExtraRules)
 	}
 	return nil
 }
@@ -130,14 +132,14 @@ func (o *reconcileOptions) reconcileBinding(options *reconciliation.ReconcileRol
 	if err != nil {
 		return err
 	}
-	if err := o.show(o.session, result.RoleBinding.GetObject(), "reconciled"); err != nil ||
+	if err := o.show(o.Session, result.RoleBinding.GetObject(), "reconciled"); err != nil ||
 		result.Operation == reconciliation.ReconcileNone {
 		return err
 	}
 	o.tell(result.Operation, result.Protected)
-	tellEach(o.session, "missing subjects added", result.MissingSubjects)
+	tellEach(o.Session, "missing subjects added", result.MissingSubjects)
 	if o.removeSubjects {
-		tellEach(o.session, "extra subjects removed", result.ExtraSubjects)
+		tellEach(o.Session, "extra subjects removed", result.ExtraSubjects)
 	}
 	return nil
 }
@@ -150,7 +152,7 @@ func (o *reconcileOptions) tell(operation reconciliation.ReconcileOperation, pro
 	fmt.Fprintf(o.ErrOut, "\treconciliation required %s%s\n", operation, caveat)
 }
 
-func tellEach[T any](s *session, what string, all []T) {
+func tellEach[T any](s *session.Session, what string, all []T) {
 	if len(all) == 0 {
 		return
 	}

@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // clockPath is where a server shows and moves a clock that does not go by itself.
 const clockPath = "/debug/clock"
 
-func newClock(s *session) *cobra.Command {
+func newClock(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clock",
 		Short: "Show or move the clock of a control plane that does not go by itself",
@@ -31,7 +33,7 @@ func newClock(s *session) *cobra.Command {
 	return cmd
 }
 
-func newClockAdvance(s *session) *cobra.Command {
+func newClockAdvance(s *session.Session) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "advance (DURATION | --to=TIME)",
@@ -39,7 +41,7 @@ func newClockAdvance(s *session) *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 1) == (to != "") {
-				return usageErrorf(cmd, "either a duration or --to is required")
+				return session.UsageErrorf(cmd, "either a duration or --to is required")
 			}
 			move := map[string]string{"to": to}
 			if len(args) == 1 {
@@ -61,7 +63,7 @@ type clockState struct {
 	Now time.Time `json:"now"`
 }
 
-func showClock(ctx context.Context, s *session) error {
+func showClock(ctx context.Context, s *session.Session) error {
 	client, err := s.KubernetesClientSet()
 	if err != nil {
 		return err
@@ -74,7 +76,7 @@ func showClock(ctx context.Context, s *session) error {
 	return err
 }
 
-func moveClock(ctx context.Context, s *session, move map[string]string) error {
+func moveClock(ctx context.Context, s *session.Session, move map[string]string) error {
 	client, err := s.KubernetesClientSet()
 	if err != nil {
 		return err

@@ -7,17 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 func TestClock_ShowsAndMovesTheServersClock(t *testing.T) {
 	t.Parallel()
 	clock := virtualtime.New(time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC))
-	l := startLive(t, testenv.APIServerOnly(), testenv.WithClock(clock))
-	require.Equal(t, "2031-05-01T08:00:00Z\n", l.succeed(t, "", "clock"))
+	l := clitest.Start(t, testenv.APIServerOnly(), testenv.WithClock(clock))
+	require.Equal(t, "2031-05-01T08:00:00Z\n", l.Succeed(t, "", "clock"))
 	require.Regexp(t, `^2031-05-01T09:00:00Z, 1h0m0s later \(it took [0-9.]+m?s\)\n$`,
-		l.succeed(t, "", "clock advance 1h"))
-	require.Contains(t, l.succeed(t, "", "clock advance --to 2031-06-01T00:00:00Z"),
+		l.Succeed(t, "", "clock advance 1h"))
+	require.Contains(t, l.Succeed(t, "", "clock advance --to 2031-06-01T00:00:00Z"),
 		"2031-06-01T00:00:00Z, 735h0m0s later")
 	for line, words := range map[string]string{
 		"clock advance": "either a duration or --to is required",
@@ -27,19 +28,19 @@ func TestClock_ShowsAndMovesTheServersClock(t *testing.T) {
 		"clock advance --to=tomorrow":                `"tomorrow" is no time`,
 		"clock advance --to=2030-06-02T00:00:00Z":    "the clock cannot go back",
 	} {
-		got := l.run(t, "", line)
-		require.NotZero(t, got.code, line)
-		require.Contains(t, got.errOut, words, line)
+		got := l.Run(t, "", line)
+		require.NotZero(t, got.Code, line)
+		require.Contains(t, got.ErrOut, words, line)
 	}
-	require.Equal(t, "2031-06-01T00:00:00Z\n", l.succeed(t, "", "clock"))
+	require.Equal(t, "2031-06-01T00:00:00Z\n", l.Succeed(t, "", "clock"))
 }
 
 func TestClock_ThatGoesByItselfCannotBeMoved(t *testing.T) {
 	t.Parallel()
-	l := startLive(t, testenv.APIServerOnly())
+	l := clitest.Start(t, testenv.APIServerOnly())
 	for _, line := range []string{"clock", "clock advance 1h"} {
-		got := l.run(t, "", line)
-		require.NotZero(t, got.code)
-		require.Contains(t, got.errOut, "the clock of this server goes by itself")
+		got := l.Run(t, "", line)
+		require.NotZero(t, got.Code)
+		require.Contains(t, got.ErrOut, "the clock of this server goes by itself")
 	}
 }

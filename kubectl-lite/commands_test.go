@@ -1,13 +1,12 @@
 package kubectllite
 
 import (
-	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,25 +14,12 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
+	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-const webManifest = `apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, labels: {app: web}}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: nginx, image: "nginx:1"}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {mode: fast}
-`
 
 // TestCommands runs invocations one after another on one server, and checks the output and exit code of each.
 func TestCommands(t *testing.T) {
@@ -51,15 +37,15 @@ func TestCommands(t *testing.T) {
 		{args: "get pod nope", err: "Error from server (NotFound): pods \"nope\" not found\n", code: 1},
 		{args: "get pod nope --ignore-not-found"},
 		{args: "get wombats", err: "error: the server doesn't have a resource type \"wombats\"\n", code: 1},
-		{args: "apply --validate=false -f - --dry-run=client", stdin: webManifest,
+		{args: "apply --validate=false -f - --dry-run=client", stdin: clitest.WebManifest,
 			out: "deployment.apps/web created (dry run)\nconfigmap/settings created (dry run)\n"},
-		{args: "apply --validate=false -f - --dry-run=server", stdin: webManifest,
+		{args: "apply --validate=false -f - --dry-run=server", stdin: clitest.WebManifest,
 			out: "deployment.apps/web created (server dry run)\nconfigmap/settings created (server dry run)\n"},
-		{args: "apply --validate=false -f -", stdin: webManifest,
+		{args: "apply --validate=false -f -", stdin: clitest.WebManifest,
 			out: "deployment.apps/web created\nconfigmap/settings created\n"},
-		{args: "apply --validate=false -f -", stdin: webManifest,
+		{args: "apply --validate=false -f -", stdin: clitest.WebManifest,
 			out: "deployment.apps/web unchanged\nconfigmap/settings unchanged\n"},
-		{args: "apply --validate=false -f -", stdin: strings.Replace(webManifest, "nginx:1", "nginx:2", 1),
+		{args: "apply --validate=false -f -", stdin: strings.Replace(clitest.WebManifest, "nginx:1", "nginx:2", 1),
 			out: "deployment.apps/web configured\nconfigmap/settings unchanged\n"},
 		{args: "get deploy web -o jsonpath={.spec.template.spec.containers[*].image}", out: "nginx:2"},
 		{args: "create --validate=false -f -", stdin: "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}",
@@ -107,29 +93,29 @@ func TestCommands(t *testing.T) {
 			kubeversion.Minor + "\"}\n"},
 	} {
 		got := f.run(t, step.stdin, strings.Fields(step.args)...)
-		require.Equal(t, outcome{step.code, step.out, step.err}, trimTrailing(got), step.args)
+		require.Equal(t, clitest.Outcome{step.code, step.out, step.err}, trimTrailing(got), step.args)
 	}
 }
 
 // trimTrailing removes the spaces that align a last column.
-func trimTrailing(o outcome) outcome {
-	if !strings.Contains(o.out, "\n") {
+func trimTrailing(o clitest.Outcome) clitest.Outcome {
+	if !strings.Contains(o.Out, "\n") {
 		return o
 	}
-	lines := strings.Split(o.out, "\n")
+	lines := strings.Split(o.Out, "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " ")
 	}
-	o.out = strings.Join(lines, "\n")
+	o.Out = strings.Join(lines, "\n")
 	return o
 }
 
 func TestGet_WatchPrintsChangesAsTheyHappen(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
-	require.Zero(t, f.run(t, "", "create", "configmap", "one").code)
+	require.Zero(t, f.run(t, "", "create", "configmap", "one").Code)
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &lockedBuffer{}
+	out := &clitest.Buffer{}
 	ended := make(chan int)
 	go func() {
 		ended <- Main(ctx, []string{"--kubeconfig", f.kubeconfig(t), "--cache-dir", t.TempDir(), "get", "cm", "-w",
@@ -138,8 +124,8 @@ func TestGet_WatchPrintsChangesAsTheyHappen(t *testing.T) {
 	}()
 	watching := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.watchers) == 1 }
 	require.Eventually(t, watching, time.Minute, time.Millisecond)
-	require.Zero(t, f.run(t, "", "create", "configmap", "two").code)
-	require.Zero(t, f.run(t, "", "delete", "configmap", "one", "--wait=false").code)
+	require.Zero(t, f.run(t, "", "create", "configmap", "two").Code)
+	require.Zero(t, f.run(t, "", "delete", "configmap", "one", "--wait=false").Code)
 	require.Eventually(t, func() bool {
 		return strings.Join(strings.Fields(out.String()), " ") == "EVENT NAME ADDED one ADDED two DELETED one"
 	}, time.Minute, time.Millisecond, out)
@@ -147,20 +133,36 @@ func TestGet_WatchPrintsChangesAsTheyHappen(t *testing.T) {
 	require.Zero(t, <-ended)
 }
 
-// lockedBuffer may be read while a command writes to it.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+// Each object that could not be applied has its line, as with kubectl, even where they all read the same.
+func TestErrors_AreToldForEachObject(t *testing.T) {
+	t.Parallel()
+	l := clitest.Start(t, testenv.APIServerOnly())
+	var documents strings.Builder
+	for i := range 3 {
+		fmt.Fprintf(&documents, "{apiVersion: v1, kind: ConfigMap, metadata: {name: c%d, namespace: nope}}\n---\n", i)
+	}
+	got := l.Run(t, documents.String(), "apply -f -")
+	require.Equal(t, 1, got.Code)
+	require.Equal(t, strings.Repeat("Error from server (NotFound): error when creating \"STDIN\": namespaces "+
+		"\"nope\" not found\n", 3), got.ErrOut)
+	l.Succeed(t, "", "create deployment a --image=i")
+	l.Succeed(t, "", "create deployment b --image=i")
+	got = l.Run(t, "", "set image deploy --all nope=i")
+	require.Equal(t, 2, strings.Count(got.ErrOut, `unable to find container named "nope"`), got.ErrOut)
 }
 
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+func TestRoot_BuildsTheVerbsThatAreSpokenOf(t *testing.T) {
+	t.Parallel()
+	for _, g := range groups() {
+		for _, v := range g.verbs {
+			require.Equal(t, v.name, v.build(session.New(genericiooptions.NewTestIOStreamsDiscard())).Name())
+		}
+	}
+	require.Nil(t, spokenOf(nil))
+	require.Nil(t, spokenOf([]string{"help", "get"}))
+	require.Nil(t, spokenOf([]string{"frob", "get"}), "what is like it can only be told of all")
+	require.Nil(t, spokenOf([]string{"--help"}))
+	require.Equal(t, map[string]bool{"get": true}, spokenOf([]string{"get", "pods"}))
+	require.Equal(t, map[string]bool{"get": true, "describe": true},
+		spokenOf([]string{"-n", "get", "describe", "pods"}))
 }

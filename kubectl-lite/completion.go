@@ -14,10 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // completer proposes the next word of the command line, after args.
-type completer func(s *session, args []string, begun string) []string
+type completer func(s *session.Session, args []string, begun string) []string
 
 // proposals pairs commands with their completers. A verb that is not listed takes only flags or files. Cobra's
 // completion scripts for bash, zsh, fish and PowerShell ask for it.
@@ -57,7 +59,7 @@ var flagProposals = map[string]completer{
 	"container": containersOfPod,
 }
 
-func addCompletions(root *cobra.Command, s *session) {
+func addCompletions(root *cobra.Command, s *session.Session) {
 	ours := map[*cobra.Command]bool{}
 	for _, p := range proposals {
 		for _, path := range p.commands {
@@ -65,7 +67,7 @@ func addCompletions(root *cobra.Command, s *session) {
 			if err != nil || len(rest) > 0 {
 				panic("completion of an unknown command: " + path)
 			}
-			cmd.ValidArgsFunction = s.completing(p.take)
+			cmd.ValidArgsFunction = completing(s, p.take)
 			ours[cmd] = true
 		}
 	}
@@ -76,7 +78,7 @@ func addCompletions(root *cobra.Command, s *session) {
 		}
 		for name, take := range flagProposals {
 			if cmd.PersistentFlags().Lookup(name) != nil || cmd.Flags().Lookup(name) != nil {
-				_ = cmd.RegisterFlagCompletionFunc(name, s.completing(take)) // fails where it is registered already
+				_ = cmd.RegisterFlagCompletionFunc(name, completing(s, take)) // fails where it is registered already
 			}
 		}
 		for _, sub := range cmd.Commands() {
@@ -88,10 +90,10 @@ func addCompletions(root *cobra.Command, s *session) {
 
 // completing makes a completer into a function for cobra. It never offers files where an object is expected.
 // "web-0:" and "deploy/" are incomplete, so that no space follows them.
-func (s *session) completing(take completer) cobra.CompletionFunc {
+func completing(s *session.Session, take completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if file := cmd.Flag("kubeconfig"); file != nil { // config has a flag of that name of its own
-			*s.flags.KubeConfig = file.Value.String()
+			*s.Flags.KubeConfig = file.Value.String()
 		}
 		var fitting []string
 		directive := cobra.ShellCompDirectiveNoFileComp
@@ -136,15 +138,15 @@ func canBeTyped(proposal string) bool {
 const completionTimeout = 3 * time.Second
 
 // namesIn are the names of a kind's objects, in the namespace that the flags so far choose.
-func (s *session) namesIn(resource string) []string {
-	mapping, err := s.mappingFor(resource)
+func namesIn(s *session.Session, resource string) []string {
+	mapping, err := s.MappingFor(resource)
 	if err != nil {
 		return nil
 	}
-	return s.objectNames(mapping.Resource, mapping.Scope.Name() == "namespace")
+	return objectNames(s, mapping.Resource, mapping.Scope.Name() == "namespace")
 }
 
-func (s *session) objectNames(resource schema.GroupVersionResource, namespaced bool) []string {
+func objectNames(s *session.Session, resource schema.GroupVersionResource, namespaced bool) []string {
 	config, err := s.ToRESTConfig()
 	if err != nil {
 		return nil
@@ -155,7 +157,7 @@ func (s *session) objectNames(resource schema.GroupVersionResource, namespaced b
 	}
 	var from metadata.ResourceInterface = client.Resource(resource)
 	if namespaced {
-		namespace, _, err := s.namespace()
+		namespace, _, err := s.Namespace()
 		if err != nil {
 			return nil
 		}
@@ -175,7 +177,7 @@ func (s *session) objectNames(resource schema.GroupVersionResource, namespaced b
 }
 
 // kindNames are the resources that can be read, as one would type them: "pods", "deployments.apps".
-func (s *session) kindNames() []string {
+func kindNames(s *session.Session) []string {
 	client, err := s.ToDiscoveryClient()
 	if err != nil {
 		return nil
@@ -197,30 +199,30 @@ func (s *session) kindNames() []string {
 	return names
 }
 
-func kindsOnly(s *session, args []string, _ string) []string {
+func kindsOnly(s *session.Session, args []string, _ string) []string {
 	if len(args) > 0 {
 		return nil
 	}
-	return s.kindNames()
+	return kindNames(s)
 }
 
 // kindsAndNames is "TYPE NAME..." and "TYPE/NAME...".
-func kindsAndNames(s *session, args []string, begun string) []string {
+func kindsAndNames(s *session.Session, args []string, begun string) []string {
 	kind, _, slash := strings.Cut(begun, "/")
 	switch {
 	case slash:
-		return prefixed(kind+"/", s.namesIn(kind))
+		return prefixed(kind+"/", namesIn(s, kind))
 	case len(args) == 0:
-		return s.kindNames()
+		return kindNames(s)
 	case strings.Contains(args[0], "/"):
-		return suffixed(s.kindNames(), "/")
+		return suffixed(kindNames(s), "/")
 	}
-	return s.namesIn(args[0])
+	return namesIn(s, args[0])
 }
 
 // namesOf is like kindsAndNames, of some kinds only.
 func namesOf(kinds ...string) completer {
-	return func(s *session, args []string, begun string) []string {
+	return func(s *session.Session, args []string, begun string) []string {
 		if len(args) == 0 && !strings.Contains(begun, "/") {
 			return slices.Concat(kinds, suffixed(kinds, "/"))
 		}
@@ -230,23 +232,23 @@ func namesOf(kinds ...string) completer {
 
 // plainNamesOf are names without their kind.
 func plainNamesOf(resource, suffix string) completer {
-	return func(s *session, _ []string, _ string) []string { return suffixed(s.namesIn(resource), suffix) }
+	return func(s *session.Session, _ []string, _ string) []string { return suffixed(namesIn(s, resource), suffix) }
 }
 
 // podsOrNames is a pod, or something that has pods.
-func podsOrNames(s *session, args []string, begun string) []string {
+func podsOrNames(s *session.Session, args []string, begun string) []string {
 	switch {
 	case len(args) > 0:
 		return nil
 	case strings.Contains(begun, "/"):
 		return kindsAndNames(s, args, begun)
 	}
-	return append(s.namesIn("pods"), "deployments/", "services/", "statefulsets/", "daemonsets/",
+	return append(namesIn(s, "pods"), "deployments/", "services/", "statefulsets/", "daemonsets/",
 		"replicasets/", "jobs/")
 }
 
 // containersOfPod are the containers of the pod that the command is about.
-func containersOfPod(s *session, args []string, _ string) []string {
+func containersOfPod(s *session.Session, args []string, _ string) []string {
 	if len(args) == 0 {
 		return nil
 	}
@@ -254,7 +256,7 @@ func containersOfPod(s *session, args []string, _ string) []string {
 	if err != nil {
 		return nil
 	}
-	namespace, _, err := s.namespace()
+	namespace, _, err := s.Namespace()
 	if err != nil {
 		return nil
 	}
@@ -271,7 +273,7 @@ func containersOfPod(s *session, args []string, _ string) []string {
 	return names
 }
 
-func (s *session) configKeys(keys func(*clientcmdapi.Config) []string) []string {
+func configKeys(s *session.Session, keys func(*clientcmdapi.Config) []string) []string {
 	config, err := s.ToRawKubeConfigLoader().ConfigAccess().GetStartingConfig()
 	if err != nil {
 		return nil
@@ -279,16 +281,16 @@ func (s *session) configKeys(keys func(*clientcmdapi.Config) []string) []string 
 	return keys(config)
 }
 
-func contextNames(s *session, _ []string, _ string) []string {
-	return s.configKeys(func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) })
+func contextNames(s *session.Session, _ []string, _ string) []string {
+	return configKeys(s, func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) })
 }
 
-func clusterNames(s *session, _ []string, _ string) []string {
-	return s.configKeys(func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) })
+func clusterNames(s *session.Session, _ []string, _ string) []string {
+	return configKeys(s, func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) })
 }
 
-func userNames(s *session, _ []string, _ string) []string {
-	return s.configKeys(func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) })
+func userNames(s *session.Session, _ []string, _ string) []string {
+	return configKeys(s, func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) })
 }
 
 func prefixed(with string, names []string) []string {

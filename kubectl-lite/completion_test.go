@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
 // hostileNames would run something, be expanded, or be taken for something else on the line where they are completed.
@@ -16,7 +18,7 @@ var hostileNames = []string{
 	"$(touch owned)a", "$(touch owned)b", "`touch owned`a", "`touch owned`b", ";touch owned", "a;touch owned",
 	"a|touch owned", "a&touch owned", "a>owned", "<(touch owned)",
 	"'", "\"", "a'b", "\\", "~root", "~", "*", "a?", "{a,b}", "!!", "#a", "--all", "-A", "=ls",
-	"_activeHelp_ call this number", "a\nb", "a\tdescription", hostileText, "a\u009b31m", "",
+	"_activeHelp_ call this number", "a\nb", "a\tdescription", clitest.HostileText, "a\u009b31m", "",
 }
 
 func TestCompletion_OffersOnlyWhatMeansItself(t *testing.T) {
@@ -58,9 +60,9 @@ func TestCompletion_RunsNothingInBash(t *testing.T) {
 	}
 	config["contexts"] = contexts
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config"), escapedJSON(t, config), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "script"), []byte(f.run(t, "", "completion", "bash").out),
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "script"), []byte(f.run(t, "", "completion", "bash").Out),
 		0o600))
-	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec %s \"$@\"\n", childVariable, os.Args[0])
+	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec %s \"$@\"\n", clitest.ChildVariable, os.Args[0])
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kubectl-lite"), []byte(program), 0o700))
 	session := `source ` + library + `; source ./script
 press() {
@@ -80,7 +82,7 @@ done`
 		filepath.Join(folder, "config"), "TERM=dumb"}
 	out, err := shell.CombinedOutput()
 	require.NoError(t, err, string(out))
-	requireVisible(t, string(out))
+	clitest.RequireVisible(t, string(out))
 	require.NoFileExists(t, filepath.Join(folder, "owned"))
 	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
 		require.Contains(t, []string{"get cm: harmless", "config use-context: harmless", "config use-context: fake",

@@ -16,10 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/rawhttp"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
 type getOptions struct {
-	*session
+	*session.Session
 	format readFormat
 
 	files          resource.FilenameOptions
@@ -39,8 +42,8 @@ type getOptions struct {
 	revision       string // of --at
 }
 
-func newGet(s *session) *cobra.Command {
-	o := &getOptions{session: s, chunkSize: cmdutil.DefaultChunkSize}
+func newGet(s *session.Session) *cobra.Command {
+	o := &getOptions{Session: s, chunkSize: cmdutil.DefaultChunkSize}
 	cmd := &cobra.Command{
 		Use:   "get (TYPE[.VERSION][.GROUP] [NAME | -l label] | TYPE[.VERSION][.GROUP]/NAME ...) [flags]",
 		Short: "Display one or many resources",
@@ -95,7 +98,7 @@ func newGet(s *session) *cobra.Command {
 	cmdutil.AddChunkSizeFlag(cmd, &o.chunkSize)
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
 	cmdutil.AddSubresourceFlags(cmd, &o.subresource, "If specified, gets the subresource of the requested object.")
-	return s.colored(cmd, paintTable)
+	return s.Colored(cmd, terminal.PaintTable)
 }
 
 func (o *getOptions) validate(cmd *cobra.Command, args []string) error {
@@ -122,7 +125,7 @@ func (o *getOptions) validate(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 && !o.watch && !o.watchOnly && cmdutil.IsFilenameSliceEmpty(o.files.Filenames,
 		o.files.Kustomize) {
 		fmt.Fprintf(o.ErrOut, "You must specify the type of resource to get. %s\n\n", cmdutil.SuggestAPIResources(Name))
-		return usageErrorf(cmd, "Required resource not specified.\nUse %q for a detailed description of that "+
+		return session.UsageErrorf(cmd, "Required resource not specified.\nUse %q for a detailed description of that "+
 			"resource (e.g. %s explain pods).",
 			Name+" explain <resource>", Name)
 	}
@@ -150,8 +153,8 @@ func (o *getOptions) getRaw() error {
 	if err != nil {
 		return err
 	}
-	o.bodies.passOn.Store(true)
-	return rawhttp.RawGet(client, o.verbatim, o.raw)
+	o.Bodies.PassOnAll()
+	return rawhttp.RawGet(client, o.Verbatim, o.raw)
 }
 
 // query is the part of the request that get and get -w share.
@@ -160,7 +163,7 @@ func (o *getOptions) query(namespace string, explicit bool, args []string) *reso
 	if o.format.sortBy != "" || o.revision != "" {
 		chunk = 0
 	}
-	return o.withFiles(o.NewBuilder().Unstructured().
+	return o.WithFiles(o.NewBuilder().Unstructured().
 		NamespaceParam(namespace).DefaultNamespace().AllNamespaces(o.allNamespaces), explicit &&
 		!o.allNamespaces, &o.files).
 		LabelSelectorParam(o.selector).
@@ -188,7 +191,7 @@ func (o *getOptions) askForTable(req *rest.Request) {
 }
 
 func (o *getOptions) run(args []string) error {
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return err
 	}
@@ -211,7 +214,7 @@ func (o *getOptions) run(args []string) error {
 // printTables prints one table per kind, with an empty line between two.
 func (o *getOptions) printTables(namespace string, found *resource.Result) error {
 	infos, err := found.Infos()
-	errs := newErrorSet(err)
+	errs := session.NewErrorSet(err)
 	if infos, err = sortInfos(infos, o.format.sortBy); err != nil {
 		return err
 	}
@@ -233,16 +236,16 @@ func (o *getOptions) printTables(namespace string, found *resource.Result) error
 			printer = o.format.table(info.Mapping, o.allNamespaces && info.Namespaced(), withKind)
 		}
 		if err := printer.PrintObj(info.Object, tabs); err != nil {
-			errs.add(err)
+			errs.Add(err)
 		}
 	}
 	if err := tabs.Flush(); err != nil {
 		return err
 	}
-	if out.written == 0 && !o.ignoreNotFound && errs.err() == nil {
-		o.sayNothingFound(namespace, inNamespace)
+	if out.written == 0 && !o.ignoreNotFound && errs.Err() == nil {
+		sayNothingFound(o.Session, namespace, inNamespace)
 	}
-	return errs.err()
+	return errs.Err()
 }
 
 // printObjects prints the one object that was asked for by name, or a List of all that were found.
@@ -252,15 +255,15 @@ func (o *getOptions) printObjects(found *resource.Result) error {
 	if err != nil && single {
 		return err
 	}
-	errs := newErrorSet(err)
+	errs := session.NewErrorSet(err)
 	if len(infos) == 0 && o.ignoreNotFound {
-		return utilerrors.Reduce(errs.err())
+		return utilerrors.Reduce(errs.Err())
 	}
 	printer, err := o.format.objects()
 	if err != nil {
 		return err
 	}
-	single = single || len(o.files.Filenames) == 1 && isURL(o.files.Filenames[0])
+	single = single || len(o.files.Filenames) == 1 && session.IsURL(o.files.Filenames[0])
 	var obj runtime.Object
 	if single && len(infos) == 1 {
 		obj = infos[0].Object
@@ -270,8 +273,8 @@ func (o *getOptions) printObjects(found *resource.Result) error {
 		}
 		obj = listOf(infos)
 	}
-	errs.add(printer.PrintObj(obj, o.outFor(o.format.print)))
-	return utilerrors.Reduce(errs.err())
+	errs.Add(printer.PrintObj(obj, o.OutFor(o.format.print)))
+	return utilerrors.Reduce(errs.Err())
 }
 
 // listOf is a v1 List of the objects, the form in which kubectl prints objects of any kinds together.
@@ -302,7 +305,7 @@ func severalKinds(infos []*resource.Info) bool {
 }
 
 // sayNothingFound explains an empty output on the error stream.
-func (s *session) sayNothingFound(namespace string, inNamespace bool) {
+func sayNothingFound(s *session.Session, namespace string, inNamespace bool) {
 	if inNamespace {
 		fmt.Fprintf(s.ErrOut, "No resources found in %s namespace.\n", namespace)
 		return

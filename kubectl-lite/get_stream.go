@@ -17,14 +17,14 @@ func (o *getOptions) canStream(args []string) bool {
 	if !cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
 		return false
 	}
-	_, err := o.mappingFor(args[0]) // a category has none
+	_, err := o.MappingFor(args[0]) // a category has none
 	return err == nil
 }
 
 // streamTable prints each page as it arrives. A column is as wide as the widest cell so far: pages after a
 // wide one line up with it, those before did not know.
 func (o *getOptions) streamTable(namespace string, found *resource.Result) error {
-	o.bodies.forgetPages.Store(true)
+	o.Bodies.ForgetAllPages()
 	out := &paragraphs{to: o.Out}
 	tabs := printers.GetNewTabWriter(out)
 	inNamespace := !o.allNamespaces
@@ -43,7 +43,7 @@ func (o *getOptions) streamTable(namespace string, found *resource.Result) error
 		return tabs.Flush()
 	})
 	if err == nil && out.written == 0 && !o.ignoreNotFound {
-		o.sayNothingFound(namespace, inNamespace)
+		sayNothingFound(o.Session, namespace, inNamespace)
 	}
 	return err
 }

@@ -24,10 +24,13 @@ import (
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 	kubectlutil "k8s.io/kubectl/pkg/util"
 	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
 type logsOptions struct {
-	*session
+	*session.Session
 	options       corev1.PodLogOptions
 	selector      string
 	allContainers bool
@@ -42,8 +45,8 @@ type logsOptions struct {
 	podTimeout    time.Duration
 }
 
-func newLogs(s *session) *cobra.Command {
-	o := &logsOptions{session: s}
+func newLogs(s *session.Session) *cobra.Command {
+	o := &logsOptions{Session: s}
 	cmd := &cobra.Command{
 		Use:   "logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]",
 		Short: "Print the logs for a container in a pod",
@@ -88,10 +91,10 @@ func newLogs(s *session) *cobra.Command {
 func (o *logsOptions) complete(cmd *cobra.Command, args []string) (err error) {
 	switch {
 	case len(args) == 0 && o.selector == "", len(args) > 2:
-		return usageErrorf(cmd, "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is "+
-			"a required argument for the logs command")
+		return session.UsageErrorf(cmd, "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or "+
+			"TYPE/NAME is a required argument for the logs command")
 	case len(args) > 0 && o.selector != "":
-		return usageErrorf(cmd, "only a selector (-l) or a POD name is allowed")
+		return session.UsageErrorf(cmd, "only a selector (-l) or a POD name is allowed")
 	case len(args) == 2 && o.options.Container != "":
 		return errors.New("only one of -c or an inline [CONTAINER] arg is allowed")
 	case o.allContainers && o.options.Container != "":
@@ -159,7 +162,7 @@ func (o *logsOptions) run(ctx context.Context, args []string) error {
 	})
 	if !o.options.Follow || len(requests) == 1 {
 		for _, source := range sources {
-			if err := o.copy(ctx, requests[source], o.prefixed(source, o.verbatim.Out)); err != nil {
+			if err := o.copy(ctx, requests[source], o.prefixed(source, o.Verbatim.Out)); err != nil {
 				return err
 			}
 		}
@@ -244,11 +247,11 @@ func pointers(pods []corev1.Pod) []*corev1.Pod {
 
 // source is the object whose logs are asked for: a pod, a workload, or all pods that a label selects.
 func (o *logsOptions) source(args []string) (runtime.Object, error) {
-	namespace, _, err := o.namespace()
+	namespace, _, err := o.Namespace()
 	if err != nil {
 		return nil, err
 	}
-	b := o.typed().NamespaceParam(namespace).DefaultNamespace().SingleResourceType()
+	b := o.Typed().NamespaceParam(namespace).DefaultNamespace().SingleResourceType()
 	if o.selector != "" {
 		b = b.ResourceTypes("pods").LabelSelectorParam(o.selector)
 	} else {
@@ -262,7 +265,7 @@ func (o *logsOptions) source(args []string) (runtime.Object, error) {
 		return nil, err
 	}
 	if list, ok := infos[0].Object.(*corev1.PodList); ok && len(list.Items) == 0 {
-		o.sayNothingFound(namespace, true)
+		sayNothingFound(o.Session, namespace, true)
 	}
 	return infos[0].Object, nil
 }
@@ -272,7 +275,7 @@ func (o *logsOptions) copyAll(ctx context.Context, sources []corev1.ObjectRefere
 	requests map[corev1.ObjectReference]rest.ResponseWrapper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	out := &lineWriter{to: o.verbatim.Out}
+	out := &lineWriter{to: o.Verbatim.Out}
 	failures := make(chan error, len(sources))
 	var running sync.WaitGroup
 	for _, source := range sources {
@@ -337,7 +340,7 @@ func (o *logsOptions) prefixed(source corev1.ObjectReference, to io.Writer) io.W
 	}
 	_, container, _ := strings.Cut(source.FieldPath, "{")
 	return &lineWriter{to: to,
-		prefix: oneLine(fmt.Sprintf("[pod/%s/%s] ", source.Name, strings.TrimSuffix(container, "}")))}
+		prefix: terminal.OneLine(fmt.Sprintf("[pod/%s/%s] ", source.Name, strings.TrimSuffix(container, "}")))}
 }
 
 // lineWriter writes each call's text in one piece, after the prefix if a line begins with it. It may be used by several

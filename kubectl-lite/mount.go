@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +26,7 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"github.com/coxswain-dev/coxswain/internal/limits"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // mounted makes a command of kubectl's own.
@@ -35,10 +35,10 @@ type mounted func(cmdutil.Factory, genericiooptions.IOStreams) *cobra.Command
 // mount makes a verb of a command of kubectl's that this program has nothing to add to. The command gets the
 // session's connection, with its bounds and warnings, prints visible text but for documents, and is called
 // kubectl-lite in its help.
-func mount(build mounted) func(*session) *cobra.Command {
-	return func(s *session) *cobra.Command {
-		out := &formattedWriter{people: s.Out, programs: s.verbatim.Out}
-		cmd := build(s.Factory, genericiooptions.IOStreams{In: s.verbatim.In, Out: out, ErrOut: s.ErrOut})
+func mount(build mounted) func(*session.Session) *cobra.Command {
+	return func(s *session.Session) *cobra.Command {
+		out := &formattedWriter{people: s.Out, programs: s.Verbatim.Out}
+		cmd := build(s.Factory, genericiooptions.IOStreams{In: s.Verbatim.In, Out: out, ErrOut: s.ErrOut})
 		adapt(cmd, out)
 		return cmd
 	}
@@ -46,7 +46,7 @@ func mount(build mounted) func(*session) *cobra.Command {
 
 // mountGetter mounts a command that needs no whole factory.
 func mountGetter(build func(genericclioptions.RESTClientGetter, genericiooptions.IOStreams) *cobra.Command) func(
-	*session) *cobra.Command {
+	*session.Session) *cobra.Command {
 	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
 		return build(f, streams)
 	})
@@ -54,7 +54,7 @@ func mountGetter(build func(genericclioptions.RESTClientGetter, genericiooptions
 
 // mountNamed mounts a command whose constructor takes the name of the program.
 func mountNamed(build func(string, cmdutil.Factory, genericiooptions.IOStreams) *cobra.Command) func(
-	*session) *cobra.Command {
+	*session.Session) *cobra.Command {
 	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
 		return build(Name, f, streams)
 	})
@@ -62,9 +62,9 @@ func mountNamed(build func(string, cmdutil.Factory, genericiooptions.IOStreams) 
 
 // mountRemote mounts a command that joins this terminal to a container. It gets the streams as they are,
 // because it looks for a terminal behind them.
-func mountRemote(build mounted) func(*session) *cobra.Command {
-	return func(s *session) *cobra.Command {
-		streams := s.verbatim
+func mountRemote(build mounted) func(*session.Session) *cobra.Command {
+	return func(s *session.Session) *cobra.Command {
+		streams := s.Verbatim
 		streams.ErrOut = &remoteErrors{people: s.ErrOut, container: streams.ErrOut}
 		cmd := build(s.Factory, streams)
 		adapt(cmd, nil)
@@ -99,12 +99,12 @@ func checkFilesOf(cmd *cobra.Command) error {
 	if err != nil {
 		return nil //nolint:nilerr // it has no such flag
 	}
-	if slices.ContainsFunc(names, isURL) {
-		boundDownloads()
+	if slices.ContainsFunc(names, session.IsURL) {
+		session.BoundDownloads()
 	}
 	recursive, _ := cmd.Flags().GetBool("recursive")
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "-" || isURL(name) })
-	return checkFiles(names, recursive)
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "-" || session.IsURL(name) })
+	return session.CheckFiles(names, recursive)
 }
 
 // quantityFlags are the flags of kubectl's commands that are quantities, or lists of names and quantities.
@@ -126,17 +126,6 @@ func checkQuantitiesOf(cmd *cobra.Command) error {
 	}
 	return nil
 }
-
-// boundDownloads bounds the URLs of -f, which cli-runtime reads with the default client.
-var boundDownloads = sync.OnceFunc(func() {
-	http.DefaultClient = &http.Client{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
-		res, err := http.DefaultTransport.RoundTrip(r)
-		if err == nil {
-			res.Body = &limitedBody{ReadCloser: res.Body, most: longestManifest, left: longestManifest}
-		}
-		return res, err
-	})}
-})
 
 // formattedWriter is the output of a mounted command: documents reach programs as they are, everything else
 // is for people.
@@ -163,7 +152,7 @@ func (w *formattedWriter) follow(cmd *cobra.Command) {
 		}
 		return ""
 	}
-	w.document = isDocument(value("output"), value("template")) && value("output") != "name"
+	w.document = session.IsDocument(value("output"), value("template")) && value("output") != "name"
 }
 
 // remoteErrors is the error output of a command that runs in a container. The container's output passes unchanged;
@@ -177,13 +166,13 @@ func (w *remoteErrors) Write(p []byte) (int, error) {
 	return w.container.Write(p)
 }
 
-func newAnnotate(s *session) *cobra.Command { return mountNamed(annotate.NewCmdAnnotate)(s) }
-func newDescribe(s *session) *cobra.Command { return mountNamed(describe.NewCmdDescribe)(s) }
-func newExplain(s *session) *cobra.Command  { return mountNamed(explain.NewCmdExplain)(s) }
+func newAnnotate(s *session.Session) *cobra.Command { return mountNamed(annotate.NewCmdAnnotate)(s) }
+func newDescribe(s *session.Session) *cobra.Command { return mountNamed(describe.NewCmdDescribe)(s) }
+func newExplain(s *session.Session) *cobra.Command  { return mountNamed(explain.NewCmdExplain)(s) }
 
 // newAuth mounts auth but for two of its subcommands: can-i ends kubectl's process on the spot where the answer
 // is no, and kubectl 1.37's reconcile crashes on a binding that names no namespace.
-func newAuth(s *session) *cobra.Command {
+func newAuth(s *session.Session) *cobra.Command {
 	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
 		cmd := auth.NewCmdAuth(f, streams)
 		for _, sub := range cmd.Commands() {
@@ -219,25 +208,25 @@ func canI(cmd *cobra.Command, f cmdutil.Factory, streams genericiooptions.IOStre
 	}
 }
 
-func newCompletion(s *session) *cobra.Command {
-	cmd := completion.NewCmdCompletion(s.verbatim.Out, "")
+func newCompletion(s *session.Session) *cobra.Command {
+	cmd := completion.NewCmdCompletion(s.Verbatim.Out, "")
 	adapt(cmd, nil)
 	return cmd
 }
 
-func newConfig(s *session) *cobra.Command {
+func newConfig(s *session.Session) *cobra.Command {
 	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
 		return kubectlconfig.NewCmdConfig(f, clientcmd.NewDefaultPathOptions(), streams)
 	})(s)
 }
 
-func newKustomize(s *session) *cobra.Command {
-	cmd := kustomize.NewCmdKustomize(s.verbatim)
+func newKustomize(s *session.Session) *cobra.Command {
+	cmd := kustomize.NewCmdKustomize(s.Verbatim)
 	adapt(cmd, nil)
 	return cmd
 }
 
-func newOptions(s *session) *cobra.Command {
+func newOptions(s *session.Session) *cobra.Command {
 	cmd := options.NewCmdOptions(s.Out)
 	adapt(cmd, nil)
 	return cmd
@@ -246,7 +235,7 @@ func newOptions(s *session) *cobra.Command {
 // pluginNames makes plugin list find the plugins that findPlugin runs.
 var pluginNames = sync.OnceFunc(func() { plugin.ValidPluginFilenamePrefixes = pluginPrefixes })
 
-func newPlugin(s *session) *cobra.Command {
+func newPlugin(s *session.Session) *cobra.Command {
 	pluginNames()
 	return mount(func(_ cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
 		return plugin.NewCmdPlugin(streams)
@@ -254,16 +243,16 @@ func newPlugin(s *session) *cobra.Command {
 }
 
 // newRun mounts run, whose streams are the container's where a session with it is asked for.
-func newRun(s *session) *cobra.Command {
-	if s.asksForSession() {
+func newRun(s *session.Session) *cobra.Command {
+	if asksForSession(s) {
 		return mountRemote(run.NewCmdRun)(s)
 	}
 	return mount(run.NewCmdRun)(s)
 }
 
 // asksForSession reports whether the arguments may have one of run's flags -i, -t, --stdin, --tty and --attach.
-func (s *session) asksForSession() bool {
-	return slices.ContainsFunc(s.args, func(arg string) bool {
+func asksForSession(s *session.Session) bool {
+	return slices.ContainsFunc(s.Args, func(arg string) bool {
 		long := slices.ContainsFunc([]string{"--stdin", "--tty", "--attach"}, func(flag string) bool {
 			return strings.HasPrefix(arg, flag)
 		})

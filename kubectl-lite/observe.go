@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // observe looks at one object now and after every change until settled says that it has seen enough. It is
@@ -103,7 +105,7 @@ func timedOut(err error) error {
 }
 
 // objectClient reads objects of info's kind, in its namespace where it has one.
-func (s *session) objectClient(info *resource.Info) (dynamic.ResourceInterface, error) {
+func objectClient(s *session.Session, info *resource.Info) (dynamic.ResourceInterface, error) {
 	client, err := s.DynamicClient()
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -60,7 +61,7 @@ func kubectlRunner(t *testing.T) parityRunner {
 	t.Helper()
 	path := os.Getenv("KUBECTL")
 	require.NotEmpty(t, path, "make parity sets KUBECTL")
-	return func(t *testing.T, kubeconfig, dir, stdin string, args []string) outcome {
+	return func(t *testing.T, kubeconfig, dir, stdin string, args []string) clitest.Outcome {
 		var out, errOut bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 		defer cancel()
@@ -72,7 +73,7 @@ func kubectlRunner(t *testing.T) parityRunner {
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatalf("run kubectl: %v", err)
 		}
-		return outcome{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+		return clitest.Outcome{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
 	}
 }
 

@@ -1,5 +1,7 @@
 package kubectllite
 
+import "github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
+
 const podManifest = `apiVersion: v1
 kind: Pod
 metadata: {name: one, labels: {app: one, tier: front}, annotations: {note: hello}}
@@ -132,10 +134,10 @@ var paritySteps = []parityStep{
 	{args: "get pods --output-watch-events"},
 
 	// apply
-	{args: "apply -f -", stdin: webManifest},
-	{args: "apply -f -", stdin: webManifest},
-	{args: "apply -f - --dry-run=client", stdin: webManifest},
-	{args: "apply -f - --dry-run=server", stdin: webManifest},
+	{args: "apply -f -", stdin: clitest.WebManifest},
+	{args: "apply -f -", stdin: clitest.WebManifest},
+	{args: "apply -f - --dry-run=client", stdin: clitest.WebManifest},
+	{args: "apply -f - --dry-run=server", stdin: clitest.WebManifest},
 	{args: "apply -f -",
 		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"mode": "slow"}}`},
 	{args: "apply view-last-applied cm settings"},
@@ -159,8 +161,8 @@ var paritySteps = []parityStep{
 	{args: "apply -f - -n shop",
 		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}}`},
 	{args: "apply -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "other-"}}`},
-	{args: "diff -f -", stdin: webManifest},
-	{args: "apply --prune -f -", stdin: webManifest},
+	{args: "diff -f -", stdin: clitest.WebManifest},
+	{args: "apply --prune -f -", stdin: clitest.WebManifest},
 
 	// change
 	{args: "label pod one tier=back"},
@@ -276,7 +278,7 @@ var paritySteps = []parityStep{
 	{args: "delete cm"},
 	{args: "delete"},
 	{args: "delete deploy web --cascade=nope"},
-	{args: "delete -f -", stdin: webManifest},
+	{args: "delete -f -", stdin: clitest.WebManifest},
 	{args: "delete cm --all"},
 	{args: "delete secret --all -n nowhere"},
 	{args: "delete sa robot --now --grace-period=1"},

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -83,12 +84,12 @@ func requireParity(t *testing.T, theirs, ours []parityOutcome) {
 // stepTimeout is more than any step takes: one that hangs is to be seen as that step's fault.
 const stepTimeout = 30 * time.Second
 
-type parityRunner func(t *testing.T, kubeconfig, dir, stdin string, args []string) outcome
+type parityRunner func(t *testing.T, kubeconfig, dir, stdin string, args []string) clitest.Outcome
 
-func liteRunner(t *testing.T, kubeconfig, dir, stdin string, args []string) outcome {
+func liteRunner(t *testing.T, kubeconfig, dir, stdin string, args []string) clitest.Outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
-	return runWith(t, ctx, kubeconfig, stdin,
+	return clitest.Run(t, ctx, kubeconfig, stdin,
 		append([]string{"--cache-dir=" + filepath.Join(dir, "cache")}, args...)...)
 }
 
@@ -114,7 +115,7 @@ func aloneOn(t *testing.T, config *rest.Config) parityPlace {
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
 	}
-	return parityPlace{kubeconfig: kubeconfigFor(config), host: config.Host}
+	return parityPlace{kubeconfig: clitest.KubeconfigFor(config), host: config.Host}
 }
 
 func runParity(t *testing.T, place parityPlace, run parityRunner) []parityOutcome {
@@ -136,11 +137,11 @@ func runParity(t *testing.T, place parityPlace, run parityRunner) []parityOutcom
 		if place.unfit[step.args] {
 			continue
 		}
-		args := splitWords(strings.ReplaceAll(own(step.args), "DIR", dir))
+		args := clitest.SplitWords(strings.ReplaceAll(own(step.args), "DIR", dir))
 		got := run(t, kubeconfig, dir, own(step.stdin), args)
 		all = append(all, parityOutcome{
-			Args: step.args, Code: got.code,
-			Out: normalize(plain(got.out), dir, place.host), ErrOut: normalize(plain(got.errOut), dir, place.host),
+			Args: step.args, Code: got.Code,
+			Out: normalize(plain(got.Out), dir, place.host), ErrOut: normalize(plain(got.ErrOut), dir, place.host),
 		})
 	}
 	return all
@@ -156,46 +157,6 @@ var parityFiles = map[string]string{
 	"bare.yaml":                     "{apiVersion: v1, kind: ConfigMap, metadata: {name: bare}, data: {a: b}}\n",
 	"kustomized/kustomization.yaml": "resources: [cm.yaml]\nnamePrefix: my-\n",
 	"kustomized/cm.yaml":            "{apiVersion: v1, kind: ConfigMap, metadata: {name: built}, data: {a: b}}\n",
-}
-
-func writeKubeconfig(config *rest.Config, path string) error {
-	return clientcmd.WriteToFile(*kubeconfigFor(config), path)
-}
-
-func kubeconfigFor(config *rest.Config) *clientcmdapi.Config {
-	file := clientcmdapi.NewConfig()
-	file.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	file.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData,
-		ClientKeyData: config.KeyData}
-	file.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	file.CurrentContext = "test"
-	return file
-}
-
-// splitWords splits as a shell does that knows single quotes only.
-func splitWords(line string) []string {
-	var words []string
-	var word strings.Builder
-	quoted, started := false, false
-	for _, r := range line {
-		switch {
-		case r == '\'':
-			quoted, started = !quoted, true
-		case r == ' ' && !quoted:
-			if started {
-				words = append(words, word.String())
-			}
-			word.Reset()
-			started = false
-		default:
-			word.WriteRune(r)
-			started = true
-		}
-	}
-	if started {
-		words = append(words, word.String())
-	}
-	return words
 }
 
 // unstable are the parts of an output that differ between runs, and their replacements.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // pluginPrefixes begin the names of programs on the PATH that are commands of this one. A plugin that is made
@@ -18,7 +20,7 @@ var pluginPrefixes = []string{"kubectl_lite", "kubectl"}
 
 // runPlugin runs the plugin that the arguments name, where they name no command of this program. It reports
 // whether one ran, and its error, which has the plugin's exit code.
-func (s *session) runPlugin(ctx context.Context, root *cobra.Command, args []string) (bool, error) {
+func runPlugin(ctx context.Context, s *session.Session, root *cobra.Command, args []string) (bool, error) {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return false, nil
 	}
@@ -34,7 +36,7 @@ func (s *session) runPlugin(ctx context.Context, root *cobra.Command, args []str
 		return false, nil
 	}
 	plugin := exec.CommandContext(ctx, path, rest...)
-	plugin.Stdin, plugin.Stdout, plugin.Stderr = s.verbatim.In, s.verbatim.Out, s.verbatim.ErrOut
+	plugin.Stdin, plugin.Stdout, plugin.Stderr = s.Verbatim.In, s.Verbatim.Out, s.Verbatim.ErrOut
 	// The plugin is in the terminal's foreground and answers Ctrl-C itself; this process must live to hand on
 	// its exit code.
 	interrupts := make(chan os.Signal, 1)
@@ -43,7 +45,7 @@ func (s *session) runPlugin(ctx context.Context, root *cobra.Command, args []str
 	err := plugin.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {
-		return true, &exitError{code: ended.ExitCode()}
+		return true, &session.ExitError{Code: ended.ExitCode()}
 	}
 	return true, err
 }

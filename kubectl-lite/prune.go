@@ -161,7 +161,7 @@ func pruneIn(ctx context.Context, o *applyOptions, mapping *meta.RESTMapping, cl
 			}
 		}
 		obj.SetGroupVersionKind(mapping.GroupVersionKind)
-		if err := o.show(o.session, obj, "pruned"); err != nil {
+		if err := o.show(o.Session, obj, "pruned"); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
 // shop is a server with objects of one label: kept and old have been applied, made has been created by another
@@ -28,10 +30,10 @@ func shop(t *testing.T) (*fakeServer, string) {
 	all := write("all", kind("ConfigMap", "kept", "shop")+kind("ConfigMap", "old", "shop")+kind("Secret", "old", "shop")+
 		kind("ServiceAccount", "old", "shop")+kind("ConfigMap", "other", "market"))
 	made := write("made", kind("ConfigMap", "made", "shop"))
-	require.Zero(t, f.run(t, "", "apply", "--validate=false", "-f", all).code)
-	require.Zero(t, f.run(t, "", "create", "--validate=false", "-f", made).code)
-	require.Zero(t, f.run(t, "", "create", "ns", "away").code)
-	require.Zero(t, f.run(t, "", "apply", "-n", "away", "--validate=false", "-f", kept).code)
+	require.Zero(t, f.run(t, "", "apply", "--validate=false", "-f", all).Code)
+	require.Zero(t, f.run(t, "", "create", "--validate=false", "-f", made).Code)
+	require.Zero(t, f.run(t, "", "create", "ns", "away").Code)
+	require.Zero(t, f.run(t, "", "apply", "-n", "away", "--validate=false", "-f", kept).Code)
 	return f, kept
 }
 
@@ -72,7 +74,7 @@ func TestPrune_DeletesWhatWasAppliedAndIsInNoDocument(t *testing.T) {
 			f, kept := shop(t)
 			require.Equal(t, shopNames, f.names())
 			got := f.run(t, "", append(strings.Fields("apply --validate=false --prune "+tt.flags), "-f", kept)...)
-			require.Equal(t, outcome{0, "configmap/kept unchanged\n" + tt.out, ""}, got)
+			require.Equal(t, clitest.Outcome{0, "configmap/kept unchanged\n" + tt.out, ""}, got)
 			require.Equal(t, tt.gone, slices.DeleteFunc(slices.Clone(shopNames), func(name string) bool {
 				return slices.Contains(f.names(), name)
 			}))
@@ -90,7 +92,7 @@ func TestPrune_DeletesNothingInADryRun(t *testing.T) {
 			t.Parallel()
 			f, kept := shop(t)
 			got := f.run(t, "", "apply", "--validate=false", "--prune", "-l", "app=shop", "--dry-run="+flag, "-f", kept)
-			require.Equal(t, outcome{0, strings.ReplaceAll("configmap/kept unchanged WORDS\nconfigmap/old pruned WORDS\n"+
+			require.Equal(t, clitest.Outcome{0, strings.ReplaceAll("configmap/kept unchanged WORDS\nconfigmap/old pruned WORDS\n"+
 				"secret/old pruned WORDS\n", "WORDS", tt.words), ""}, got)
 			require.Equal(t, shopNames, f.names())
 			require.Equal(t, tt.sent, f.asked("DELETE "))

@@ -14,9 +14,11 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-func newRollout(s *session) *cobra.Command {
+func newRollout(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout SUBCOMMAND",
 		Short: "Manage the rollout of a resource",
@@ -24,7 +26,7 @@ func newRollout(s *session) *cobra.Command {
   kubectl-lite rollout undo deployment/web --to-revision=3
   kubectl-lite rollout restart deployment -l app=web`,
 
-		RunE: s.needsSubcommand,
+		RunE: s.NeedsSubcommand,
 	}
 	cmd.AddCommand(newRolloutStatus(s), newRolloutHistory(s), newRolloutUndo(s),
 		newRolloutPatch(s, pause), newRolloutPatch(s, resume), newRolloutPatch(s, restart))
@@ -33,7 +35,7 @@ func newRollout(s *session) *cobra.Command {
 
 // workloads is how every rollout verb chooses its objects: TYPE NAME, -f and -l.
 type workloads struct {
-	*session
+	*session.Session
 	files    resource.FilenameOptions
 	selector string
 }
@@ -48,11 +50,11 @@ func (o *workloads) find(args []string) (found *resource.Result, namespace strin
 	if len(args) == 0 && cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
 		return nil, "", errors.New("required resource not specified")
 	}
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return nil, "", err
 	}
-	found = o.withFiles(o.typed().
+	found = o.WithFiles(o.Typed().
 		NamespaceParam(namespace).DefaultNamespace().
 		LabelSelectorParam(o.selector), explicit, &o.files).
 		ResourceTypeOrNameArgs(true, args...).
@@ -67,8 +69,8 @@ type rolloutStatusOptions struct {
 	timeout  time.Duration
 }
 
-func newRolloutStatus(s *session) *cobra.Command {
-	o := &rolloutStatusOptions{workloads: workloads{session: s}}
+func newRolloutStatus(s *session.Session) *cobra.Command {
+	o := &rolloutStatusOptions{workloads: workloads{Session: s}}
 	cmd := &cobra.Command{
 		Use:   "status (TYPE NAME | TYPE/NAME) [flags]",
 		Short: "Show the status of the rollout",
@@ -100,7 +102,7 @@ func (o *rolloutStatusOptions) run(ctx context.Context, args []string) error {
 		return o.follow(ctx, info)
 	})
 	if err == nil && !matched {
-		o.sayNothingFound(namespace, true)
+		sayNothingFound(o.Session, namespace, true)
 	}
 	return err
 }
@@ -112,7 +114,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, info *resource.Info) 
 	if err != nil {
 		return err
 	}
-	client, err := o.objectClient(info)
+	client, err := objectClient(o.Session, info)
 	if err != nil {
 		return err
 	}
@@ -137,7 +139,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, info *resource.Info) 
 		}
 		return err
 	}
-	if o.watch && o.canLive() {
+	if o.watch && o.CanLive() {
 		return o.followLive(ctx, info.Namespace, follow)
 	}
 	return follow(ctx, func(_ *unstructured.Unstructured, status string) { fmt.Fprint(o.Out, status) })
@@ -149,8 +151,8 @@ type rolloutHistoryOptions struct {
 	revision int64
 }
 
-func newRolloutHistory(s *session) *cobra.Command {
-	o := &rolloutHistoryOptions{workloads: workloads{session: s}}
+func newRolloutHistory(s *session.Session) *cobra.Command {
+	o := &rolloutHistoryOptions{workloads: workloads{Session: s}}
 	cmd := &cobra.Command{
 		Use:   "history (TYPE NAME | TYPE/NAME) [flags]",
 		Short: "View rollout history",
@@ -189,7 +191,7 @@ func (o *rolloutHistoryOptions) run(args []string) error {
 		if o.revision > 0 {
 			which = fmt.Sprintf("with revision #%d", o.revision)
 		}
-		return o.show(o.session, info.Object, which+"\n"+text)
+		return o.show(o.Session, info.Object, which+"\n"+text)
 	})
 }
 
@@ -210,7 +212,7 @@ func (o *rolloutHistoryOptions) printRevisions(viewer polymorphichelpers.History
 	}
 	slices.Sort(revisions)
 	for _, revision := range revisions {
-		if err := o.show(o.session, history[revision], ""); err != nil {
+		if err := o.show(o.Session, history[revision], ""); err != nil {
 			return err
 		}
 	}
@@ -223,8 +225,8 @@ type rolloutUndoOptions struct {
 	revision int64
 }
 
-func newRolloutUndo(s *session) *cobra.Command {
-	o := &rolloutUndoOptions{workloads: workloads{session: s}}
+func newRolloutUndo(s *session.Session) *cobra.Command {
+	o := &rolloutUndoOptions{workloads: workloads{Session: s}}
 	cmd := &cobra.Command{
 		Use:   "undo (TYPE NAME | TYPE/NAME) [flags]",
 		Short: "Undo a previous rollout",
@@ -262,7 +264,7 @@ func (o *rolloutUndoOptions) run(args []string) error {
 		if err != nil {
 			return err
 		}
-		return o.show(o.session, info.Object, result)
+		return o.show(o.Session, info.Object, result)
 	})
 }
 

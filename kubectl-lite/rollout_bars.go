@@ -123,7 +123,7 @@ func (o *rolloutStatusOptions) followLive(ctx context.Context, namespace string,
 		return err
 	}
 	picture := &rolloutBars{replicaSets: client.Resource(replicaSetResource).Namespace(namespace)}
-	return o.live(ctx, picture.lines, func(ctx context.Context, changed func()) error {
+	return o.Live(ctx, picture.lines, func(ctx context.Context, changed func()) error {
 		return follow(ctx, func(obj *unstructured.Unstructured, status string) {
 			picture.look(ctx, obj, status)
 			changed()

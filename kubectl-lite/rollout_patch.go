@@ -12,6 +12,8 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 	"k8s.io/kubectl/pkg/scheme"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // mutation changes a typed object and returns it encoded.
@@ -40,8 +42,8 @@ type rolloutPatchOptions struct {
 	change rolloutChange
 }
 
-func newRolloutPatch(s *session, change rolloutChange) *cobra.Command {
-	o := &rolloutPatchOptions{workloads: workloads{session: s}, change: change}
+func newRolloutPatch(s *session.Session, change rolloutChange) *cobra.Command {
+	o := &rolloutPatchOptions{workloads: workloads{Session: s}, change: change}
 	cmd := &cobra.Command{
 		Use:   change.verb + " RESOURCE",
 		Short: change.short,
@@ -61,7 +63,7 @@ func (o *rolloutPatchOptions) run(args []string) error {
 	infos, err := found.Infos()
 	errs := []error{err}
 	if len(infos) == 0 && err == nil {
-		o.sayNothingFound(namespace, true)
+		sayNothingFound(o.Session, namespace, true)
 	}
 	for _, info := range infos {
 		errs = append(errs, o.patch(info))
@@ -72,20 +74,20 @@ func (o *rolloutPatchOptions) run(args []string) error {
 func (o *rolloutPatchOptions) patch(info *resource.Info) error {
 	patch, err := patchFor(info.Object, o.change.mutate)
 	if err != nil {
-		return fmt.Errorf("error: %s %q %v", resourceName(info.Mapping), info.Name, err)
+		return fmt.Errorf("error: %s %q %v", session.ResourceName(info.Mapping), info.Name, err)
 	}
 	if patch == nil {
 		if o.change.unchanged == "" {
 			return fmt.Errorf("failed to create patch for %v: if restart has already been triggered within the "+
 				"past second, please wait before attempting to trigger another", info.Name)
 		}
-		return o.show(o.session, info.Object, o.change.unchanged)
+		return o.show(o.Session, info.Object, o.change.unchanged)
 	}
 	obj, err := o.helper(info).Patch(info.Namespace, info.Name, types.StrategicMergePatchType, patch, nil)
 	if err != nil {
 		return fmt.Errorf("failed to patch: %v", err)
 	}
-	return o.show(o.session, obj, o.change.done)
+	return o.show(o.Session, obj, o.change.done)
 }
 
 // patchFor is the strategic merge patch that makes the same change on the server as mutate makes to obj; nil where it

@@ -39,7 +39,12 @@ import (
 	"k8s.io/kubectl/pkg/cmd/top"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
+	"github.com/coxswain-dev/coxswain/kubectl-lite/audit"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/history"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 	_ "github.com/coxswain-dev/coxswain/kubectl-lite/untranslated" // before kubectl's commands
+	"github.com/coxswain-dev/coxswain/kubectl-lite/why"
 )
 
 // Name is the name of the binary, for usage texts and completion scripts.
@@ -54,15 +59,15 @@ type group struct {
 // verb is a command and its name, by which a line is seen to speak of it before it is built.
 type verb struct {
 	name  string
-	build func(*session) *cobra.Command
+	build func(*session.Session) *cobra.Command
 }
 
 // groups are all verbs, in the order of the help page; those with mount are kubectl's own. A verb is built only
 // where the command line names it. To add one, name it here.
 func groups() []group {
 	return []group{
-		{"Read", []verb{{"get", newGet}, {"describe", newDescribe}, {"tree", newTree}, {"why", newWhy},
-			{"timeline", newTimeline}, {"events", mountGetter(events.NewCmdEvents)}, {"explain", newExplain},
+		{"Read", []verb{{"get", newGet}, {"describe", newDescribe}, {"tree", newTree}, {"why", why.NewCommand},
+			{"timeline", history.NewTimeline}, {"events", mountGetter(events.NewCmdEvents)}, {"explain", newExplain},
 			{"diff", mount(diff.NewCmdDiff)}, {"wait", newWait}}},
 		{"Change", []verb{{"apply", newApply}, {"create", mount(create.NewCmdCreate)},
 			{"replace", mount(replace.NewCmdReplace)}, {"edit", mount(edit.NewCmdEdit)},
@@ -79,7 +84,7 @@ func groups() []group {
 		{"Nodes", []verb{{"cordon", mount(drain.NewCmdCordon)}, {"uncordon", mount(drain.NewCmdUncordon)},
 			{"drain", mount(drain.NewCmdDrain)}, {"taint", mount(taint.NewCmdTaint)}}},
 		{"The cluster", []verb{{"cluster-info", mountGetter(clusterinfo.NewCmdClusterInfo)},
-			{"top", mount(top.NewCmdTop)}, {"audit", newAudit}, {"clock", newClock},
+			{"top", mount(top.NewCmdTop)}, {"audit", audit.NewCommand}, {"clock", newClock},
 			{"api-resources", mountGetter(apiresources.NewCmdAPIResources)},
 			{"api-versions", mountGetter(apiresources.NewCmdAPIVersions)}, {"auth", newAuth},
 			{"certificate", mountGetter(certificates.NewCmdCertificate)}, {"proxy", mount(proxy.NewCmdProxy)}}},
@@ -141,10 +146,11 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 }
 
 // newRoot is the root command with the verbs that are wanted, or all if that is nil.
-func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[string]bool) (*cobra.Command, *session) {
-	catchFatal()
-	s := newSession(streams)
-	s.args = args
+func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[string]bool) (
+	*cobra.Command, *session.Session) {
+	session.CatchFatal()
+	s := session.New(streams)
+	s.Args = args
 	root := &cobra.Command{
 		Use:           Name,
 		Short:         "A small kubectl for any Kubernetes API server",
@@ -163,8 +169,8 @@ func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[strin
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee '%s --help' for usage.", err, cmd.CommandPath())
 	})
-	s.flags.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().BoolVar(&s.warningsAsErrors, "warnings-as-errors", false,
+	s.Flags.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().BoolVar(&s.WarningsAsErrors, "warnings-as-errors", false,
 		"Treat warnings received from the server as errors and exit with a non-zero exit code")
 	addVerbosity(root)
 	for _, g := range groups() {
@@ -196,7 +202,7 @@ func addVerbosity(root *cobra.Command) {
 var logVisibly = sync.OnceFunc(func() {
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
-	klog.SetOutput(&visibleWriter{to: os.Stderr})
+	klog.SetOutput(terminal.NewWriter(os.Stderr))
 	for name, value := range map[string]string{"logtostderr": "false", "one_output": "true",
 		"stderrthreshold": "FATAL"} {
 		if err := logging.Set(name, value); err != nil {
@@ -225,31 +231,15 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	}
 	root, s := newRoot(streams, args, spokenOf(args))
 	root.SetArgs(args)
-	ran, err := s.runPlugin(ctx, root, args)
+	ran, err := runPlugin(ctx, s, root, args)
 	if !ran {
-		if ended := caught(func() { err = root.ExecuteContext(ctx) }); ended != nil {
+		if ended := session.Caught(func() { err = root.ExecuteContext(ctx) }); ended != nil {
 			err = ended
 		}
 	}
 	if err == nil {
-		err = s.countWarnings()
+		err = s.CheckWarnings()
 	}
-	defer s.finish()
-	return report(s.ErrOut, err)
-}
-
-// countWarnings is the error of --warnings-as-errors.
-func (s *session) countWarnings() error {
-	counter, ok := s.warnings.(interface{ WarningCount() int })
-	if !s.warningsAsErrors || !ok {
-		return nil
-	}
-	switch n := counter.WarningCount(); n {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("%d warning received", n)
-	default:
-		return fmt.Errorf("%d warnings received", n)
-	}
+	defer s.Finish()
+	return session.Report(s.ErrOut, err)
 }

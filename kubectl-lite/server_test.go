@@ -11,9 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,10 +27,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
 // fakeServer is just enough of an API server for the commands under test: a few kinds, discovery, tables of names,
@@ -92,58 +90,10 @@ contexts: [{name: fake, context: {cluster: fake, user: fake}}]
 	return path
 }
 
-// outcome is the result of one invocation.
-type outcome struct {
-	code        int
-	out, errOut string
-}
-
 // run runs one invocation against the server.
-func (f *fakeServer) run(t *testing.T, stdin string, args ...string) outcome {
+func (f *fakeServer) run(t *testing.T, stdin string, args ...string) clitest.Outcome {
 	t.Helper()
-	return runWith(t, context.Background(), f.kubeconfig(t), stdin, args...)
-}
-
-func runWith(t *testing.T, ctx context.Context, kubeconfig, stdin string, args ...string) outcome {
-	t.Helper()
-	all := append([]string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir()}, args...)
-	// kubectl's own commands read the process's standard input, and cp ends the process itself
-	if slices.Contains(args, "-") || slices.Contains(args, "cp") {
-		return runChild(t, ctx, stdin, all...)
-	}
-	var out, errOut lockedBuffer // a session writes to both at once
-	code := Main(ctx, all, genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &errOut})
-	return outcome{code, out.String(), errOut.String()}
-}
-
-// runChild runs one invocation in a process of its own.
-func runChild(t *testing.T, ctx context.Context, stdin string, args ...string) outcome {
-	t.Helper()
-	var out, errOut bytes.Buffer
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childVariable+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		require.NoError(t, err)
-	}
-	return outcome{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
-}
-
-// startChild runs an invocation that lasts in a process of its own, until the test ends.
-func startChild(t *testing.T, args ...string) *lockedBuffer {
-	t.Helper()
-	out := &lockedBuffer{}
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childVariable+"=1")
-	cmd.Stdout, cmd.Stderr = out, out
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // fails where it has ended
-		_ = cmd.Wait()         // it was killed
-	})
-	return out
+	return clitest.Run(t, context.Background(), f.kubeconfig(t), stdin, args...)
 }
 
 func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

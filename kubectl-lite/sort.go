@@ -8,9 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/util/jsonpath"
-
 	clires "k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )

@@ -15,6 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
 func TestExec_RunsACommandAndReturnsItsExitCode(t *testing.T) {
@@ -24,12 +25,12 @@ func TestExec_RunsACommandAndReturnsItsExitCode(t *testing.T) {
 			t.Parallel()
 			s := newStreamServer(t)
 			s.onlySPDY = onlySPDY
-			require.Equal(t, outcome{0, "out\n", "Defaulted container \"c\" out of: c, side\nerr\n"},
+			require.Equal(t, clitest.Outcome{0, "out\n", "Defaulted container \"c\" out of: c, side\nerr\n"},
 				s.run(t, "", "exec", "web-0", "--", "sh", "-c", "echo out; echo err >&2"))
-			require.Equal(t, outcome{3, "", "command terminated with exit code 3\n"},
+			require.Equal(t, clitest.Outcome{3, "", "command terminated with exit code 3\n"},
 				s.run(t, "", "exec", "web-0", "-c", "c", "--", "sh", "-c", "exit 3"))
-			require.Equal(t, outcome{0, "said", ""}, s.run(t, "said", "exec", "-i", "web-0", "-q", "--", "cat"))
-			require.Equal(t, outcome{0, "", ""}, s.run(t, "unheard", "exec", "web-0", "-q", "--", "cat"),
+			require.Equal(t, clitest.Outcome{0, "said", ""}, s.run(t, "said", "exec", "-i", "web-0", "-q", "--", "cat"))
+			require.Equal(t, clitest.Outcome{0, "", ""}, s.run(t, "unheard", "exec", "web-0", "-q", "--", "cat"),
 				"standard input is not passed without -i")
 			require.Contains(t, s.protocols(), protocol)
 			require.Len(t, s.protocols(), 4)
@@ -40,7 +41,7 @@ func TestExec_RunsACommandAndReturnsItsExitCode(t *testing.T) {
 func TestExec_WithoutATerminalThereIsNoTTY(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
-	require.Equal(t, outcome{0, "said", "Unable to use a TTY - input is not a terminal or the right kind of file\n"},
+	require.Equal(t, clitest.Outcome{0, "said", "Unable to use a TTY - input is not a terminal or the right kind of file\n"},
 		s.run(t, "said", "exec", "-it", "web-0", "-c", "c", "--", "cat"))
 }
 
@@ -48,10 +49,10 @@ func TestAttach_JoinsTheContainersOwnProcess(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
 	got := s.run(t, "said", "attach", "-i", "web-0", "-c", "side")
-	require.Equal(t, 0, got.code, got.errOut)
-	require.Equal(t, "said", got.out)
-	require.Contains(t, got.errOut, "If you don't see a command prompt, try pressing enter.\n")
-	require.Equal(t, outcome{1, "", "error: cannot attach to the container: container nope is not valid for pod " +
+	require.Equal(t, 0, got.Code, got.ErrOut)
+	require.Equal(t, "said", got.Out)
+	require.Contains(t, got.ErrOut, "If you don't see a command prompt, try pressing enter.\n")
+	require.Equal(t, clitest.Outcome{1, "", "error: cannot attach to the container: container nope is not valid for pod " +
 		"web-0 out of: c, side\n"}, s.run(t, "", "attach", "web-0", "-c", "nope"))
 }
 
@@ -70,7 +71,7 @@ func TestCopy_TakesTreesThereAndBack(t *testing.T) {
 			}
 			require.NoError(t, os.Symlink("a", filepath.Join(here, "conf", "link")))
 
-			require.Equal(t, outcome{}, s.run(t, "", "cp", filepath.Join(here, "conf"), "web-0:"+there, "-c", "c"),
+			require.Equal(t, clitest.Outcome{}, s.run(t, "", "cp", filepath.Join(here, "conf"), "web-0:"+there, "-c", "c"),
 				"into a folder that is there")
 			require.Equal(t, "A", readFile(t, there, "conf/a"))
 			require.Equal(t, large, readFile(t, there, "conf/deep/b"))
@@ -78,17 +79,17 @@ func TestCopy_TakesTreesThereAndBack(t *testing.T) {
 			link, err := os.Readlink(filepath.Join(there, "conf/link"))
 			require.NoError(t, err)
 			require.Equal(t, "a", link)
-			require.Equal(t, outcome{}, s.run(t, "", "cp", filepath.Join(here, "conf", "a"), "default/web-0:"+there+
+			require.Equal(t, clitest.Outcome{}, s.run(t, "", "cp", filepath.Join(here, "conf", "a"), "default/web-0:"+there+
 				"/renamed", "-c", "c"))
 			require.Equal(t, "A", readFile(t, there, "renamed"))
 
 			back := filepath.Join(here, "back")
 			got := s.run(t, "", "cp", "web-0:"+there+"/conf", back, "-c", "c")
-			require.Equal(t, 0, got.code, got.errOut)
-			require.Contains(t, got.errOut, "warning: skipping symlink")
+			require.Equal(t, 0, got.Code, got.ErrOut)
+			require.Contains(t, got.ErrOut, "warning: skipping symlink")
 			require.Equal(t, large, readFile(t, back, "deep/b"))
 			got = s.run(t, "", "cp", "web-0:"+there+"/renamed", filepath.Join(here, "one"), "-c", "c", "--retries=2")
-			require.Equal(t, 0, got.code, got.errOut)
+			require.Equal(t, 0, got.Code, got.ErrOut)
 			require.Equal(t, "A", readFile(t, here, "one"))
 			s.run(t, "", "cp", "web-0:"+there+"/nope", filepath.Join(here, "two"), "-c", "c")
 			require.NoFileExists(t, filepath.Join(here, "two"))
@@ -106,7 +107,7 @@ func readFile(t *testing.T, parts ...string) string {
 func TestPortForward_CarriesConnections(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
-	out := startChild(t, "--kubeconfig", s.kubeconfig(t), "--cache-dir", t.TempDir(), "port-forward", "web-0", ":http",
+	out := clitest.StartChild(t, "--kubeconfig", s.kubeconfig(t), "--cache-dir", t.TempDir(), "port-forward", "web-0", ":http",
 		"--address=127.0.0.1")
 	forwarding := regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> 80`)
 	require.Eventually(t, func() bool {
@@ -120,14 +121,14 @@ func TestPortForward_CarriesConnections(t *testing.T) {
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	require.Equal(t, "QUIET", string(answer))
-	require.Equal(t, outcome{1, "", "error: Pod 'web-0' does not have a named port 'nope'\n"},
+	require.Equal(t, clitest.Outcome{1, "", "error: Pod 'web-0' does not have a named port 'nope'\n"},
 		s.run(t, "", "port-forward", "web-0", "nope"))
 }
 
 func TestProxy_AddsCredentialsAndRefusesForeignHosts(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
-	out := startChild(t, "--kubeconfig", f.kubeconfig(t), "proxy", "--port=0")
+	out := clitest.StartChild(t, "--kubeconfig", f.kubeconfig(t), "proxy", "--port=0")
 	serving := regexp.MustCompile(`Starting to serve on (127\.0\.0\.1:\d+)`)
 	require.Eventually(t, func() bool {
 		return serving.MatchString(out.String())
@@ -172,30 +173,30 @@ func TestPlugin_RunsTheLongestNameOnThePath(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), mode))
 	}
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
-	run := func(stdin string, args ...string) outcome {
-		out, errOut := &lockedBuffer{}, &lockedBuffer{}
+	run := func(stdin string, args ...string) clitest.Outcome {
+		out, errOut := &clitest.Buffer{}, &clitest.Buffer{}
 		code := Main(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: out,
 			ErrOut: errOut})
-		return outcome{code, out.String(), errOut.String()}
+		return clitest.Outcome{code, out.String(), errOut.String()}
 	}
-	require.Equal(t, outcome{0, "foo: x --flag\n", ""}, run("", "foo", "x", "--flag"))
-	require.Equal(t, outcome{7, "bar-baz: y\nsaid", ""}, run("said", "foo", "bar-baz", "y"))
-	require.Equal(t, outcome{0, "lite\n", ""}, run("", "both"))
-	require.Equal(t, outcome{1, "", "error: unknown command \"not-a-program\" for \"kubectl-lite\"\n"},
+	require.Equal(t, clitest.Outcome{0, "foo: x --flag\n", ""}, run("", "foo", "x", "--flag"))
+	require.Equal(t, clitest.Outcome{7, "bar-baz: y\nsaid", ""}, run("said", "foo", "bar-baz", "y"))
+	require.Equal(t, clitest.Outcome{0, "lite\n", ""}, run("", "both"))
+	require.Equal(t, clitest.Outcome{1, "", "error: unknown command \"not-a-program\" for \"kubectl-lite\"\n"},
 		run("", "not-a-program"))
 	got := run("", "plugin", "list", "--name-only")
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.out, "kubectl-foo-bar_baz\n")
-	require.Contains(t, got.out, "kubectl_lite-both\n")
-	require.Contains(t, got.errOut, "kubectl-get overwrites existing command: \"kubectl-lite get\"")
-	require.Contains(t, got.errOut, "kubectl-not-a-program identified as a kubectl plugin, but it is not executable")
+	require.Equal(t, 1, got.Code)
+	require.Contains(t, got.Out, "kubectl-foo-bar_baz\n")
+	require.Contains(t, got.Out, "kubectl_lite-both\n")
+	require.Contains(t, got.ErrOut, "kubectl-get overwrites existing command: \"kubectl-lite get\"")
+	require.Contains(t, got.ErrOut, "kubectl-not-a-program identified as a kubectl plugin, but it is not executable")
 }
 
 func TestCompletion_OffersWhatTheServerHas(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
-	require.Zero(t, f.run(t, "", "create", "configmap", "settings").code)
-	require.Zero(t, f.run(t, "", "create", "ns", "shop").code)
+	require.Zero(t, f.run(t, "", "create", "configmap", "settings").Code)
+	require.Zero(t, f.run(t, "", "create", "ns", "shop").Code)
 	for _, step := range []struct{ line, offered string }{
 		{"__completeNoDesc get conf", "configmaps"},
 		{"__completeNoDesc get cm se", "settings"},
@@ -213,8 +214,8 @@ func TestCompletion_OffersWhatTheServerHas(t *testing.T) {
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		got := f.run(t, "", "completion", shell)
-		require.Zero(t, got.code)
-		require.Contains(t, got.out, "__complete")
+		require.Zero(t, got.Code)
+		require.Contains(t, got.Out, "__complete")
 	}
 }
 
@@ -222,7 +223,7 @@ func TestCompletion_OffersWhatTheServerHas(t *testing.T) {
 // them.
 func runAsShell(t *testing.T, kubeconfig string, words ...string) string {
 	t.Helper()
-	out := &lockedBuffer{}
+	out := &clitest.Buffer{}
 	args := append([]string{words[0], "--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir()}, words[1:]...)
 	require.Zero(t, Main(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: out,
 		ErrOut: io.Discard}))

@@ -1,7 +1,6 @@
 package kubectllite
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,27 +14,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// childVariable makes this test's binary behave as kubectl-lite, in a process of its own: a terminal sends
-// its signals to processes.
-const childVariable = "KUBECTL_LITE_CHILD"
+func TestMain(m *testing.M) { clitest.Main(m, Main) }
 
-func TestMain(m *testing.M) {
-	if os.Getenv(childVariable) != "" {
-		os.Exit(Main(context.Background(), os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout,
-			ErrOut: os.Stderr}))
-	}
-	// an editor that needs no hands, of kubectl as well; never fails
-	_ = os.Setenv("KUBE_EDITOR", "sed -i s/before/after/")
-	os.Exit(m.Run())
-}
-
-// terminal is a pseudo-terminal with kubectl-lite in its foreground, and its screen as a user sees it.
-type terminal struct {
+// pseudoTerminal is a pseudo-terminal with kubectl-lite in its foreground, and its screen as a user sees it.
+type pseudoTerminal struct {
 	t      *testing.T
 	master *os.File
 	cmd    *exec.Cmd
@@ -47,7 +35,7 @@ type terminal struct {
 	raw    strings.Builder
 }
 
-func openTerminal(t *testing.T, width, height int, args ...string) *terminal {
+func openTerminal(t *testing.T, width, height int, args ...string) *pseudoTerminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -58,10 +46,10 @@ func openTerminal(t *testing.T, width, height int, args ...string) *terminal {
 	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)
-	term := &terminal{t: t, master: master, done: make(chan error, 1), screen: newScreen(width, height)}
+	term := &pseudoTerminal{t: t, master: master, done: make(chan error, 1), screen: newScreen(width, height)}
 	term.resize(width, height)
 	term.cmd = exec.Command(os.Args[0], args...)
-	term.cmd.Env = append(os.Environ(), childVariable+"=1", "TERM=xterm")
+	term.cmd.Env = append(os.Environ(), clitest.ChildVariable+"=1", "TERM=xterm")
 	term.cmd.Stdin, term.cmd.Stdout, term.cmd.Stderr = slave, slave, slave
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, term.cmd.Start())
@@ -77,7 +65,7 @@ func openTerminal(t *testing.T, width, height int, args ...string) *terminal {
 }
 
 // show paints the output until the other end is closed.
-func (term *terminal) show() {
+func (term *pseudoTerminal) show() {
 	buf := make([]byte, 4096)
 	for {
 		n, err := term.master.Read(buf)
@@ -92,7 +80,7 @@ func (term *terminal) show() {
 }
 
 // resize does what dragging the window's corner does. The kernel signals the process in the foreground.
-func (term *terminal) resize(width, height int) {
+func (term *pseudoTerminal) resize(width, height int) {
 	term.t.Helper()
 	require.NoError(term.t, unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ,
 		&unix.Winsize{Col: uint16(width), Row: uint16(height)}))
@@ -101,20 +89,20 @@ func (term *terminal) resize(width, height int) {
 	term.screen.width, term.screen.height = width, height
 }
 
-func (term *terminal) press(keys string) {
+func (term *pseudoTerminal) press(keys string) {
 	term.t.Helper()
 	_, err := term.master.WriteString(keys)
 	require.NoError(term.t, err)
 }
 
-func (term *terminal) lines() []string {
+func (term *pseudoTerminal) lines() []string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	return term.screen.text()
 }
 
 // see waits for a line that begins with each of these words, spaces evened out.
-func (term *terminal) see(what string, fits func(lines []string) bool) {
+func (term *pseudoTerminal) see(what string, fits func(lines []string) bool) {
 	term.t.Helper()
 	require.Eventually(term.t, func() bool { return fits(term.lines()) }, 30*time.Second, 5*time.Millisecond,
 		"%s; the screen shows:\n%s", what, lazy(func() string { return strings.Join(term.lines(), "\n") }))
@@ -135,7 +123,7 @@ func has(lines []string, prefix string) bool {
 }
 
 // end waits for the process and returns its exit code.
-func (term *terminal) end() int {
+func (term *pseudoTerminal) end() int {
 	term.t.Helper()
 	select {
 	case <-term.done:
@@ -146,7 +134,7 @@ func (term *terminal) end() int {
 }
 
 // requireClean checks that the terminal is as it was: the ordinary screen, with a cursor.
-func (term *terminal) requireClean() {
+func (term *pseudoTerminal) requireClean() {
 	term.t.Helper()
 	term.read.Wait() // all that was printed has been seen
 	term.mu.Lock()
@@ -273,20 +261,20 @@ func (s *screen) text() []string {
 func TestTerminal_GetWatchUpdatesInPlaceAndEndsClean(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
-	require.Zero(t, f.run(t, "", "create", "configmap", "one").code)
+	require.Zero(t, f.run(t, "", "create", "configmap", "one").Code)
 	term := openTerminal(t, 60, 10, "--kubeconfig", f.kubeconfig(t), "--cache-dir", t.TempDir(), "get", "cm", "-w")
 	term.see("the first row", func(lines []string) bool { return has(lines, "one") })
 	watching := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.watchers) == 1 }
 	require.Eventually(t, watching, 30*time.Second, time.Millisecond)
-	require.Zero(t, f.run(t, "", "create", "configmap", "two").code)
+	require.Zero(t, f.run(t, "", "create", "configmap", "two").Code)
 	term.see("a row that came", func(lines []string) bool { return has(lines, "one") && has(lines, "two") })
-	require.Zero(t, f.run(t, "", "delete", "configmap", "one", "--wait=false").code)
+	require.Zero(t, f.run(t, "", "delete", "configmap", "one", "--wait=false").Code)
 	term.see("a row that went, in place", func(lines []string) bool {
 		return len(lines) == 2 && has(lines, "NAME") && has(lines, "two")
 	})
 
 	for i := range 12 {
-		require.Zero(t, f.run(t, "", "create", "configmap", fmt.Sprintf("more-%02d", i)).code)
+		require.Zero(t, f.run(t, "", "create", "configmap", fmt.Sprintf("more-%02d", i)).Code)
 	}
 	term.see("as many rows as fit", func(lines []string) bool { return len(lines) == 10 && has(lines, "… 5 more") })
 	term.resize(4, 6)
@@ -299,7 +287,7 @@ func TestTerminal_GetWatchUpdatesInPlaceAndEndsClean(t *testing.T) {
 	})
 
 	term.press("\x03")
-	require.Equal(t, interrupted, term.end())
+	require.Equal(t, session.Interrupted, term.end())
 	term.requireClean()
 	require.True(t, has(term.lines(), "two"), "the last picture stays below the command")
 }
@@ -307,7 +295,7 @@ func TestTerminal_GetWatchUpdatesInPlaceAndEndsClean(t *testing.T) {
 func TestTerminal_GetWatchResumesAfterADisconnect(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
-	require.Zero(t, f.run(t, "", "create", "configmap", "one").code)
+	require.Zero(t, f.run(t, "", "create", "configmap", "one").Code)
 	term := openTerminal(t, 60, 10, "--kubeconfig", f.kubeconfig(t), "--cache-dir", t.TempDir(), "get", "cm", "-w")
 	watchers := func() int { f.mu.Lock(); defer f.mu.Unlock(); return len(f.watchers) }
 	require.Eventually(t, func() bool { return watchers() == 1 }, 30*time.Second, time.Millisecond)
@@ -315,12 +303,12 @@ func TestTerminal_GetWatchResumesAfterADisconnect(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return watchers() == 1 && f.asked("watch=true") >= 2
 	}, 30*time.Second, time.Millisecond, "the watch is taken up again")
-	require.Zero(t, f.run(t, "", "create", "configmap", "two").code)
+	require.Zero(t, f.run(t, "", "create", "configmap", "two").Code)
 	term.see("what came after the disconnect", func(lines []string) bool {
 		return has(lines, "one") && has(lines, "two")
 	})
 	term.press("\x03")
-	require.Equal(t, interrupted, term.end())
+	require.Equal(t, session.Interrupted, term.end())
 	term.requireClean()
 }
 
@@ -328,30 +316,30 @@ func TestTerminal_TreeAndRolloutAreLive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "config")
-	require.NoError(t, writeKubeconfig(testenv.Start(t), kubeconfig))
-	l := live{kubeconfig, filepath.Join(dir, "cache")}
-	l.succeed(t, webManifest, "apply -f -")
-	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + l.cache}
+	require.NoError(t, clitest.WriteKubeconfig(testenv.Start(t), kubeconfig))
+	l := clitest.Live{kubeconfig, filepath.Join(dir, "cache")}
+	l.Succeed(t, clitest.WebManifest, "apply -f -")
+	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + l.Cache}
 
 	tree := openTerminal(t, 100, 30, append(flags, "tree", "deploy/web", "-w")...)
 	tree.see("the pods of the deployment", func(lines []string) bool {
 		return has(lines, "Deployment/web 2/2") && len(lines) == 5
 	})
-	l.succeed(t, "", "scale deploy/web --replicas=4")
+	l.Succeed(t, "", "scale deploy/web --replicas=4")
 	tree.see("the pods that were added", func(lines []string) bool {
 		return has(lines, "Deployment/web 4/4") && len(lines) == 7
 	})
 	tree.press("\x03")
-	require.Equal(t, interrupted, tree.end())
+	require.Equal(t, session.Interrupted, tree.end())
 	tree.requireClean()
 
-	l.succeed(t, "", "rollout pause deploy/web")
-	l.succeed(t, "", "set image deploy/web nginx=nginx:2")
+	l.Succeed(t, "", "rollout pause deploy/web")
+	l.Succeed(t, "", "set image deploy/web nginx=nginx:2")
 	rollout := openTerminal(t, 100, 30, append(flags, "rollout", "status", "deploy/web")...)
 	rollout.see("a full bar for the old ReplicaSet", func(lines []string) bool {
 		return strings.Contains(strings.Join(lines, "\n"), strings.Repeat("█", barWidth)+"  4/4 ready  revision 1")
 	})
-	l.succeed(t, "", "rollout resume deploy/web")
+	l.Succeed(t, "", "rollout resume deploy/web")
 	require.Zero(t, rollout.end(), lazy(func() string { return strings.Join(rollout.lines(), "\n") }))
 	rollout.requireClean()
 	last := strings.Join(rollout.lines(), "\n")

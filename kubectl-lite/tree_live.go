@@ -19,12 +19,13 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // treeMirror is the objects of a tree, kept up to date by one watch per kind. Kinds that had no part in the
 // tree when it was last read in whole are seen at the next reading, except those that workloads are made of.
 type treeMirror struct {
-	*session
+	*session.Session
 	client    dynamic.Interface
 	namespace string
 
@@ -47,11 +48,11 @@ const rereading = 15 * time.Second
 
 // follow is tree -w.
 func (o *treeOptions) follow(ctx context.Context, root *unstructured.Unstructured) error {
-	client, err := o.quietClient()
+	client, err := o.QuietClient()
 	if err != nil {
 		return err
 	}
-	m := &treeMirror{session: o.session, client: client, namespace: root.GetNamespace(), root: root,
+	m := &treeMirror{Session: o.Session, client: client, namespace: root.GetNamespace(), root: root,
 		objects: map[types.UID]*unstructured.Unstructured{}, watched: map[schema.GroupVersionResource]bool{}}
 	mapper, err := o.ToRESTMapper()
 	if err != nil {
@@ -65,7 +66,7 @@ func (o *treeOptions) follow(ctx context.Context, root *unstructured.Unstructure
 		}
 		return mapping.Resource, nil
 	}
-	return o.live(ctx, func() []string { return m.lines(o) }, func(ctx context.Context, changed func()) error {
+	return o.Live(ctx, func() []string { return m.lines(o) }, func(ctx context.Context, changed func()) error {
 		var watching sync.WaitGroup
 		defer watching.Wait()
 		ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +105,7 @@ func (o *treeOptions) follow(ctx context.Context, root *unstructured.Unstructure
 
 // read looks at everything that may be owned.
 func (m *treeMirror) read(ctx context.Context) error {
-	all, err := m.descendants(ctx, m.root)
+	all, err := m.Descendants(ctx, m.root)
 	if err != nil {
 		return err
 	}

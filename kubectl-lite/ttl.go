@@ -11,18 +11,20 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // ttlAnnotation marks an object that the server removes by itself, so long after the mark was set.
 const ttlAnnotation = "coxswain.dev/ttl"
 
 type ttlOptions struct {
-	*session
+	*session.Session
 	writing
 }
 
-func newTTL(s *session) *cobra.Command {
-	o := &ttlOptions{session: s}
+func newTTL(s *session.Session) *cobra.Command {
+	o := &ttlOptions{Session: s}
 	cmd := &cobra.Command{
 		Use:   "ttl (TYPE NAME | TYPE/NAME) DURATION|none",
 		Short: "Let an object remove itself after a while",
@@ -32,7 +34,7 @@ func newTTL(s *session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return usageErrorf(cmd, "an object and a duration are required")
+				return session.UsageErrorf(cmd, "an object and a duration are required")
 			}
 			if err := o.complete(cmd); err != nil {
 				return err
@@ -62,7 +64,7 @@ func (o *ttlOptions) run(_ context.Context, objects []string, lifetime string) e
 	if err != nil {
 		return err
 	}
-	namespace, _, err := o.namespace()
+	namespace, _, err := o.Namespace()
 	if err != nil {
 		return err
 	}
@@ -73,19 +75,19 @@ func (o *ttlOptions) run(_ context.Context, objects []string, lifetime string) e
 				return err
 			}
 			if o.onlyPretend() {
-				return o.show(o.session, info.Object, done)
+				return o.show(o.Session, info.Object, done)
 			}
 			obj, err := o.helper(info).Patch(info.Namespace, info.Name, types.MergePatchType, patch, nil)
 			if err != nil {
 				return err
 			}
-			return o.show(o.session, obj, done)
+			return o.show(o.Session, obj, done)
 		})
 }
 
 // requireTTL refuses where the annotation would have no effect: a server that does not know it would keep the object.
 func (o *ttlOptions) requireTTL() error {
-	version, err := o.serverVersion()
+	version, err := serverVersion(o.Session)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // Version is this binary's version, set at link time with -ldflags "-X …/kubectl-lite.Version=…". Where it
@@ -22,7 +24,7 @@ type versions struct {
 	ServerVersion *version.Info `json:"serverVersion,omitempty"`
 }
 
-func newVersion(s *session) *cobra.Command {
+func newVersion(s *session.Session) *cobra.Command {
 	var clientOnly bool
 	var output string
 	cmd := &cobra.Command{
@@ -38,12 +40,12 @@ func newVersion(s *session) *cobra.Command {
 			found := versions{ClientVersion: clientVersion()}
 			var failed error
 			if !clientOnly {
-				found.ServerVersion, failed = s.serverVersion()
+				found.ServerVersion, failed = serverVersion(s)
 			}
-			if err := s.printVersions(found, output); err != nil {
+			if err := printVersions(s, found, output); err != nil {
 				return err
 			}
-			s.warnOfSkew(found)
+			warnOfSkew(s, found)
 			return failed
 		},
 	}
@@ -52,7 +54,7 @@ func newVersion(s *session) *cobra.Command {
 	return cmd
 }
 
-func (s *session) serverVersion() (*version.Info, error) {
+func serverVersion(s *session.Session) (*version.Info, error) {
 	client, err := s.ToDiscoveryClient()
 	if err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func (s *session) serverVersion() (*version.Info, error) {
 	return client.ServerVersion()
 }
 
-func (s *session) printVersions(found versions, output string) error {
+func printVersions(s *session.Session, found versions, output string) error {
 	switch output {
 	case "json":
 		text, err := json.MarshalIndent(found, "", "  ")
@@ -117,7 +119,7 @@ func clientVersion() *version.Info {
 // supportedSkew is by how many minor versions a client may be older or newer than its server.
 const supportedSkew = 1
 
-func (s *session) warnOfSkew(found versions) {
+func warnOfSkew(s *session.Session, found versions) {
 	if found.ServerVersion == nil {
 		return
 	}

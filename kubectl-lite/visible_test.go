@@ -10,9 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -25,58 +23,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
-
-// hostileText sets a terminal's title, clears it, colours what follows with C1, writes from right to left and
-// over the line.
-const hostileText = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202eevil\u2066\x7f\r\x08\x00\x0b\x0c\x1b[1A end"
-
-// requireVisible fails where text has a character in it that a terminal obeys.
-func requireVisible(t *testing.T, text string, about ...any) {
-	t.Helper()
-	require.True(t, utf8.ValidString(text), about...)
-	for _, r := range text {
-		bad := r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r <= 0x9f || r >= 0x2028 && r <= 0x202e ||
-			r >= 0x2066 && r <= 0x2069
-		require.False(t, bad, "%q has %q in it: %v", text, r, about)
-	}
-}
-
-func TestVisible_ShowsWhatATerminalWouldObey(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"plain\ttext\n":              "plain\ttext\n",
-		"Grüße, 世界 🙂 שלום":           "Grüße, 世界 🙂 שלום",
-		"\x1b]0;title\x07":           "^[]0;title^G",
-		"over\rwritten\x08\x00\x7f":  `over\rwritten^H^@^?`,
-		"\u009b31m \u0085":           `\u009b31m \u0085`,
-		"\x9b31m \xc2":               `\x9b31m \xc2`,
-		"\u202egnp.exe\u2069\u2028x": `\u202egnp.exe\u2069\u2028x`,
-		"\ufffd":                     "\ufffd",
-	} {
-		require.Equal(t, want, visible(text))
-		requireVisible(t, visible(text))
-	}
-	require.Equal(t, `a\nb\tc^[`, oneLine("a\nb\tc\x1b"))
-}
-
-// TestVisibleWriter_MindsNotWhereTextIsCut writes byte by byte, and expects the output of a single write.
-func TestVisibleWriter_MindsNotWhereTextIsCut(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{hostileText, "Grüße, 世界 🙂", "\xe4\xb8", "\xc2\x9b\xf0\x9f\x99", "\xff\xfe\x80\x9b"} {
-		out := &lockedBuffer{}
-		w := &visibleWriter{to: out}
-		for i := range len(text) {
-			n, err := w.Write([]byte{text[i]})
-			require.NoError(t, err)
-			require.Equal(t, 1, n)
-		}
-		w.finish()
-		require.Equal(t, visible(text), out.String())
-	}
-	_, err := (&visibleWriter{to: iotest.TruncateWriter(nil, 0)}).Write(nil)
-	require.NoError(t, err)
-}
 
 // plant puts hostile text into every string below v, and makes one of whatever there may be several of.
 func plant(v reflect.Value, depth int) {
@@ -91,7 +39,7 @@ func plant(v reflect.Value, depth int) {
 		*at = resource.MustParse("1")
 		return
 	case *intstr.IntOrString:
-		*at = intstr.FromString(hostileText)
+		*at = intstr.FromString(clitest.HostileText)
 		return
 	case *metav1.LabelSelector:
 		at.MatchLabels = map[string]string{"app": "web"}
@@ -105,7 +53,7 @@ func plant(v reflect.Value, depth int) {
 	}
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(hostileText)
+		v.SetString(clitest.HostileText)
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int, reflect.Int32, reflect.Int64:
@@ -115,7 +63,7 @@ func plant(v reflect.Value, depth int) {
 		plant(v.Elem(), depth+1)
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			v.SetBytes([]byte(hostileText))
+			v.SetBytes([]byte(clitest.HostileText))
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
@@ -137,7 +85,7 @@ func plant(v reflect.Value, depth int) {
 
 // planted is an object of a kind with hostile text wherever text can be; its name too, if names is set.
 func planted(t *testing.T, k fakeKind, names bool) map[string]any {
-	obj := map[string]any{"spec": map[string]any{"text": hostileText}, "metadata": map[string]any{}}
+	obj := map[string]any{"spec": map[string]any{"text": clitest.HostileText}, "metadata": map[string]any{}}
 	if k.typed != nil {
 		typed := k.typed.DeepCopyObject()
 		plant(reflect.ValueOf(typed).Elem(), 0)
@@ -150,11 +98,11 @@ func planted(t *testing.T, k fakeKind, names bool) map[string]any {
 	u.SetKind(k.kind)
 	u.SetResourceVersion("5")
 	u.SetUID("uid")
-	u.SetLabels(map[string]string{"app": "web", hostileText: hostileText})
+	u.SetLabels(map[string]string{"app": "web", clitest.HostileText: clitest.HostileText})
 	u.SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "1",
-		"kubernetes.io/change-cause": hostileText, hostileText: hostileText})
+		"kubernetes.io/change-cause": clitest.HostileText, clitest.HostileText: clitest.HostileText})
 	// round in circles
-	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: hostileText, Name: hostileText,
+	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: clitest.HostileText, Name: clitest.HostileText,
 		UID: "uid", Controller: ptr.To(true)}})
 	u.SetDeletionTimestamp(nil)
 	if !names {
@@ -167,8 +115,8 @@ func planted(t *testing.T, k fakeKind, names bool) map[string]any {
 	}
 	if conditions, _, _ := unstructured.NestedSlice(obj, "status", "conditions"); len(conditions) > 0 {
 		for _, kind := range []string{"Available", "ReplicaFailure", "PodScheduled", "Ready"} {
-			conditions = append(conditions, map[string]any{"type": kind, "status": "False", "reason": hostileText,
-				"message": "line\n" + hostileText})
+			conditions = append(conditions, map[string]any{"type": kind, "status": "False", "reason": clitest.HostileText,
+				"message": "line\n" + clitest.HostileText})
 		}
 		_ = unstructured.SetNestedSlice(obj, conditions, "status", "conditions")
 	}
@@ -190,31 +138,31 @@ func hostile(t *testing.T, names, refusing bool) func(http.ResponseWriter, *http
 		switch path := r.URL.Path; {
 		case refusing && !strings.HasPrefix(path, "/openapi") && (&fakeServer{}).discovery(path) == nil:
 			respond(w, http.StatusConflict, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-				Status: "Failure", Code: http.StatusConflict, Reason: metav1.StatusReason(hostileText),
-				Message: "line\n" + hostileText,
-				Details: &metav1.StatusDetails{Name: hostileText, Kind: hostileText,
-					Causes: []metav1.StatusCause{{Type: "x", Message: hostileText, Field: hostileText}}}})
+				Status: "Failure", Code: http.StatusConflict, Reason: metav1.StatusReason(clitest.HostileText),
+				Message: "line\n" + clitest.HostileText,
+				Details: &metav1.StatusDetails{Name: clitest.HostileText, Kind: clitest.HostileText,
+					Causes: []metav1.StatusCause{{Type: "x", Message: clitest.HostileText, Field: clitest.HostileText}}}})
 		case path == "/version":
 			respond(w, http.StatusOK, map[string]string{"major": kubeversion.Major, "minor": kubeversion.Minor,
-				"gitVersion": kubeversion.Coxswain + hostileText})
+				"gitVersion": kubeversion.Coxswain + clitest.HostileText})
 		case path == "/apis/example.com/v1":
 			respond(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1",
 				"groupVersion": "example.com/v1", "resources": []any{
-					map[string]any{"name": hostileText, "kind": hostileText, "singularName": hostileText,
-						"shortNames": []string{hostileText}, "verbs": []string{"get", hostileText}},
+					map[string]any{"name": clitest.HostileText, "kind": clitest.HostileText, "singularName": clitest.HostileText,
+						"shortNames": []string{clitest.HostileText}, "verbs": []string{"get", clitest.HostileText}},
 				}})
 		case strings.HasSuffix(path, "/log") && r.URL.Query().Get("tailLines") == "0":
 		case strings.HasSuffix(path, "/log"):
-			_, _ = w.Write([]byte(hostileText + "\n"))
+			_, _ = w.Write([]byte(clitest.HostileText + "\n"))
 		case strings.HasSuffix(path, "subjectaccessreviews"):
-			review(map[string]any{"allowed": false, "reason": hostileText, "evaluationError": hostileText})
+			review(map[string]any{"allowed": false, "reason": clitest.HostileText, "evaluationError": clitest.HostileText})
 		case strings.HasSuffix(path, "selfsubjectrulesreviews"):
-			review(map[string]any{"evaluationError": hostileText,
-				"resourceRules": []any{map[string]any{"verbs": []string{hostileText},
-					"apiGroups": []string{hostileText}, "resources": []string{hostileText}}}})
+			review(map[string]any{"evaluationError": clitest.HostileText,
+				"resourceRules": []any{map[string]any{"verbs": []string{clitest.HostileText},
+					"apiGroups": []string{clitest.HostileText}, "resources": []string{clitest.HostileText}}}})
 		case strings.HasSuffix(path, "selfsubjectreviews"):
-			review(map[string]any{"userInfo": map[string]any{"username": hostileText, "uid": hostileText,
-				"groups": []string{hostileText}, "extra": map[string]any{hostileText: []string{hostileText}}}})
+			review(map[string]any{"userInfo": map[string]any{"username": clitest.HostileText, "uid": clitest.HostileText,
+				"groups": []string{clitest.HostileText}, "extra": map[string]any{clitest.HostileText: []string{clitest.HostileText}}}})
 		case strings.HasSuffix(path, "/leases"):
 			respond(w, http.StatusOK, map[string]any{"metadata": map[string]any{"resourceVersion": "6"},
 				"items": []any{map[string]any{"spec": map[string]any{"renewTime": "2026-01-01T00:00:00.000000Z"}}}})
@@ -233,7 +181,7 @@ func sendPlanted(w http.ResponseWriter, r *http.Request, k fakeKind, obj map[str
 	later := (&unstructured.Unstructured{Object: obj}).DeepCopy()
 	later.SetResourceVersion("6")
 	later.SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "1",
-		"kubernetes.io/change-cause": hostileText, hostileText: "other " + hostileText})
+		"kubernetes.io/change-cause": clitest.HostileText, clitest.HostileText: "other " + clitest.HostileText})
 	list := map[string]any{"kind": k.kind + "List", "apiVersion": k.apiVersion(),
 		"metadata": map[string]any{"resourceVersion": "6"}, "items": []any{later.Object}}
 	switch query := r.URL.Query(); {
@@ -242,9 +190,9 @@ func sendPlanted(w http.ResponseWriter, r *http.Request, k fakeKind, obj map[str
 	case strings.Contains(r.Header.Get("Accept"), "as=Table"):
 		respond(w, http.StatusOK, map[string]any{"kind": "Table", "apiVersion": "meta.k8s.io/v1",
 			"metadata": map[string]any{"resourceVersion": "6"},
-			"columnDefinitions": []any{map[string]any{"name": hostileText, "type": "string"},
+			"columnDefinitions": []any{map[string]any{"name": clitest.HostileText, "type": "string"},
 				map[string]any{"name": "Age", "type": "string"}},
-			"rows": []any{map[string]any{"cells": []any{hostileText, []string{hostileText}, hostileText},
+			"rows": []any{map[string]any{"cells": []any{clitest.HostileText, []string{clitest.HostileText}, clitest.HostileText},
 				"object": map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
 					"metadata": obj["metadata"]}}}})
 	case r.Method == http.MethodGet && name == "" && query.Get("resourceVersionMatch") == "Exact":
@@ -369,14 +317,14 @@ func hostileFiles(t *testing.T, f *fakeServer) (folder, manifest, kubeconfig str
 	folder = t.TempDir()
 	manifest, kubeconfig = filepath.Join(folder, "file.yaml"), filepath.Join(folder, "config")
 	text := escapedJSON(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": "web", "annotations": map[string]any{hostileText: hostileText}},
-		"data":     map[string]any{"a": hostileText}})
+		"metadata": map[string]any{"name": "web", "annotations": map[string]any{clitest.HostileText: clitest.HostileText}},
+		"data":     map[string]any{"a": clitest.HostileText}})
 	require.NoError(t, os.WriteFile(manifest, text, 0o600))
-	text = escapedJSON(t, map[string]any{"apiVersion": "v1", "kind": "Config", "current-context": hostileText,
-		"clusters": []any{map[string]any{"name": hostileText, "cluster": map[string]any{"server": f.URL}}},
-		"users":    []any{map[string]any{"name": hostileText, "user": map[string]any{}}},
-		"contexts": []any{map[string]any{"name": hostileText, "context": map[string]any{"cluster": hostileText,
-			"user": hostileText}}}})
+	text = escapedJSON(t, map[string]any{"apiVersion": "v1", "kind": "Config", "current-context": clitest.HostileText,
+		"clusters": []any{map[string]any{"name": clitest.HostileText, "cluster": map[string]any{"server": f.URL}}},
+		"users":    []any{map[string]any{"name": clitest.HostileText, "user": map[string]any{}}},
+		"contexts": []any{map[string]any{"name": clitest.HostileText, "context": map[string]any{"cluster": clitest.HostileText,
+			"user": clitest.HostileText}}}})
 	require.NoError(t, os.WriteFile(kubeconfig, text, 0o600))
 	return folder, manifest, kubeconfig
 }
@@ -403,12 +351,12 @@ func TestCommands_PrintNothingThatATerminalObeys(t *testing.T) {
 						for _, arg := range strings.Fields(line) {
 							args = append(args, fill.Replace(arg))
 						}
-						got := runWith(t, t.Context(), kubeconfig, "y\n", args...)
-						requireVisible(t, got.out, args, "standard output")
-						requireVisible(t, got.errOut, args, "error output")
-						if showing[path] && !mode.refusing || mode.refusing && strings.Contains(got.errOut, "(") &&
+						got := clitest.Run(t, t.Context(), kubeconfig, "y\n", args...)
+						clitest.RequireVisible(t, got.Out, args, "standard output")
+						clitest.RequireVisible(t, got.ErrOut, args, "error output")
+						if showing[path] && !mode.refusing || mode.refusing && strings.Contains(got.ErrOut, "(") &&
 							path != "explain" { // which reads OpenAPI documents only: there are none
-							require.Contains(t, got.out+got.errOut, "^[", "the server's text is not there: %v", args)
+							require.Contains(t, got.Out+got.ErrOut, "^[", "the server's text is not there: %v", args)
 						}
 					})
 				}
@@ -428,21 +376,21 @@ func TestData_IsPrintedAsItIs(t *testing.T) {
 	f := newFakeServer(t)
 	f.streams = hostile(t, false, false)
 	for line, want := range map[string]string{
-		"get pod web -o jsonpath={.spec.nodeName}":                hostileText,
-		"get cm web -o go-template={{range_.data}}{{.}}{{end}}":   hostileText,
-		"get cm web --template={{range_.data}}{{.}}{{end}}":       hostileText,
-		"label cm web a=b -o jsonpath={.data.*}":                  hostileText,
-		"label cm web a=b --template={{range_.data}}{{.}}{{end}}": hostileText,
-		"logs web": hostileText + "\n",
-		"get --raw /api/v1/namespaces/default/pods/web/log": hostileText + "\n",
+		"get pod web -o jsonpath={.spec.nodeName}":                clitest.HostileText,
+		"get cm web -o go-template={{range_.data}}{{.}}{{end}}":   clitest.HostileText,
+		"get cm web --template={{range_.data}}{{.}}{{end}}":       clitest.HostileText,
+		"label cm web a=b -o jsonpath={.data.*}":                  clitest.HostileText,
+		"label cm web a=b --template={{range_.data}}{{.}}{{end}}": clitest.HostileText,
+		"logs web": clitest.HostileText + "\n",
+		"get --raw /api/v1/namespaces/default/pods/web/log": clitest.HostileText + "\n",
 	} {
 		args := strings.Fields(line)
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "_", " ")
 		}
 		got := f.run(t, "", args...)
-		require.Equal(t, want, got.out, "%s: %s", line, got.errOut)
-		requireVisible(t, got.errOut, line)
+		require.Equal(t, want, got.Out, "%s: %s", line, got.ErrOut)
+		clitest.RequireVisible(t, got.ErrOut, line)
 	}
-	require.Contains(t, f.run(t, "", "get", "cm", "web", "-o", "json").out, `\u001b]0;owned`)
+	require.Contains(t, f.run(t, "", "get", "cm", "web", "-o", "json").Out, `\u001b]0;owned`)
 }

@@ -15,10 +15,12 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/util/jsonpath"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 type waitOptions struct {
-	*session
+	*session.Session
 	writing
 	files         resource.FilenameOptions
 	selector      string
@@ -29,8 +31,8 @@ type waitOptions struct {
 	timeout       time.Duration
 }
 
-func newWait(s *session) *cobra.Command {
-	o := &waitOptions{session: s, files: resource.FilenameOptions{Recursive: true}}
+func newWait(s *session.Session) *cobra.Command {
+	o := &waitOptions{Session: s, files: resource.FilenameOptions{Recursive: true}}
 	cmd := &cobra.Command{
 		Use: "wait ([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) " +
 			"[--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]]",
@@ -106,11 +108,11 @@ func (o *waitOptions) run(ctx context.Context, args []string) error {
 }
 
 func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, error) {
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return nil, err
 	}
-	found := o.withFiles(o.NewBuilder().Unstructured().ContinueOnError().
+	found := o.WithFiles(o.NewBuilder().Unstructured().ContinueOnError().
 		NamespaceParam(namespace).DefaultNamespace().AllNamespaces(o.allNamespaces), explicit, &o.files).
 		LabelSelectorParam(o.selector).FieldSelectorParam(o.fieldSelector).
 		ResourceTypeOrNameArgs(o.all, args...).Latest().Flatten().Do()
@@ -147,7 +149,7 @@ func (o *waitOptions) awaitAll(ctx context.Context, info *resource.Info, all []e
 func (o *waitOptions) await(ctx context.Context, info *resource.Info, expect expectation, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	client, err := o.objectClient(info)
+	client, err := objectClient(o.Session, info)
 	if err != nil {
 		return err
 	}
@@ -184,7 +186,7 @@ func (o *waitOptions) showMet(info *resource.Info, met bool) error {
 	if !met {
 		return nil
 	}
-	return o.show(o.session, info.Object, "condition met")
+	return o.show(o.Session, info.Object, "condition met")
 }
 
 // parseExpectation reads a value of --for.

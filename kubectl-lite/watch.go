@@ -16,10 +16,10 @@ import (
 // follow is get -w: it prints what there is, then every change as it comes, until the stream or ctx ends.
 func (o *getOptions) follow(ctx context.Context, args []string) error {
 	if o.inPlace && o.watch && !o.watchOnly && !o.watchEvents && o.serverPrint && o.format.human() &&
-		!o.format.noHeaders && o.canLive() {
+		!o.format.noHeaders && o.CanLive() {
 		return o.followInPlace(ctx, args)
 	}
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (o *getOptions) follow(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	out := &liveTable{printer: printer, tabs: printers.GetNewTabWriter(o.outFor(o.format.print)),
+	out := &liveTable{printer: printer, tabs: printers.GetNewTabWriter(o.OutFor(o.format.print)),
 		asEvents: o.watchEvents}
 	if err := o.printPresent(obj, out); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/coxswain-dev/coxswain/internal/backoff"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
 // rowTable is the table of get -w on a terminal: one row per object, each the latest.
@@ -32,7 +33,7 @@ type rowTable struct {
 
 // followInPlace is get -w on a terminal. A watch that breaks is taken up again where it ended.
 func (o *getOptions) followInPlace(ctx context.Context, args []string) error {
-	namespace, explicit, err := o.namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (o *getOptions) followInPlace(ctx context.Context, args []string) error {
 		return err
 	}
 	render := func() []string { return t.lines(&o.format, mapping, o.allNamespaces) }
-	return o.live(ctx, render, func(ctx context.Context, changed func()) error {
+	return o.Live(ctx, render, func(ctx context.Context, changed func()) error {
 		return resuming(ctx, func(err error) { t.setTrouble(err); changed() }, func() error {
 			return t.follow(ctx, look, changed)
 		})
@@ -252,7 +253,7 @@ func (t *rowTable) lines(format *readFormat, mapping *meta.RESTMapping, withName
 			continue
 		}
 		table.Rows[i].Cells = slices.Clone(table.Rows[i].Cells)
-		table.Rows[i].Cells[age] = since(accessor.GetCreationTimestamp().Time)
+		table.Rows[i].Cells[age] = terminal.Age(accessor.GetCreationTimestamp().Time)
 	}
 	var b bytes.Buffer
 	tabs := printers.GetNewTabWriter(&b)

@@ -7,6 +7,8 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/scheme"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
 // writing is what all verbs that change objects share: --dry-run, --field-manager, --validate and -o.
@@ -70,11 +72,11 @@ func (w *writing) operation(done string) string {
 }
 
 // show prints the object in the format of -o, or "kind.group/name done" without one.
-func (w *writing) show(s *session, obj runtime.Object, done string) error {
+func (w *writing) show(s *session.Session, obj runtime.Object, done string) error {
 	w.print.NamePrintFlags.Operation = w.operation(done)
 	printer, err := w.print.ToPrinter()
 	if err != nil {
 		return err
 	}
-	return printer.PrintObj(obj, s.outFor(w.print))
+	return printer.PrintObj(obj, s.OutFor(w.print))
 }

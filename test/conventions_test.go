@@ -24,7 +24,7 @@ const exceptions = "conventions.txt"
 
 // messagesOfKubernetes are the packages whose errors have the words of Kubernetes' own, which users see in conditions
 // and on the command line.
-var messagesOfKubernetes = []string{"controllers/podautoscaler", "kubectl-lite"}
+var messagesOfKubernetes = []string{"controllers/podautoscaler", "kubectl-lite", "kubectl-lite/session"}
 
 // TestConventions_LogsAndErrors holds all packages but those of conventions.txt to the conventions for logs and errors.
 // The list may only become shorter: a package that follows them is removed from it.

@@ -1,0 +1,52 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+func IsURL(name string) bool {
+	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
+}
+
+// openManifest opens a URL of -f. As kubectl does, it tries three times, a second apart, where the server cannot
+// be reached or fails.
+func openManifest(address string) (io.Reader, error) {
+	if _, err := url.Parse(address); err != nil {
+		return nil, fmt.Errorf("the URL passed to filename %q is not valid: %v", address, err)
+	}
+	const attempts = 3
+	for i := 1; ; i++ {
+		res, err := (&http.Client{}).Get(address) // the default client is kubectl's, see boundDownloads
+		if err == nil && res.StatusCode == http.StatusOK {
+			return &limitedBody{ReadCloser: res.Body, most: longestManifest, left: longestManifest}, nil
+		}
+		again := err != nil
+		if err == nil {
+			res.Body.Close() //nolint:errcheck // it is not read
+			again = res.StatusCode >= http.StatusInternalServerError
+			err = fmt.Errorf("unable to read URL %q, server reported %s, status code=%d", address, res.Status,
+				res.StatusCode)
+		}
+		if !again || i == attempts {
+			return nil, err
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// BoundDownloads bounds the URLs of -f, which cli-runtime reads with the default client.
+var BoundDownloads = sync.OnceFunc(func() {
+	http.DefaultClient = &http.Client{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			res.Body = &limitedBody{ReadCloser: res.Body, most: longestManifest, left: longestManifest}
+		}
+		return res, err
+	})}
+})

@@ -1,0 +1,110 @@
+package session
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
+)
+
+// OutFor is where the output of -o goes: tables are for people, documents for programs, which must get them
+// as they are.
+func (s *Session) OutFor(print *genericclioptions.PrintFlags) io.Writer {
+	if IsDocument(*print.OutputFormat, *print.TemplatePrinterFlags.TemplateArgument) {
+		return s.Verbatim.Out
+	}
+	return s.Out
+}
+
+// IsDocument reports whether a value of -o makes a document for programs; a template alone is one as well.
+func IsDocument(output, template string) bool {
+	format, _, _ := strings.Cut(output, "=")
+	switch format {
+	case "wide", "custom-columns", "custom-columns-file", "plaintext", "plaintext-openapiv2":
+		return false
+	case "":
+		return template != ""
+	}
+	return true
+}
+
+// Colored adds the flag --color to a command, and a painter to its output for people.
+func (s *Session) Colored(cmd *cobra.Command, begin func() terminal.Painter) *cobra.Command {
+	mode := cmd.Flags().String("color", "auto", "Colour what is printed for people. One of: (auto, always, "+
+		"never). auto does so on a terminal, unless NO_COLOR is set.")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch *mode {
+		case "auto":
+			if printers.AllowsColorOutput(s.Verbatim.Out) && os.Getenv("TERM") != "dumb" {
+				s.paint(begin)
+			}
+		case "always":
+			s.paint(begin)
+		case "never":
+		default:
+			return UsageErrorf(cmd, "--color must be 'auto', 'always' or 'never'")
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
+func (s *Session) paint(begin func() terminal.Painter) {
+	s.painter = begin
+	if out, ok := s.Out.(*terminal.Writer); ok {
+		out.SetPainter(begin())
+	}
+}
+
+// painted is a whole picture in colours.
+func (s *Session) painted(lines []string) []string {
+	if s.painter == nil {
+		return lines
+	}
+	paint := s.painter()
+	all := make([]string, len(lines))
+	for i, line := range lines {
+		all[i] = paint(line)
+	}
+	return all
+}
+
+// CanLive reports whether standard output is a terminal that can show a live view.
+func (s *Session) CanLive() bool {
+	return printers.IsTerminal(s.Verbatim.Out) && os.Getenv("TERM") != "dumb"
+}
+
+// Interrupted is the exit code of a process that Ctrl-C ended.
+const Interrupted = 130
+
+// Live shows the result of render, as often as work calls changed, until work returns. Ctrl-C cancels the context
+// of work, and the exit code is that of a program that the signal ended.
+func (s *Session) Live(ctx context.Context, render func() []string,
+	work func(ctx context.Context, changed func()) error) error {
+	ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer release()
+	v := terminal.NewView(s.Verbatim.Out, render, s.painted)
+	drawing, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	s.held.hold(true)
+	running.Go(func() { v.Run(drawing) })
+	err := work(ctx, v.Changed)
+	stop()
+	running.Wait()
+	v.Leave()
+	s.held.hold(false)
+	if ctx.Err() != nil {
+		return &ExitError{Code: Interrupted}
+	}
+	return err
+}

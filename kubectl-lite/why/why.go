@@ -1,0 +1,202 @@
+// Package why is the command why, which explains why an object is not ready (why.go), or what is wrong in a namespace
+// or the cluster (all.go), the likely cause first.
+//
+// It reads the objects, and package diagnose decides what is wrong with them. surroundings.go reads the objects that
+// pods need and do not own, ingress.go the backends of an Ingress, webhooks.go the Services and last calls of webhooks,
+// nodes.go the nodes that a pod does not fit on.
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
+	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
+)
+
+type options struct {
+	*session.Session
+	allNamespaces bool
+	output        string
+}
+
+func NewCommand(s *session.Session) *cobra.Command {
+	o := &options{Session: s}
+	cmd := &cobra.Command{
+		Use:   "why (TYPE NAME | TYPE/NAME | -n NAMESPACE | -A)",
+		Short: "Explain why an object is not ready, or what is wrong in a namespace, the likely cause first",
+		Long: `Reads an object and everything that it owns, their conditions, container states and warnings, and puts what is wrong in
+order: what stands in the way of the most comes first. Of a namespace, or with -n or -A and no object, it reads all that is in it.
+
+The exit code is 0 where all is well and 1 where something is wrong.`,
+		Example: `  kubectl-lite why deployment/web
+  kubectl-lite why -n shop
+  kubectl-lite why -A -o json`,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.output != "" && o.output != "json" {
+				return session.UsageErrorf(cmd, "--output must be 'json'")
+			}
+			namespace, explicit, err := o.Namespace()
+			switch {
+			case err != nil:
+				return err
+			case len(args) > 0 && o.allNamespaces:
+				return session.UsageErrorf(cmd, "an object and --all-namespaces exclude each other")
+			case len(args) > 0:
+				return o.run(cmd.Context(), args)
+			case o.allNamespaces:
+				return o.runAll(cmd.Context(), "")
+			case explicit:
+				return o.runAll(cmd.Context(), namespace)
+			}
+			return session.UsageErrorf(cmd,
+				"an object is required, or --namespace or --all-namespaces for all that is there")
+		},
+	}
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false,
+		"If present, look at everything in all namespaces, and at what is in none.")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "Output format. One of: (json).")
+	return s.Colored(cmd, paintWhy)
+}
+
+// findingLine is a finding for people, on one line.
+func findingLine(f diagnose.Finding) string {
+	name := f.Subject
+	if f.Namespace != "" {
+		name += " in " + f.Namespace
+	}
+	if f.Others > 0 {
+		name += fmt.Sprintf(" and %d more", f.Others)
+	}
+	return terminal.OneLine(name + " " + f.Text)
+}
+
+func (o *options) run(ctx context.Context, args []string) error {
+	root, err := o.OneObject(args)
+	if err != nil {
+		return err
+	}
+	if root.GroupVersionKind().GroupKind() == namespaceKind {
+		return o.runAll(ctx, root.GetName())
+	}
+	all, err := o.Descendants(ctx, root)
+	if err != nil {
+		return err
+	}
+	objects, findings := diagnose.InspectAll(root, all, diagnose.Visited{}, time.Now())
+	s, err := o.surroundings()
+	if err != nil {
+		return err
+	}
+	more, err := s.lookAround(ctx, objects)
+	if err != nil {
+		return err
+	}
+	findings = append(findings, more...)
+	name := terminal.OneLine(root.GetKind() + "/" + root.GetName())
+	if len(findings) == 0 && diagnose.IsReady(root) {
+		if o.output != "" {
+			return o.printJSON(name, root.GetNamespace(), nil)
+		}
+		fmt.Fprintf(o.Out, "%s is ready.\n", name)
+		return nil
+	}
+	warnings, err := o.warningsAbout(ctx, root.GetNamespace(), objects)
+	if err != nil {
+		return err
+	}
+	warnings = slices.DeleteFunc(warnings, func(w diagnose.Finding) bool { // what a condition says as well is said once
+		_, message, _ := strings.Cut(w.Text, " ago: ")
+		return slices.ContainsFunc(findings, func(f diagnose.Finding) bool {
+			return f.Subject == w.Subject && strings.Contains(f.Text, strings.TrimSuffix(message, "."))
+		})
+	})
+	findings = append(findings, warnings...)
+	findings = diagnose.Merge(append(findings, s.mentioned(ctx, findings)...))
+	if o.output != "" {
+		if len(findings) == 0 {
+			findings = []diagnose.Finding{diagnose.NotReady(root)}
+		}
+		return o.printJSON(name, root.GetNamespace(), findings)
+	}
+	o.print(name, root, findings)
+	o.printLastWords(ctx, root.GetNamespace(), findings)
+	if chain := o.ownerChain(ctx, root); chain != "" {
+		fmt.Fprintf(o.Out, "\nMade by %s.\n", terminal.OneLine(chain))
+	}
+	if len(findings) > 0 && findings[0].Rank == diagnose.RankUnschedulable {
+		if err := o.printVerdicts(ctx, objects); err != nil {
+			return err
+		}
+	}
+	return session.ErrSilent // the answer is no
+}
+
+// warningsAbout are the warnings that were recorded about the objects.
+func (o *options) warningsAbout(ctx context.Context, namespace string, objects []*unstructured.Unstructured) (
+	[]diagnose.Finding, error) {
+	client, err := o.KubernetesClientSet()
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.CoreV1().Events(namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
+	if err != nil {
+		return nil, err
+	}
+	return diagnose.Warnings(list.Items, objects, time.Now()), nil
+}
+
+func (o *options) print(name string, root *unstructured.Unstructured, findings []diagnose.Finding) {
+	ready, _ := diagnose.Readiness(root)
+	if strings.Contains(ready, "/") && !diagnose.IsReady(root) {
+		fmt.Fprintf(o.Out, "%s is not ready (%s).\n", name, terminal.OneLine(ready))
+	} else {
+		fmt.Fprintf(o.Out, "%s is not as it should be.\n", name)
+	}
+	if len(findings) == 0 {
+		fmt.Fprintln(o.Out, "Nothing that belongs to it reports a fault; it may still be on its way.")
+		return
+	}
+	fmt.Fprintf(o.Out, "\nLikely cause:\n  %s\n", findingLine(findings[0]))
+	if len(findings) == 1 {
+		return
+	}
+	fmt.Fprintln(o.Out, "\nAlso:")
+	for _, f := range findings[1:] {
+		fmt.Fprintf(o.Out, "  %s\n", findingLine(f))
+	}
+}
+
+// paintWhy colours the answer, and the likely cause.
+func paintWhy() terminal.Painter {
+	cause := false
+	return func(line string) string {
+		if cause {
+			cause = false
+			return terminal.Color(terminal.Red, line)
+		}
+		switch {
+		case strings.HasPrefix(line, " "):
+		case strings.HasSuffix(line, " is ready."), strings.HasPrefix(line, "Nothing is wrong "):
+			return terminal.Color(terminal.Green, line)
+		case strings.HasSuffix(line, " is not as it should be."), strings.Contains(line, " is not ready ("),
+			strings.Contains(line, " wrong in "):
+			return terminal.Color(terminal.Bold+";"+terminal.Red, line)
+		case strings.HasSuffix(line, ":"):
+			cause = line == "Likely cause:"
+			return terminal.Color(terminal.Bold, line)
+		}
+		return line
+	}
+}
