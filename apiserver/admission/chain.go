@@ -151,8 +151,8 @@ func (c *Chain) add(r Registration, plugin Plugin) {
 
 func (c *Chain) step(r Registration, kind string, plugin Plugin, s *step) *step {
 	s.name, s.rules = r.Name, r.On
-	if i, ok := plugin.(interface{ idle() bool }); ok {
-		s.idle = i.idle
+	if i, ok := plugin.(interface{ Idle() bool }); ok {
+		s.idle = i.Idle
 	}
 	s.observer = func(operation, rejected string) prometheus.Observer {
 		return c.seconds.WithLabelValues(r.Name, kind, operation, rejected)

@@ -21,7 +21,7 @@ type conditions struct {
 
 // meet reports whether all conditions are true. If one is false, the result is false even if others fail. An error
 // is left to the failure policy; if that ignores failures, the request does not meet the conditions.
-func (c *conditions) meet(ctx context.Context, q *question, e *cel.Evaluator, ignores bool) (bool, error) {
+func (c *conditions) meet(ctx context.Context, q *request, e *cel.Evaluator, ignores bool) (bool, error) {
 	start := time.Now()
 	met, failed, err := c.evaluate(ctx, e)
 	if ignores {

@@ -86,7 +86,7 @@ type objection struct {
 
 // change is one request while the policies change it.
 type change struct {
-	*question
+	*request
 	tasks      []task
 	objections []objection
 }
@@ -97,7 +97,7 @@ func (m *mutatingPolicies) Mutate(ctx context.Context, a *Attributes) error {
 	if err != nil || len(list) == 0 || exempt(a.GroupResource()) {
 		return err
 	}
-	c := &change{question: &question{Attributes: a, cluster: m.cluster}}
+	c := &change{request: newRequest(a, m.cluster)}
 	for _, p := range list {
 		c.plan(ctx, p)
 	}
@@ -125,7 +125,7 @@ func (c *change) object(p *boundPolicy[mutations], b *binding, reason metav1.Sta
 // plan finds the bindings and parameters of a policy that the request matches. It is called before the object is
 // changed.
 func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
-	in, ok, err := p.match.matches(ctx, c.question)
+	in, ok, err := p.match.matches(ctx, c.request)
 	if err != nil {
 		c.object(p, nil, "", configured(nil, err))
 	}
@@ -134,7 +134,7 @@ func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
 	}
 	for _, b := range p.bindings {
 		if b.match != nil {
-			_, ok, err := b.match.matches(ctx, c.question)
+			_, ok, err := b.match.matches(ctx, c.request)
 			if err != nil {
 				c.object(p, b, "", configured(b, err))
 			}
@@ -142,12 +142,12 @@ func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
 				continue
 			}
 		}
-		params, err := c.params(ctx, p.param, b)
+		found, err := params(ctx, c.request, p.param, b)
 		if err != nil {
 			c.object(p, b, "", configured(b, err))
 			continue
 		}
-		for _, one := range params {
+		for _, one := range found {
 			c.tasks = append(c.tasks, task{p, b, in, one})
 		}
 	}
@@ -166,9 +166,9 @@ func (c *change) run(ctx context.Context) error {
 	round.policies.begin(round.again, c.Object)
 	defer func() { round.policies.end(c.Object) }()
 	for _, t := range c.tasks {
-		bound := c.bindings(ctx, t.in, t.param)
+		bound := bindings(ctx, c.request, t.in, t.param)
 		if len(t.policy.conditions.list) > 0 {
-			ok, err := t.policy.conditions.meet(ctx, c.question, cel.NewEvaluator(bound, t.policy.variables), false)
+			ok, err := t.policy.conditions.meet(ctx, c.request, cel.NewEvaluator(bound, t.policy.variables), false)
 			if err != nil {
 				c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
 			}
@@ -199,7 +199,7 @@ func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) er
 		if c.Object == nil {
 			return nil
 		}
-		bound := c.bindings(ctx, t.in, t.param)
+		bound := bindings(ctx, c.request, t.in, t.param)
 		bound.Namespace = namespace
 		changed, err := c.apply(ctx, cel.NewEvaluator(bound, t.policy.variables), t, m)
 		var status apierrors.APIStatus

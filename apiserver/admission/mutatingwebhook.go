@@ -45,12 +45,12 @@ func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	q := &question{Attributes: a, cluster: m.cluster}
+	q := &review{request: newRequest(a, m.cluster)}
 	round := &a.reinvocation
 	round.webhooks.begin(round.again, a.Object)
 	defer func() { round.webhooks.end(a.Object) }()
 	for _, h := range list {
-		in, ok, err := h.concerns(ctx, q)
+		in, ok, err := h.concerns(ctx, q.request)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
 }
 
 // mutate lets one webhook change the object.
-func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in matched) error {
+func (m *mutatingWebhooks) mutate(ctx context.Context, q *review, h ranked, in matched) error {
 	if err := q.settleOwners(); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in
 	}
 	c := &call{h.hook, m.hooks, q.Attributes, in}
 	changed := false
-	answer, failed := c.answer(ctx, q.review(in, documents), func(answer *admissionreview.Answer) error {
+	answer, failed := c.answer(ctx, q.ask(in, documents), func(answer *admissionreview.Answer) error {
 		var err error
 		changed, err = c.patch(ctx, q, documents.Object, answer)
 		return err
@@ -133,7 +133,7 @@ func (c *call) auditJSON(annotation string, round, index int, value any) {
 }
 
 // settleOwners updates the object's managedFields before the first webhook sees it.
-func (q *question) settleOwners() error {
+func (q *review) settleOwners() error {
 	if q.Own == nil {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (q *question) settleOwners() error {
 }
 
 // patch applies the patch of an answer to the object. doc is the document that the webhook has seen.
-func (c *call) patch(ctx context.Context, q *question, doc []byte, answer *admissionreview.Answer) (bool, error) {
+func (c *call) patch(ctx context.Context, q *review, doc []byte, answer *admissionreview.Answer) (bool, error) {
 	if len(answer.Patch) == 0 {
 		return false, nil
 	}
@@ -203,7 +203,7 @@ func (c *call) sameKind(doc []byte, obj api.Object) error {
 }
 
 // connectWith replaces the options of a Connect.
-func (q *question) connectWith(after, before []byte) (bool, error) {
+func (q *review) connectWith(after, before []byte) (bool, error) {
 	var doc map[string]any
 	if err := json.Unmarshal(after, &doc); err != nil {
 		return false, apierrors.NewInternalError(err)

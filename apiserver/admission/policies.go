@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
@@ -62,13 +61,7 @@ type policies[T any] struct {
 type policySet[T any] struct {
 	policies, bindings int64 // Cluster.Changed of the objects of this set
 	list               []*boundPolicy[T]
-	compiled           map[compiled]*boundPolicy[T]
-}
-
-// compiled identifies the source of a compiled policy.
-type compiled struct {
-	uid        types.UID
-	generation int64
+	compiled           map[source]*boundPolicy[T]
 }
 
 // now returns the present policies. If there are none, it costs two lookups.
@@ -92,7 +85,7 @@ func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 	defer p.mu.Unlock()
 	// The numbers are recorded before the objects are read, so that changes made meanwhile cause another refresh.
 	set := &policySet[T]{policies: p.cluster.Changed(p.kind), bindings: p.cluster.Changed(p.bindings),
-		compiled: map[compiled]*boundPolicy[T]{}}
+		compiled: map[source]*boundPolicy[T]{}}
 	old := p.current.Load()
 	if old != nil && old.policies == set.policies && old.bindings == set.bindings {
 		return old.list, nil
@@ -114,15 +107,15 @@ func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 		if len(byPolicy[obj.GetName()]) == 0 {
 			continue
 		}
-		key := compiled{obj.GetUID(), obj.GetGeneration()}
-		var source *boundPolicy[T]
+		key := sourceOf(obj)
+		var known *boundPolicy[T]
 		if old != nil {
-			source = old.compiled[key]
+			known = old.compiled[key]
 		}
-		if source == nil {
-			source = p.compile(obj)
+		if known == nil {
+			known = p.compile(obj)
 		}
-		bound := *source
+		bound := *known
 		bound.bindings = byPolicy[bound.name]
 		set.compiled[key] = &bound
 		set.list = append(set.list, &bound)
@@ -175,22 +168,30 @@ func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type
 	return p, compiler, declared
 }
 
-// exempt reports whether policies do not apply to a resource: their own kinds, so that a bad policy can be removed,
-// and reviews, which do not change objects.
-func exempt(resource schema.GroupResource) bool {
-	switch resource.Group {
-	case policyGroup:
-		return strings.HasSuffix(resource.Resource, "admissionpolicies") ||
-			strings.HasSuffix(resource.Resource, "admissionpolicybindings")
-	case "authentication.k8s.io", "authorization.k8s.io":
-		return true
-	}
-	return false
-}
-
 func configured(binding *binding, err error) error {
 	if binding == nil {
 		return fmt.Errorf("failed to configure policy: %w", err)
 	}
 	return fmt.Errorf("failed to configure binding: %w", err)
+}
+
+// deadline returns an error if the request has ended: that is not the policy's failure.
+func deadline(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("evaluating admission policies: %w", err)
+	}
+	return nil
+}
+
+// reasonCode returns the HTTP status for a reason.
+func reasonCode(reason metav1.StatusReason) int32 {
+	switch reason {
+	case metav1.StatusReasonForbidden:
+		return 403
+	case metav1.StatusReasonUnauthorized:
+		return 401
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return 413
+	}
+	return 422
 }

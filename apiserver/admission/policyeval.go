@@ -2,10 +2,8 @@ package admission
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,7 +18,7 @@ import (
 type documents struct{ object, old *cel.Document }
 
 // in returns the request's objects in a kind.
-func (q *question) in(ctx context.Context, kind schema.GroupVersionKind) *documents {
+func (q *request) in(ctx context.Context, kind schema.GroupVersionKind) *documents {
 	if d, ok := q.docs[kind]; ok {
 		return d
 	}
@@ -35,7 +33,7 @@ func (q *question) in(ctx context.Context, kind schema.GroupVersionKind) *docume
 	return d
 }
 
-func (q *question) document(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) *cel.Document {
+func (q *request) document(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) *cel.Document {
 	if obj == nil {
 		return nil
 	}
@@ -43,15 +41,14 @@ func (q *question) document(ctx context.Context, obj api.Object, kind schema.Gro
 }
 
 // changed drops the documents of the object. It must be called when the object has been changed.
-func (q *question) changed() { q.docs, q.encoded.objects = nil, nil }
+func (q *request) changed() { q.docs = nil }
 
-// bindings returns the variables of expressions.
-func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindings {
+// bindings returns the variables of expressions, without params and namespaceObject, which only policies have.
+func (q *request) bindings(ctx context.Context, in matched) cel.Bindings {
 	docs := q.in(ctx, in.kind)
 	return cel.Bindings{
 		Object: docs.object, OldObject: docs.old,
 		Request:    &cel.Document{Make: func() (any, error) { return q.request(in), nil }},
-		Params:     p.document(ctx, q.cluster),
 		Authorizer: rights{ctx, q.cluster, q.User},
 		Resource: cel.Resource{Group: q.Resource.Group, Resource: q.Resource.Resource, Subresource: q.Subresource,
 			Namespace: q.Namespace, Name: nameOf(q.Attributes)},
@@ -59,7 +56,7 @@ func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindin
 }
 
 // request returns the AdmissionRequest, without its UID and its objects.
-func (q *question) request(in matched) map[string]any {
+func (q *request) request(in matched) map[string]any {
 	r := map[string]any{
 		"kind": kindDocument(in.kind), "resource": resourceDocument(in.resource),
 		"requestKind": kindDocument(q.Kind), "requestResource": resourceDocument(q.Resource),
@@ -104,7 +101,7 @@ func userDocument(u *authn.User) map[string]any {
 }
 
 // namespaceDocument returns the variable namespaceObject: nil for cluster-scoped requests.
-func (q *question) namespaceDocument(ctx context.Context) (*cel.Document, error) {
+func (q *request) namespaceDocument(ctx context.Context) (*cel.Document, error) {
 	if q.Namespace == "" || q.GroupResource() == namespaces {
 		return nil, nil
 	}
@@ -142,25 +139,4 @@ func (r rights) Authorize(c cel.Check) (bool, string, error) {
 	}
 	decision, reason, err := r.cluster.Decide(r.ctx, a)
 	return decision == authz.Allow, reason, err
-}
-
-// deadline returns an error if the request has ended: that is not the policy's failure.
-func deadline(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("evaluating admission policies: %w", err)
-	}
-	return nil
-}
-
-// reasonCode returns the HTTP status for a reason.
-func reasonCode(reason metav1.StatusReason) int32 {
-	switch reason {
-	case metav1.StatusReasonForbidden:
-		return 403
-	case metav1.StatusReasonUnauthorized:
-		return 401
-	case metav1.StatusReasonRequestEntityTooLarge:
-		return 413
-	}
-	return 422
 }

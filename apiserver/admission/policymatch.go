@@ -9,9 +9,11 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
@@ -53,7 +55,7 @@ type matched struct {
 
 // matches reports whether the policy applies to the request. Another version of its resource matches too, unless
 // the policy is Exact. An error in a selector counts only if all else matches.
-func (m *matcher) matches(ctx context.Context, q *question) (matched, bool, error) {
+func (m *matcher) matches(ctx context.Context, q *request) (matched, bool, error) {
 	if m.err != nil {
 		return matched{}, false, m.err
 	}
@@ -83,7 +85,7 @@ func (m *matcher) matchesObject(a *Attributes) bool {
 		a.Old != nil && m.objects.Matches(labels.Set(a.Old.GetLabels()))
 }
 
-func (m *matcher) matchesNamespace(ctx context.Context, q *question) (bool, error) {
+func (m *matcher) matchesNamespace(ctx context.Context, q *request) (bool, error) {
 	if m.namespaces.Empty() {
 		return true, nil
 	}
@@ -104,7 +106,7 @@ func (m *matcher) matchesNamespace(ctx context.Context, q *question) (bool, erro
 	return m.namespaces.Matches(labels.Set(ns.Labels)), nil
 }
 
-func (m *matcher) matchesRules(q *question, rules []admissionv1.NamedRuleWithOperations) (matched, bool) {
+func (m *matcher) matchesRules(q *request, rules []admissionv1.NamedRuleWithOperations) (matched, bool) {
 	possible := false // in another version
 	for i := range rules {
 		if !fits(&rules[i], q.Attributes) {
@@ -177,30 +179,37 @@ func nameOf(a *Attributes) string {
 	return a.Name
 }
 
-// question is a request in the form that policies and webhooks need. It caches the data that they have used.
-type question struct {
+// request is a write in the form that policies and webhooks need. It caches the data that they have used. It is not
+// safe for concurrent use.
+type request struct {
 	*Attributes
 	cluster Cluster
 	ns      *corev1.Namespace
 	others  []*api.Resource
 	docs    map[schema.GroupVersionKind]*documents
-	encoded encodings
+}
+
+func newRequest(a *Attributes, cluster Cluster) *request {
+	return &request{Attributes: a, cluster: cluster}
 }
 
 // namespace returns the request's namespace. The request must have one.
-func (q *question) namespace(ctx context.Context) (*corev1.Namespace, error) {
+func (q *request) namespace(ctx context.Context) (*corev1.Namespace, error) {
 	if q.ns != nil {
 		return q.ns, nil
 	}
-	ns, err := get[*corev1.Namespace](ctx, q.cluster, namespaces, "", q.Namespace)
-	if err != nil {
-		return nil, notFound(err, namespaces, q.Namespace)
+	obj, err := q.cluster.Get(ctx, namespaces, "", q.Namespace)
+	if errors.Is(err, ErrNotFound) {
+		return nil, apierrors.NewNotFound(namespaces, q.Namespace)
 	}
-	q.ns = ns
-	return ns, nil
+	if err != nil {
+		return nil, err
+	}
+	q.ns = obj.(*corev1.Namespace)
+	return q.ns, nil
 }
 
-func (q *question) versions() []*api.Resource {
+func (q *request) versions() []*api.Resource {
 	if q.others == nil {
 		q.others = q.cluster.Versions(q.Resource)
 	}
@@ -208,7 +217,28 @@ func (q *question) versions() []*api.Resource {
 }
 
 // ofResource reports whether the request's objects have the resource's own kind, and not a subresource's.
-func (q *question) ofResource() bool {
+func (q *request) ofResource() bool {
 	res := q.cluster.Served(q.Kind)
 	return res != nil && res.Plural == q.Resource.Resource
+}
+
+// source identifies the object that a policy or a webhook was compiled from.
+type source struct {
+	uid        types.UID
+	generation int64
+}
+
+func sourceOf(obj api.Object) source { return source{obj.GetUID(), obj.GetGeneration()} }
+
+// exempt reports whether policies do not apply to a resource: their own kinds, so that a bad policy can be removed,
+// and reviews, which do not change objects.
+func exempt(resource schema.GroupResource) bool {
+	switch resource.Group {
+	case policyGroup:
+		return strings.HasSuffix(resource.Resource, "admissionpolicies") ||
+			strings.HasSuffix(resource.Resource, "admissionpolicybindings")
+	case "authentication.k8s.io", "authorization.k8s.io":
+		return true
+	}
+	return false
 }

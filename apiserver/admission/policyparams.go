@@ -36,9 +36,16 @@ func (p param) document(ctx context.Context, c Cluster) *cel.Document {
 	return &cel.Document{Make: func() (any, error) { return c.Show(ctx, p.obj, p.kind) }}
 }
 
+// bindings returns the variables of a policy's expressions for one parameter.
+func bindings(ctx context.Context, q *request, in matched, p param) cel.Bindings {
+	b := q.bindings(ctx, in)
+	b.Params = p.document(ctx, q.cluster)
+	return b
+}
+
 // params finds the parameters that a binding names. An empty result without an error means that the binding does
 // not apply.
-func (q *question) params(ctx context.Context, kind *admissionv1.ParamKind, b *binding) ([]param, error) {
+func params(ctx context.Context, q *request, kind *admissionv1.ParamKind, b *binding) ([]param, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -61,7 +68,7 @@ func (q *question) params(ctx context.Context, kind *admissionv1.ParamKind, b *b
 	if err != nil {
 		return nil, err
 	}
-	found, err := q.find(ctx, res, namespace, b)
+	found, err := find(ctx, q.cluster, res, namespace, b)
 	if err != nil {
 		return nil, err
 	}
@@ -90,15 +97,16 @@ func paramNamespace(res *api.Resource, ref *admissionv1.ParamRef, request string
 	return request, nil
 }
 
-func (q *question) find(ctx context.Context, res *api.Resource, namespace string, b *binding) ([]api.Object, error) {
+func find(ctx context.Context, cluster Cluster, res *api.Resource, namespace string, b *binding) ([]api.Object,
+	error) {
 	if b.ref.Name != "" {
-		obj, err := q.cluster.Get(ctx, res.GroupResource(), namespace, b.ref.Name)
+		obj, err := cluster.Get(ctx, res.GroupResource(), namespace, b.ref.Name)
 		if errors.Is(err, ErrNotFound) {
 			return nil, nil
 		}
 		return []api.Object{obj}, err
 	}
-	objects, err := q.cluster.List(ctx, res.GroupResource(), namespace, false)
+	objects, err := cluster.List(ctx, res.GroupResource(), namespace, false)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ type failure struct {
 
 // verdict collects the results of all policies for one request.
 type verdict struct {
-	*question
+	*request
 	denied   []refusal
 	failures []failure
 }
@@ -112,7 +112,7 @@ func (v *validatingPolicies) Validate(ctx context.Context, a *Attributes) error 
 	if err != nil || len(list) == 0 || exempt(a.GroupResource()) {
 		return err
 	}
-	all := &verdict{question: &question{Attributes: a, cluster: v.cluster}}
+	all := &verdict{request: newRequest(a, v.cluster)}
 	for _, p := range list {
 		if err := all.evaluate(ctx, p); err != nil {
 			return err
@@ -137,9 +137,9 @@ func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err err
 	v.denied = append(v.denied, r)
 }
 
-// hear evaluates one policy, for each of its bindings and their parameters.
+// evaluate evaluates one policy, for each of its bindings and their parameters.
 func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) error {
-	in, ok, err := p.match.matches(ctx, v.question)
+	in, ok, err := p.match.matches(ctx, v.request)
 	if err != nil {
 		v.misconfigured(p, nil, err)
 	}
@@ -149,7 +149,7 @@ func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) err
 	notes := map[string][]string{}
 	for _, b := range p.bindings {
 		if b.match != nil {
-			_, ok, err := b.match.matches(ctx, v.question)
+			_, ok, err := b.match.matches(ctx, v.request)
 			if err != nil {
 				v.misconfigured(p, b, err)
 			}
@@ -157,12 +157,12 @@ func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) err
 				continue
 			}
 		}
-		params, err := v.params(ctx, p.param, b)
+		found, err := params(ctx, v.request, p.param, b)
 		if err != nil {
 			v.misconfigured(p, b, err)
 			continue
 		}
-		for _, one := range params {
+		for _, one := range found {
 			if err := v.ask(ctx, p, b, in, one, notes); err != nil {
 				return err
 			}
@@ -177,9 +177,9 @@ func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) err
 // ask evaluates one policy with one parameter.
 func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *binding, in matched, one param,
 	notes map[string][]string) error {
-	bound := v.question.bindings(ctx, in, one)
+	bound := bindings(ctx, v.request, in, one)
 	if len(p.conditions.list) > 0 {
-		ok, err := p.conditions.meet(ctx, v.question, cel.NewEvaluator(bound, p.variables), false)
+		ok, err := p.conditions.meet(ctx, v.request, cel.NewEvaluator(bound, p.variables), false)
 		if err != nil && !p.ignores {
 			v.act(b, p, 0, refusal{message: err.Error()})
 		}

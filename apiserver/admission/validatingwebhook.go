@@ -73,10 +73,10 @@ func (v *validatingWebhooks) Validate(ctx context.Context, a *Attributes) error 
 
 // inquiries returns the calls for the webhooks that match a request, with their documents.
 func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list []ranked) ([]inquiry, error) {
-	q := &question{Attributes: a, cluster: v.cluster}
+	q := &review{request: newRequest(a, v.cluster)}
 	var inquiries []inquiry
 	for _, h := range list {
-		in, ok, err := h.concerns(ctx, q)
+		in, ok, err := h.concerns(ctx, q.request)
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list 
 		if err != nil {
 			return nil, err
 		}
-		inquiries = append(inquiries, inquiry{call: call{h.hook, v.hooks, a, in}, ask: q.review(in, documents)})
+		inquiries = append(inquiries, inquiry{call: call{h.hook, v.hooks, a, in}, ask: q.ask(in, documents)})
 	}
 	return inquiries, nil
 }

@@ -50,34 +50,41 @@ func callFailure(name string, status *apierrors.StatusError, format string, args
 // rejection means that a webhook denies the request.
 type rejection struct{ *apierrors.StatusError }
 
-// encodings are the request's objects as JSON. Several webhooks share them.
-type encodings struct {
+// review is a request with its objects as JSON in the kinds that webhooks see. The webhooks of a request share it.
+type review struct {
+	*request
 	objects, olds map[schema.GroupVersionKind][]byte
 }
 
+// changed drops the documents of the object. It must be called when the object has been changed.
+func (q *review) changed() {
+	q.request.changed()
+	q.objects = nil
+}
+
 // documentsIn returns the request's objects in a kind.
-func (q *question) documentsIn(ctx context.Context, kind schema.GroupVersionKind) (admissionreview.Documents, error) {
-	e, found := &q.encoded, false
-	if e.olds == nil {
-		e.olds = map[schema.GroupVersionKind][]byte{}
+func (q *review) documentsIn(ctx context.Context, kind schema.GroupVersionKind) (admissionreview.Documents, error) {
+	found := false
+	if q.olds == nil {
+		q.olds = map[schema.GroupVersionKind][]byte{}
 	}
-	if e.objects == nil {
-		e.objects = map[schema.GroupVersionKind][]byte{}
+	if q.objects == nil {
+		q.objects = map[schema.GroupVersionKind][]byte{}
 	}
 	var d admissionreview.Documents
 	var err error
-	if d.Object, found = e.objects[kind]; !found {
+	if d.Object, found = q.objects[kind]; !found {
 		switch {
 		case q.Document != nil:
 			d.Object, err = json.Marshal(q.Document)
 		case q.Object != nil:
 			d.Object, err = q.cluster.Encode(ctx, q.Object, kind)
 		}
-		e.objects[kind] = d.Object
+		q.objects[kind] = d.Object
 	}
-	if d.OldObject, found = e.olds[kind]; !found && q.Old != nil && err == nil {
+	if d.OldObject, found = q.olds[kind]; !found && q.Old != nil && err == nil {
 		d.OldObject, err = q.cluster.Encode(ctx, q.Old, kind)
-		e.olds[kind] = d.OldObject
+		q.olds[kind] = d.OldObject
 	}
 	if q.Options != nil && err == nil {
 		d.Options, err = json.Marshal(q.Options())
@@ -88,8 +95,8 @@ func (q *question) documentsIn(ctx context.Context, kind schema.GroupVersionKind
 	return d, nil
 }
 
-// review returns the AdmissionReview request for a webhook.
-func (q *question) review(in matched, d admissionreview.Documents) *admissionreview.Question {
+// ask returns the AdmissionReview request for a webhook.
+func (q *review) ask(in matched, d admissionreview.Documents) *admissionreview.Question {
 	user := authenticationv1.UserInfo{Username: q.User.Name, UID: q.User.UID, Groups: q.User.Groups}
 	for key, values := range q.User.Extra {
 		if user.Extra == nil {

@@ -74,7 +74,7 @@ type hooks struct {
 type hookSet struct {
 	changed int64 // Cluster.Changed of the objects of this set
 	list    []*hook
-	known   map[compiled][]*hook
+	known   map[source][]*hook
 
 	mu    sync.RWMutex
 	byKey map[matchKey][]ranked
@@ -149,8 +149,8 @@ func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Obje
 	return h, err
 }
 
-// idle reports whether there are no webhooks. It costs a lookup.
-func (h *hooks) idle() bool { return h.cluster.Changed(h.kind) == 0 }
+// Idle reports whether there are no webhooks. It costs a lookup.
+func (h *hooks) Idle() bool { return h.cluster.Changed(h.kind) == 0 }
 
 // about returns the webhooks that may have to be called for a request, in order.
 func (h *hooks) about(ctx context.Context, a *Attributes) ([]ranked, error) {
@@ -179,7 +179,7 @@ func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// The number is recorded before the objects are read, so that changes made meanwhile cause another refresh.
-	set := &hookSet{changed: h.cluster.Changed(h.kind), known: map[compiled][]*hook{}}
+	set := &hookSet{changed: h.cluster.Changed(h.kind), known: map[source][]*hook{}}
 	old := h.current.Load()
 	if old != nil && old.changed == set.changed {
 		return old, nil
@@ -191,7 +191,7 @@ func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	configurations = slices.Clone(configurations)
 	slices.SortFunc(configurations, func(a, b api.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, obj := range configurations {
-		key := compiled{obj.GetUID(), obj.GetGeneration()}
+		key := sourceOf(obj)
 		var compiledHooks []*hook
 		known := false
 		if old != nil {
@@ -281,7 +281,7 @@ func target(c *admissionv1.WebhookClientConfig) webhook.Target {
 }
 
 // concerns reports whether a webhook must be called for a request, and the resource and kind in which it sees it.
-func (h *hook) concerns(ctx context.Context, q *question) (matched, bool, error) {
+func (h *hook) concerns(ctx context.Context, q *request) (matched, bool, error) {
 	in, ok, err := h.match.matches(ctx, q)
 	if err != nil {
 		return matched{}, false, statusError(err)
@@ -289,7 +289,7 @@ func (h *hook) concerns(ctx context.Context, q *question) (matched, bool, error)
 	if !ok || len(h.conditions.list) == 0 {
 		return in, ok, nil
 	}
-	ok, err = h.conditions.meet(ctx, q, cel.NewEvaluator(q.bindings(ctx, in, param{}), nil), h.ignores)
+	ok, err = h.conditions.meet(ctx, q, cel.NewEvaluator(q.bindings(ctx, in), nil), h.ignores)
 	if err != nil {
 		return matched{}, false, apierrors.NewForbidden(q.GroupResource(), q.Name, err)
 	}
