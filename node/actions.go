@@ -11,9 +11,9 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Calls of the runtime have the kubelet's deadline (--runtime-request-timeout); those that set up a sandbox have
-// twice as long, as there. A pull, which has no deadline there, may take pullTimeout: the next try continues it,
-// where the runtime can do that.
+// Deadlines of runtime calls are the kubelet's (--runtime-request-timeout); calls that set up a sandbox have twice as
+// long, as there. The kubelet has no deadline for pulls. Here a pull is cut off after pullTimeout; the next try
+// continues it if the runtime supports that.
 const (
 	callTimeout  = 2 * time.Minute
 	setUpTimeout = 2 * callTimeout
@@ -21,7 +21,7 @@ const (
 )
 
 // advance steps a pod's state machine and carries out its actions, until it has none, and returns when the next step
-// is due; zero where only an input can lead to one. Only the pod's worker calls it.
+// is due; zero if only an input can lead to one. Only the pod's worker calls it.
 func (a *agent) advance(ctx context.Context, p *hostedPod) (next time.Time) {
 	for {
 		now := a.Clock.Now()
@@ -89,8 +89,8 @@ func (a *agent) resizeContainer(ctx context.Context, p *hostedPod, action podsta
 	p.state.Resized(action.Container, err)
 }
 
-// adopt takes over the containers that an earlier agent has started. While the runtime does not answer, it is not
-// known whether they are lost, and the pod waits.
+// adopt takes over the containers that an earlier agent has started. While the runtime does not answer, the pod waits,
+// because its containers may or may not be lost.
 func (a *agent) adopt(ctx context.Context, p *hostedPod) error {
 	p.mu.Lock()
 	pod, adoptions := p.state.Pod(), p.state.Adoptions()
@@ -122,7 +122,7 @@ func (a *agent) adoptContainer(ctx context.Context, p *hostedPod, pod *corev1.Po
 	return nil
 }
 
-// setUpSandbox calls the runtime's SetUp, until the pod has to end.
+// setUpSandbox calls the runtime's SetUp, and cancels it when the pod has to end.
 func (a *agent) setUpSandbox(ctx context.Context, p *hostedPod, pod *corev1.Pod, addresses []string) (
 	runtime.Sandbox, error) {
 	ctx, done := p.call(ctx, setUpTimeout)

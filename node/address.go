@@ -13,25 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The pod network from which the agent chooses where nobody else gives the nodes their CIDRs: 10.128.0.0/9,
-// which leaves 10.96.0.0/12 to Services. Node N begins to look at 10.244.0.0 + N subnets, so that
-// clusters look as people know them.
+// podNetwork is the range of the pod CIDRs that the agent chooses, unless the cluster assigns them:
+// 10.128.0.0/9, which leaves 10.96.0.0/12 to Services. The search for node N starts N subnets after firstPodSubnet, so
+// that clusters have the addresses that users are used to.
 var (
 	podNetwork     = netip.MustParsePrefix("10.128.0.0/9")
 	firstPodSubnet = netip.MustParseAddr("10.244.0.0")
 )
 
-// cidrs chooses pod CIDRs that do not overlap with those of any Node it has seen. Two processes that do not
-// see each other's nodes, or register them at the same moment, can still choose the same one; a cluster with
-// several agents lets its node controller assign them.
+// cidrs chooses pod CIDRs that do not overlap with those of any Node it has observed. Two agents that do not see each
+// other's Nodes, or register them at the same moment, can still choose the same one; in a cluster with several agents
+// the node controller should assign CIDRs.
 type cidrs struct {
-	bits int // of the subnets
+	bits int // prefix length of the subnets
 
 	mu    sync.Mutex
-	taken map[int]string // the subnet of that number, by which node
+	taken map[int]string // the owner of each taken subnet, by the subnet's number; guarded by mu
 }
 
-// newCIDRs makes subnets large enough for pods addresses: /24 for the kubelet's 110, /22 for a thousand.
+// newCIDRs returns cidrs with subnets that are large enough for the given number of pods: /24 for the kubelet's 110,
+// /22 for a thousand.
 func newCIDRs(pods int) *cidrs {
 	bits := 24
 	for bits > podNetwork.Bits() && 1<<(32-bits)-2 < pods {
@@ -40,7 +41,7 @@ func newCIDRs(pods int) *cidrs {
 	return &cidrs{bits: bits, taken: map[int]string{}}
 }
 
-// note marks what a node has.
+// note marks a node's CIDR as taken.
 func (c *cidrs) note(node, cidr string) {
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil || !prefix.Overlaps(podNetwork) {
@@ -54,8 +55,8 @@ func (c *cidrs) note(node, cidr string) {
 	}
 }
 
-// avoid keeps away from what addresses of this machine take, as those of the Nodes of another agent here. A
-// network that is larger than a part of the pod network counts for nothing: it would leave no subnet.
+// avoid marks the networks of this machine's addresses as taken, such as those of another agent's Nodes. It ignores
+// networks with a prefix shorter than /12, which would leave no subnet.
 func (c *cidrs) avoid(machine []net.Addr) {
 	const largest = 12
 	for _, a := range machine {
@@ -65,7 +66,7 @@ func (c *cidrs) avoid(machine []net.Addr) {
 	}
 }
 
-// choose takes a free subnet for a node.
+// choose reserves a free subnet for a node and returns it.
 func (c *cidrs) choose(node string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,13 +86,14 @@ func (c *cidrs) number(a netip.Addr) int {
 	return int((asUint(a) - asUint(podNetwork.Addr())) >> (32 - c.bits))
 }
 
-// ordinal is the number at the end of a node's name, counted from a hash of what is before it: agents that cannot
-// see each other's Nodes have other names for theirs. "node-" is 0.
+// ordinal returns the number at the end of a node's name. It adds a hash of the name before the number, so that agents
+// that do not see each other's Nodes, and name them differently, start at different subnets. The hash of "node-"
+// is 0.
 func ordinal(node string) int {
 	prefix, first := node, 0
-	if at := strings.LastIndexByte(node, '-') + 1; at > 0 {
-		if n, err := strconv.ParseUint(node[at:], 10, 20); err == nil {
-			prefix, first = node[:at], int(n)
+	if digits := strings.LastIndexByte(node, '-') + 1; digits > 0 {
+		if n, err := strconv.ParseUint(node[digits:], 10, 20); err == nil {
+			prefix, first = node[:digits], int(n)
 		}
 	}
 	if prefix == "node-" {
@@ -107,23 +109,23 @@ func asUint(a netip.Addr) uint32 {
 	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
 
-func offset(a netip.Addr, by uint32) netip.Addr {
-	n := asUint(a) + by
+func offset(a netip.Addr, distance uint32) netip.Addr {
+	n := asUint(a) + distance
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
 var errNoCIDR = errors.New("the node has no pod CIDR yet")
 
-// addresses gives the pods of one node their IPs. It is safe for concurrent use.
+// addresses assigns IPs to the pods of one node. It is safe for concurrent use.
 type addresses struct {
-	mu     sync.Mutex
-	prefix netip.Prefix // zero until the node has one
-	next   uint32       // where to look first: an address rests as long as possible before it is used again
+	mu     sync.Mutex   // guards the fields below
+	prefix netip.Prefix // zero until the node has a CIDR
+	next   uint32       // offset of the next candidate: an address is reused as late as possible
 	byPod  map[types.UID]netip.Addr
 	taken  map[netip.Addr]types.UID
 }
 
-// setCIDR says where addresses come from, as soon as that is known. It keeps to the first.
+// setCIDR sets the range of addresses. Only the first valid call has an effect.
 func (a *addresses) setCIDR(cidr string) {
 	prefix, err := netip.ParsePrefix(cidr)
 	a.mu.Lock()
@@ -136,15 +138,15 @@ func (a *addresses) setCIDR(cidr string) {
 	a.taken = map[netip.Addr]types.UID{}
 }
 
-// subnet is where the node's addresses come from; the zero Prefix while that is not known.
+// subnet returns the range of the node's addresses; the zero Prefix until it is known.
 func (a *addresses) subnet() netip.Prefix {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.prefix
 }
 
-// takeAddress gives a pod an address. The first of the subnet names the network and the second, by
-// custom, the gateway; the last is the broadcast address.
+// takeAddress assigns an address to a pod. Three addresses are never assigned: the first of the subnet names the
+// network, the second is the gateway by convention, and the last is the broadcast address.
 func (a *addresses) takeAddress(pod types.UID) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +169,7 @@ func (a *addresses) takeAddress(pod types.UID) (string, error) {
 	return "", fmt.Errorf("no address of %v is free", a.prefix)
 }
 
-// reserveAddress marks the address that a pod has from before.
+// reserveAddress marks the address that a pod already has as taken.
 func (a *addresses) reserveAddress(pod types.UID, address string) {
 	ip, err := netip.ParseAddr(address)
 	a.mu.Lock()

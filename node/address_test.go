@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestAddresses_RunOutAndReturn(t *testing.T) {
+func TestAddresses_AreReusedAfterRelease(t *testing.T) {
 	t.Parallel()
 	var a addresses
 	_, err := a.takeAddress("early")
@@ -32,7 +32,7 @@ func TestAddresses_RunOutAndReturn(t *testing.T) {
 	require.Equal(t, "10.244.0.4", ip)
 }
 
-func TestCIDRs_DoNotOverlapWithThoseOfOthers(t *testing.T) {
+func TestCIDRs_DoNotOverlapWithOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := newCIDRs(1000)
 	c.note("foreign", "10.244.1.0/24") // inside the first /22
@@ -45,7 +45,7 @@ func TestCIDRs_DoNotOverlapWithThoseOfOthers(t *testing.T) {
 	require.Equal(t, 24, newCIDRs(110).bits)
 }
 
-func TestCIDRs_PassOverWhatAnotherNodeHas(t *testing.T) {
+func TestCIDRs_SkipSubnetsThatTheServerRejects(t *testing.T) {
 	t.Parallel()
 	a := &agent{cidrs: newCIDRs(110)}
 	refused := func(words string) error {
@@ -70,7 +70,7 @@ func TestCIDRs_PassOverWhatAnotherNodeHas(t *testing.T) {
 	}
 }
 
-func TestCIDRs_AvoidTheMachinesNetworks(t *testing.T) {
+func TestCIDRs_AvoidNetworksOfTheMachine(t *testing.T) {
 	t.Parallel()
 	c := newCIDRs(110)
 	address := func(cidr string) net.Addr {

@@ -20,12 +20,12 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// refusal is why a pod may not run on the node that it is bound to, which its binder may have got
-// wrong: reason and message of its status, in the kubelet's words.
+// refusal is the reason why a pod may not run on the node that it is bound to: reason and message of the pod's status,
+// in the kubelet's words. A pod's binder may have been wrong.
 type refusal struct{ reason, message string }
 
-// refusals are what a pod that is bound to a node is asked, in the kubelet's order, before what needs room:
-// the first that answers has refused it.
+// refusals are the checks of a pod that is bound to a node, in the kubelet's order. They come before the check for
+// resources. The first check that returns a refusal decides.
 var refusals = []func(a *agent, n *hostedNode, pod *corev1.Pod) *refusal{
 	refuseUnderPressure,
 	refuseAtShutdown,
@@ -34,26 +34,27 @@ var refusals = []func(a *agent, n *hostedNode, pod *corev1.Pod) *refusal{
 	refuseUnsupported,
 }
 
-// admit decides whether a pod that is bound to a node may run there; nil says that it may, and takes the room for it.
+// admit decides whether a pod that is bound to a node may run there. If it may, admit reserves its resources and
+// returns nil.
 func (a *agent) admit(n *hostedNode, pod *corev1.Pod) *refusal {
-	for _, ask := range refusals {
-		if no := ask(a, n, pod); no != nil {
-			return no
+	for _, check := range refusals {
+		if rejection := check(a, n, pod); rejection != nil {
+			return rejection
 		}
 	}
-	wanted := wantedBy(pod)
-	if no := a.takeRoom(n, pod, wanted); no != nil {
-		return no
+	d := demandOf(pod)
+	if rejection := a.takeRoom(n, pod, d); rejection != nil {
+		return rejection
 	}
-	if no := a.misplaced(n, pod); no != nil {
+	if rejection := a.misplaced(n, pod); rejection != nil {
 		a.releaseRoom(n, pod.UID)
-		return no
+		return rejection
 	}
 	return nil
 }
 
-// refuseUnderPressure keeps pods away from a node that is short of something: with memory those that ask for
-// none, otherwise all but critical ones.
+// refuseUnderPressure keeps pods off a node under pressure: under memory pressure alone pods of the class BestEffort,
+// otherwise all pods except critical ones.
 func refuseUnderPressure(a *agent, n *hostedNode, pod *corev1.Pod) *refusal {
 	conditions := n.pressure.now()
 	if len(conditions) == 0 || a.critical(pod) {
@@ -92,23 +93,23 @@ func refuseOtherSystem(_ *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
 	return nil
 }
 
-// refuseUnsupported keeps pods away whose spec the runtime cannot honour.
+// refuseUnsupported keeps pods off a node if the runtime cannot honour their spec.
 func refuseUnsupported(a *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
 	if runtime, ok := a.runtime.(runtime.Admission); ok {
-		if why := runtime.Unsupported(pod); why != "" {
-			return &refusal{"PodFeatureUnsupported", why}
+		if reason := runtime.Unsupported(pod); reason != "" {
+			return &refusal{"PodFeatureUnsupported", reason}
 		}
 	}
 	return nil
 }
 
-// takeRoom takes what the pod asks for.
-func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, wanted *wanted) *refusal {
-	capacity := a.capacityFor(n, wanted)
-	if n.account.take(pod.UID, wanted, capacity) {
+// takeRoom reserves the resources and ports that a pod asks for.
+func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, d *demand) *refusal {
+	capacity := a.capacityFor(n, d)
+	if n.account.take(pod.UID, d, capacity) {
 		return nil
 	}
-	// A pod may have ended whose end has not been processed yet: count those that are there.
+	// The account may include ended pods that were not processed yet: count the others only.
 	used := map[corev1.ResourceName]int64{}
 	portTaken := false
 	for _, other := range a.podsOf(n) {
@@ -118,14 +119,14 @@ func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, wanted *wanted) *refusa
 		for name, n := range requests(podstate.Allocated(other)) {
 			used[name] += n
 		}
-		portTaken = portTaken || wanted.ports.conflict(hostPortsOf(other))
+		portTaken = portTaken || d.ports.conflict(hostPortsOf(other))
 	}
-	s := lacking(wanted.requests, used, capacity)
+	s := lacking(d.requests, used, capacity)
 	switch {
 	case s == nil && portTaken:
 		return failedPredicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
 	case s == nil:
-		n.account.note(pod.UID, wanted)
+		n.account.note(pod.UID, d)
 		return nil
 	}
 	return &refusal{"OutOf" + string(s.resource),
@@ -133,10 +134,11 @@ func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, wanted *wanted) *refusa
 			s.resource, s.requested, s.used, s.capacity)}
 }
 
-// capacityFor is what a node has for a pod: with extended resources, also what others have put into its status.
-func (a *agent) capacityFor(n *hostedNode, w *wanted) corev1.ResourceList {
+// capacityFor returns a node's allocatable resources for a pod. If the pod asks for extended resources, these include
+// the ones that other clients have added to the Node's status.
+func (a *agent) capacityFor(n *hostedNode, d *demand) corev1.ResourceList {
 	capacity := a.allocatable
-	for name := range w.requests {
+	for name := range d.requests {
 		if has(a.allocatable, name) || !isExtended(name) {
 			continue
 		}
@@ -158,15 +160,15 @@ func has(list corev1.ResourceList, name corev1.ResourceName) bool {
 	return ok
 }
 
-func failedPredicate(name, why string) *refusal {
-	return &refusal{name, "Predicate " + name + " failed: " + why}
+func failedPredicate(name, reason string) *refusal {
+	return &refusal{name, "Predicate " + name + " failed: " + reason}
 }
 
-// misplaced asks of the node's labels and taints what the scheduler would have asked.
+// misplaced checks the node's labels and taints like the scheduler.
 func (a *agent) misplaced(n *hostedNode, pod *corev1.Pod) *refusal {
 	node, err := n.link.nodes.Get(n.name)
 	if err != nil {
-		return nil // it is being registered
+		return nil // the Node is being registered
 	}
 	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err == nil && !fits {
 		return failedPredicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -182,28 +184,28 @@ func (a *agent) misplaced(n *hostedNode, pod *corev1.Pod) *refusal {
 	return nil
 }
 
-// wanted is what a pod asks of a node.
-type wanted struct {
+// demand is the resources and ports that a pod asks for.
+type demand struct {
 	requests map[corev1.ResourceName]int64
 	ports    hostPorts
 }
 
-func wantedBy(pod *corev1.Pod) *wanted { return &wanted{requests(pod), hostPortsOf(pod)} }
+func demandOf(pod *corev1.Pod) *demand { return &demand{requests(pod), hostPortsOf(pod)} }
 
-// hostPort is a port of the node that a pod wants for itself.
+// hostPort is a port of the node that a pod asks for.
 type hostPort struct {
-	ip       string // "" is all
+	ip       string // "" is every address
 	protocol corev1.Protocol
 	port     int32
 }
 
-// somewhere stands for the port on whichever addresses.
+// somewhere is the ip of an entry for a port on at least one address.
 const somewhere = "*"
 
-// hostPorts are ports of the node, each also somewhere.
+// hostPorts are ports of the node. Each port has an additional entry with the ip somewhere.
 type hostPorts map[hostPort]bool
 
-// conflict reports that both have a port. It takes as long as the ports are many, not as their pairs.
+// conflict reports whether a port is in both sets. Its time grows with the number of ports, not of pairs.
 func (w hostPorts) conflict(taken hostPorts) bool {
 	for p := range w {
 		switch p.ip {
@@ -221,7 +223,7 @@ func (w hostPorts) conflict(taken hostPorts) bool {
 	return false
 }
 
-// hostPortsOf are those of containers that run as long as the pod.
+// hostPortsOf returns the ports of the containers that run as long as the pod: regular ones and sidecars.
 func hostPortsOf(pod *corev1.Pod) hostPorts {
 	var all hostPorts
 	add := func(c *corev1.Container) {
@@ -253,16 +255,16 @@ func hostPortsOf(pod *corev1.Pod) hostPorts {
 	return all
 }
 
-// account is what the pods of a node ask for. It is safe for concurrent use.
+// account is the sum of the demands of a node's pods. It is safe for concurrent use.
 type account struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below
 	total map[corev1.ResourceName]int64
-	byPod map[types.UID]*wanted
-	// deferred are the pods whose resize waits for room.
+	byPod map[types.UID]*demand
+	// deferred are the pods that wait for room for a resize.
 	deferred map[types.UID]runtime.PodKey
 }
 
-// requests are what a pod asks for, in thousandths of a core and in units of everything else.
+// requests returns a pod's requests, in thousandths of a core and in units of everything else.
 func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	list := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
 	all := make(map[corev1.ResourceName]int64, len(list)+1)
@@ -275,47 +277,48 @@ func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	return all
 }
 
-// take notes what a pod asks for, if there is room.
-func (a *account) take(uid types.UID, w *wanted, capacity corev1.ResourceList) bool {
+// take adds a pod's demand, if there is room for it.
+func (a *account) take(uid types.UID, d *demand, capacity corev1.ResourceList) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byPod[uid] != nil {
 		return true
 	}
-	if lacking(w.requests, a.total, capacity) != nil {
+	if lacking(d.requests, a.total, capacity) != nil {
 		return false
 	}
-	if len(w.ports) > 0 {
+	if len(d.ports) > 0 {
 		for _, other := range a.byPod {
-			if w.ports.conflict(other.ports) {
+			if d.ports.conflict(other.ports) {
 				return false
 			}
 		}
 	}
-	a.add(uid, w)
+	a.add(uid, d)
 	return true
 }
 
-// note is take of a pod that is there in any case.
-func (a *account) note(uid types.UID, wanted *wanted) {
+// note adds a pod's demand without checking for room.
+func (a *account) note(uid types.UID, d *demand) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byPod[uid] == nil {
-		a.add(uid, wanted)
+		a.add(uid, d)
 	}
 }
 
-func (a *account) add(uid types.UID, w *wanted) {
+// add adds a pod's demand. The caller holds mu.
+func (a *account) add(uid types.UID, d *demand) {
 	if a.byPod == nil {
-		a.byPod, a.total = map[types.UID]*wanted{}, map[corev1.ResourceName]int64{}
+		a.byPod, a.total = map[types.UID]*demand{}, map[corev1.ResourceName]int64{}
 	}
-	a.byPod[uid] = w
-	for name, n := range w.requests {
+	a.byPod[uid] = d
+	for name, n := range d.requests {
 		a.total[name] += n
 	}
 }
 
-// release takes a pod that has ended off the account, and reports whether it was on it.
+// release removes a pod that has ended, and reports whether it was included.
 func (a *account) release(uid types.UID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -323,29 +326,30 @@ func (a *account) release(uid types.UID) bool {
 	return a.remove(uid)
 }
 
+// remove removes a pod's demand. The caller holds mu.
 func (a *account) remove(uid types.UID) bool {
-	w := a.byPod[uid]
-	if w == nil {
+	d := a.byPod[uid]
+	if d == nil {
 		return false
 	}
-	for name, n := range w.requests {
+	for name, n := range d.requests {
 		a.total[name] -= n
 	}
 	delete(a.byPod, uid)
 	return true
 }
 
-// shortage is what there is too little of.
+// shortage is a resource that a node has too little of.
 type shortage struct {
 	resource                  corev1.ResourceName
 	requested, used, capacity int64
 }
 
-// lacking is the first resource, by name, of which a node has too little. An extended resource that no node
-// knows is the cluster's: the scheduler and its extenders have seen to it.
-func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.ResourceList) *shortage {
-	names := make([]corev1.ResourceName, 0, len(wanted))
-	for name := range wanted {
+// lacking returns the first resource, by name, that does not suffice for requested; nil if all do. It skips extended
+// resources that the node does not have: these belong to the cluster, and the scheduler's extenders check them.
+func lacking(requested, used map[corev1.ResourceName]int64, capacity corev1.ResourceList) *shortage {
+	names := make([]corev1.ResourceName, 0, len(requested))
+	for name := range requested {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -354,12 +358,12 @@ func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.Resourc
 			continue
 		}
 		q := capacity[name]
-		most := amount.Of(q, 0)
+		limit := amount.Of(q, 0)
 		if name == corev1.ResourceCPU {
-			most = amount.Of(q, resource.Milli)
+			limit = amount.Of(q, resource.Milli)
 		}
-		if n := wanted[name]; n > 0 && used[name]+n > most {
-			return &shortage{name, n, used[name], most}
+		if n := requested[name]; n > 0 && used[name]+n > limit {
+			return &shortage{name, n, used[name], limit}
 		}
 	}
 	return nil

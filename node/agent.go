@@ -24,35 +24,35 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// agent stands for all the nodes of the process.
+// agent runs all nodes of the process.
 type agent struct {
 	Options
 	links        []*link
 	runtime      runtime.Runtime
 	imageless    bool // the runtime has no images to pull
 	cidrs        *cidrs
-	nodes        map[string]*hostedNode // fixed
-	allocatable  corev1.ResourceList    // of each of them
-	missing      atomic.Int64           // of them, how many have yet to be registered
+	nodes        map[string]*hostedNode // by name; the map never changes
+	allocatable  corev1.ResourceList    // of each node
+	missing      atomic.Int64           // number of nodes that have yet to be registered
 	shuttingDown atomic.Bool
 	thresholds   []threshold // for eviction
 	mirrors      *mirrors
 	started      time.Time
-	port         int32                           // of the endpoint; 0 where there is none
-	serving      atomic.Pointer[tls.Certificate] // that the endpoint shows, where none was given
+	port         int32                           // of the endpoint; 0 if there is none
+	serving      atomic.Pointer[tls.Certificate] // the endpoint's certificate, if none was configured
 
 	podQueue  *workqueue.Queue[runtime.PodKey]
 	nodeQueue *workqueue.Queue[nodeTask]
 	events    *events.Recorder
 	pulls     sync.WaitGroup // the goroutines of pulls, which workers of podQueue start
-	pulling   atomic.Int64   // how many there are
+	pulling   atomic.Int64   // number of pulls in progress
 
 	mu   sync.Mutex
-	pods map[types.UID]*hostedPod
+	pods map[types.UID]*hostedPod // guarded by mu
 }
 
-// nodeTask is a piece of work for a node. Heartbeats have workers of their own, so that they
-// are on time however many pods there are to start.
+// nodeTask is a task of a node. Node tasks have other workers than pods, so that heartbeats are on time however many
+// pods there are to start.
 type nodeTask struct {
 	node string
 	kind taskKind
@@ -72,12 +72,12 @@ const (
 	limitStorage
 )
 
-// nodeWorkers is how many tasks of n nodes are worked on at a time. On a server that is slow to answer, too
-// few would be late with the heartbeats and the nodes be taken for lost, when a kubelet, which has its own to
-// send and nobody else's, would not.
+// nodeWorkers returns the number of workers for the tasks of n nodes. With too few workers and a slow server,
+// heartbeats would be late and nodes be considered lost, although a kubelet, which sends only its own heartbeats, would
+// be on time.
 func nodeWorkers(n int) int { return min(2*n, min(max(4, n/8), 128)) }
 
-// newAgent is an agent whose nodes share one link, or have one each, in the order of their names.
+// newAgent returns an agent whose nodes share one link, or have one each, in the order of their names.
 func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.Runtime, error)) (*agent, error) {
 	a := &agent{
 		Options: o, links: links, started: o.Clock.Now(), allocatable: o.allocatable(),
@@ -90,11 +90,11 @@ func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.R
 	a.events = events.NewRecorder(func(node string) kubernetes.Interface {
 		return a.nodes[node].client
 	}, o.Clock, o.Log)
-	a.thresholds, _ = o.Eviction.thresholds() // Options.complete has found them right
+	a.thresholds, _ = o.Eviction.thresholds() // Options.complete has checked them
 	a.mirrors = a.recordOfMirrors()
 	a.missing.Store(int64(len(a.nodes)))
 	if addresses, err := net.InterfaceAddrs(); err == nil && o.Runtime == Process {
-		a.cidrs.avoid(addresses) // whose networks are on this machine too
+		a.cidrs.avoid(addresses) // pods must not have addresses of this machine's networks
 	}
 	a.podQueue = newQueue(a, a.Clock, a.Workers, a.syncPod)
 	// The periodic tasks of a Node, such as renewing its Lease, are its signs of life.
@@ -105,20 +105,20 @@ func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.R
 	return a, err
 }
 
-// newQueue is a queue of keys for which do is called, until it succeeds.
-func newQueue[T comparable](a *agent, by clock.WithTicker, workers int,
+// newQueue returns a queue that calls do for each key until it succeeds. queueClock is the clock of delays.
+func newQueue[T comparable](a *agent, queueClock clock.WithTicker, workers int,
 	do func(context.Context, T) error) *workqueue.Queue[T] {
 	var queue *workqueue.Queue[T]
 	queue = workqueue.New(workqueue.Options{
-		Workers: workers, MinRetry: 10 * time.Millisecond, MaxRetry: 10 * time.Second, Clock: by,
+		Workers: workers, MinRetry: 10 * time.Millisecond, MaxRetry: 10 * time.Second, Clock: queueClock,
 	}, func(ctx context.Context, key T) {
 		switch err := do(ctx, key); {
 		case err == nil:
 			queue.Forget(key)
 		case ctx.Err() == nil:
-			// The first failures are everyday: a conflict, a Node that has not its CIDR yet.
+			// The first failures are normal: a conflict, or a Node that does not have its CIDR yet.
 			if queue.Retries(key) > 3 {
-				a.Log.Warn("will retry", "err", err)
+				a.Log.Warn("cannot complete a task, will retry", "err", err)
 			}
 			queue.Retry(key)
 		}
@@ -126,10 +126,11 @@ func newQueue[T comparable](a *agent, by clock.WithTicker, workers int,
 	return queue
 }
 
-// run is the nodes until ctx ends and everything that was started has stopped.
+// run runs the nodes until ctx ends and everything that was started has stopped. While the nodes shut down after that,
+// their work continues, with a context of its own.
 func (a *agent) run(ctx context.Context) error {
-	asked := ctx // to run; what the nodes do goes on while they shut down
-	ctx, cancel := context.WithCancel(context.WithoutCancel(asked))
+	lifetime := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(lifetime))
 	defer func() {
 		cancel()
 		a.runtime.Close()
@@ -148,21 +149,21 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	var synced []cache.DoneChecker
 	for _, l := range a.links {
-		alone := l.node
+		only := l.node
 		if len(a.Names) == 1 {
-			alone = a.Names[0]
+			only = a.Names[0]
 		}
-		begun, err := l.start(ctx, a, alone)
+		begun, err := l.start(ctx, a, only)
 		if err != nil {
 			return err
 		}
 		synced = append(synced, begun...)
 	}
 	defer a.Quiescence.Add(a.busy)()
-	if !cache.WaitFor(asked, "", synced...) {
+	if !cache.WaitFor(lifetime, "", synced...) {
 		return nil
 	}
-	a.resume(asked)
+	a.resume(lifetime)
 
 	var workers sync.WaitGroup
 	a.events.Start(ctx)
@@ -177,7 +178,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	a.nodeQueue.Start(ctx)
 	a.podQueue.Start(ctx)
-	<-asked.Done()
+	<-lifetime.Done()
 	if a.ShutdownGracePeriod > 0 {
 		a.shutDown(ctx)
 	}
@@ -190,8 +191,8 @@ func (a *agent) run(ctx context.Context) error {
 	return nil
 }
 
-// busy describes work that the nodes have left. It looks in the order in which work goes on: from the informers to the
-// queues, and from these to the Events.
+// busy describes work that the nodes have left; "" if there is none. It checks in the direction of the flow of work:
+// from the informers to the queues, and from these to the Events.
 func (a *agent) busy(revision int64) string {
 	work := ""
 	for _, l := range a.links {
@@ -199,7 +200,7 @@ func (a *agent) busy(revision int64) string {
 			break
 		}
 	}
-	work = cmp.Or(work, a.podQueue.Busy(), a.pullsBusy(), a.podQueue.Busy()) // a pull begins and ends with the queue
+	work = cmp.Or(work, a.podQueue.Busy(), a.pullsBusy(), a.podQueue.Busy()) // pulls start from the queue and add to it
 	if work = cmp.Or(work, a.nodeQueue.Busy(), a.events.Busy()); work != "" {
 		work = "nodes: " + work
 	}
@@ -221,7 +222,7 @@ func (a *agent) doNode(ctx context.Context, t nodeTask) error {
 	return a.syncNode(ctx, n)
 }
 
-// podSeen queues a pod that has changed.
+// podSeen queues a pod that has changed. If it has to end, its calls of the runtime are cancelled at once.
 func (a *agent) podSeen(pod *corev1.Pod) {
 	n := a.nodes[pod.Spec.NodeName]
 	if n == nil {
@@ -233,7 +234,7 @@ func (a *agent) podSeen(pod *corev1.Pod) {
 	a.podQueue.AddAfter(runtime.KeyOf(pod), n.acts().Slow)
 }
 
-// podGone queues a pod that has been removed.
+// podGone queues a pod that was removed.
 func (a *agent) podGone(o any) {
 	if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = unknown.Obj
@@ -244,7 +245,8 @@ func (a *agent) podGone(o any) {
 	}
 }
 
-// nodeSeen takes note of a Node's pod CIDR, whose ever it is. The Lease of a Node that appears begins at once.
+// nodeSeen records the pod CIDR of any Node. For a Node of this agent it queues the node's tasks: the periodic ones if
+// the Node has just appeared.
 func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 	if node.Spec.PodCIDR != "" {
 		a.cidrs.note(node.Name, node.Spec.PodCIDR)
@@ -257,7 +259,7 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 		for _, pod := range a.podsOf(n) {
 			a.podQueue.Add(runtime.KeyOf(pod))
 		}
-		appeared = true // its heartbeats may begin again, and it may take more
+		appeared = true // heartbeats may begin again, and the node's usage may have changed
 	}
 	a.nodeQueue.Add(nodeTask{node.Name, syncNode})
 	if appeared {
@@ -271,8 +273,8 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 	}
 }
 
-// resume prepares for work on what is there: every node wants looking at, whether it exists or not, and
-// the addresses that pods have are taken before the first new one is given.
+// resume prepares for existing objects: it queues every node, whether or not its Node object exists, and reserves the
+// addresses and resources of existing pods before new pods can take them.
 func (a *agent) resume(ctx context.Context) {
 	for name, n := range a.nodes {
 		if node, err := n.link.nodes.Get(name); err == nil {
@@ -282,11 +284,11 @@ func (a *agent) resume(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
 	defer cancel()
-	known := map[types.UID]bool{}
+	uids := map[types.UID]bool{}
 	for _, l := range a.links {
 		pods, _ := l.pods.List(labels.Everything()) // a list from memory does not fail
 		for _, pod := range pods {
-			known[pod.UID] = true
+			uids[pod.UID] = true
 			if phaseEnded(pod.Status.Phase) && a.nodes[pod.Spec.NodeName] != nil {
 				if err := a.tearDown(ctx, pod); err != nil {
 					a.Log.Warn("cannot tear down a pod that has ended", "err", err)
@@ -294,15 +296,15 @@ func (a *agent) resume(ctx context.Context) {
 			}
 			n := a.nodes[pod.Spec.NodeName]
 			if a.isForged(pod) {
-				continue // it takes nothing: it will be deleted
+				continue // it reserves nothing, because it will be deleted
 			}
 			if n != nil && pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
-				n.account.note(pod.UID, wantedBy(podstate.Allocated(pod)))
+				n.account.note(pod.UID, demandOf(podstate.Allocated(pod)))
 			}
 			if n != nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !phaseEnded(pod.Status.Phase) {
 				n.reserveAddress(pod.UID, pod.Status.PodIP)
 			}
 		}
 	}
-	a.runtime.Sweep(ctx, func(uid types.UID) bool { return known[uid] })
+	a.runtime.Sweep(ctx, func(uid types.UID) bool { return uids[uid] })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-func TestNumbers_ThatAreTooLargeCountAsLarge(t *testing.T) {
+func TestNumbers_ThatAreTooLargeAreClamped(t *testing.T) {
 	t.Parallel()
 	pod := boundPod("p", "n")
 	pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds = new(int64(math.MaxInt64)),
@@ -35,7 +35,7 @@ func TestNumbers_ThatAreTooLargeCountAsLarge(t *testing.T) {
 	}
 }
 
-func TestHostPorts_ConflictWhereTheyShareAnAddress(t *testing.T) {
+func TestHostPorts_ConflictOnSharedAddresses(t *testing.T) {
 	t.Parallel()
 	ports := func(ip string, number int32) hostPorts {
 		pod := boundPod("p", "n")

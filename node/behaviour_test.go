@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-func TestNode_DoesNothingWhileItIsStopped(t *testing.T) {
+func TestNode_IsInactiveWhileStopped(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
 	o := Options{Clock: clocktesting.NewFakeClock(start)}
@@ -35,7 +35,7 @@ func TestNode_DoesNothingWhileItIsStopped(t *testing.T) {
 	require.Empty(t, client.Actions())
 }
 
-func TestNode_GoesOnWithItsPodsAfterAPause(t *testing.T) {
+func TestNode_ContinuesItsPodsAfterAPause(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Count: 1})
 	lease := func() time.Time {
@@ -59,8 +59,8 @@ func TestNode_GoesOnWithItsPodsAfterAPause(t *testing.T) {
 	c.later(time.Second, "its pods run", func() bool { return ready(c.pod("p")) })
 }
 
-// A client advertises an extended resource by a patch of the Node's status: it is the client's from then on.
-func TestNode_KeepsTheResourcesThatOthersAdvertise(t *testing.T) {
+// A client advertises an extended resource with a patch of the Node's status. The agent must not remove it.
+func TestNode_KeepsResourcesAdvertisedByOtherClients(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Count: 1})
 	node := func() *corev1.Node {
@@ -96,9 +96,9 @@ func TestNode_KeepsTheResourcesThatOthersAdvertise(t *testing.T) {
 
 	asking := func(name, amount string) *corev1.Pod {
 		pod := boundPod(name, "node-0")
-		of := corev1.ResourceList{foo: resource.MustParse(amount),
+		resources := corev1.ResourceList{foo: resource.MustParse(amount),
 			"example.com/of-the-cluster": resource.MustParse("1")}
-		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: of, Limits: of}
+		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: resources, Limits: resources}
 		return pod
 	}
 	c.create(asking("first", "3"))
@@ -115,7 +115,7 @@ func TestNode_KeepsTheResourcesThatOthersAdvertise(t *testing.T) {
 	require.Equal(t, "none", amount(node().Status.Capacity))
 }
 
-func TestPod_IsRefusedWhereItHasNoRoom(t *testing.T) {
+func TestPod_IsRejectedWithoutRoom(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Count: 1})
 	big := func(name, cpu string) *corev1.Pod {

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-func TestAccount_HoldsWhateverPodsAskFor(t *testing.T) {
+func TestAccount_SaturatesHugeRequests(t *testing.T) {
 	t.Parallel()
 	pod := boundPod("p", "n")
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(math.MaxInt64))
@@ -27,15 +27,15 @@ func TestAccount_HoldsWhateverPodsAskFor(t *testing.T) {
 			memory)}
 		return pod
 	}
-	require.True(t, a.take("one", wantedBy(asking("one", "1Mi")), capacity))
-	require.False(t, a.take("two", wantedBy(asking("two", "9223372036854775807")), capacity),
+	require.True(t, a.take("one", demandOf(asking("one", "1Mi")), capacity))
+	require.False(t, a.take("two", demandOf(asking("two", "9223372036854775807")), capacity),
 		"the sum is more than a number holds")
-	a.note("old", wantedBy(asking("old", "9223372036854775807")))
-	a.note("older", wantedBy(asking("older", "9223372036854775807")))
-	require.False(t, a.take("three", wantedBy(asking("three", "1Mi")), capacity), "the node is full")
+	a.note("old", demandOf(asking("old", "9223372036854775807")))
+	a.note("older", demandOf(asking("older", "9223372036854775807")))
+	require.False(t, a.take("three", demandOf(asking("three", "1Mi")), capacity), "the node is full")
 	a.release("old")
 	a.release("older")
-	require.True(t, a.take("three", wantedBy(asking("three", "1Mi")), capacity), "there is room again")
+	require.True(t, a.take("three", demandOf(asking("three", "1Mi")), capacity), "there is room again")
 
 	stats, _ := asStats(runtime.Usage{CPU: 1e6, CPUSeconds: 1e15}, start)
 	require.EqualValues(t, uint64(1e15), stats.UsageNanoCores)

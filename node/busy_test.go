@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
-func TestBusy_EndsWithTheLastStatusThatIsDue(t *testing.T) {
+func TestBusy_EndsWithTheLastStatus(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	writing, goOn := make(chan struct{}, 10), make(chan struct{})

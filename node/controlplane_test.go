@@ -22,7 +22,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// startNodes runs an agent over a control plane that has nothing else; stop waits for its end.
+// startNodes runs an agent on an otherwise empty control plane; stop waits until the agent has ended.
 func startNodes(t testing.TB, config *rest.Config, o node.Options) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -78,7 +78,7 @@ func awaitReady(ctx context.Context, t testing.TB, client kubernetes.Interface, 
 	return seen
 }
 
-func TestRun_BringsPodsUpWithAddressesOfTheirOwnAndEndsThem(t *testing.T) {
+func TestRun_StartsAndEndsPodsWithUniqueAddresses(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.APIServerOnly())
 	client := kubernetes.NewForConfigOrDie(config)
@@ -128,9 +128,9 @@ func TestRun_BringsPodsUpWithAddressesOfTheirOwnAndEndsThem(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "a deleted Node stays away")
 }
 
-// The node controller says of the pods of a node whose heartbeats are late that they are not ready, and
-// leaves it to the node to say that they are.
-func TestRun_SaysAgainWhatOthersHaveOverwritten(t *testing.T) {
+// When a node's heartbeats are late, the node controller marks its pods as not ready. Only the node marks them as
+// ready again.
+func TestRun_RestoresOverwrittenStatus(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.APIServerOnly())
 	client := kubernetes.NewForConfigOrDie(config)
@@ -156,7 +156,8 @@ func TestRun_SaysAgainWhatOthersHaveOverwritten(t *testing.T) {
 		"what is others' stays")
 }
 
-// BenchmarkRun_1000Pods is a thousand bound pods from the first create to the last Ready, API server included.
+// BenchmarkRun_1000Pods measures a thousand bound pods from the first create to the last Ready, including the API
+// server.
 func BenchmarkRun_1000Pods(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// device is that of the file system that a file is on.
+// device returns the device number of the file system that a file is on.
 func device(info fs.FileInfo) uint64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Dev

@@ -4,5 +4,5 @@ package node
 
 import "io/fs"
 
-// device is the same for all files: nothing is run here that could mount anything.
+// device returns the same number for all files: no runtime that could mount anything runs here.
 func device(fs.FileInfo) uint64 { return 0 }

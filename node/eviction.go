@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// evictionEvery is how often a node looks at what it has left, as the kubelet does.
+	// evictionEvery is the interval of checks of a node's free resources, as in the kubelet.
 	evictionEvery = 10 * time.Second
-	// evictionWait is for how long nobody else is evicted while a pod ends that was.
+	// evictionWait limits how long a node waits for an evicted pod to end, before it evicts another one.
 	evictionWait = 30 * time.Second
-	// leastEvictionGrace is what a pod has for its end that has to go at once.
+	// leastEvictionGrace is the grace period of pods that have to end at once.
 	leastEvictionGrace = time.Second
-	// systemCriticalPriority is the least priority of pods that a node cannot do without.
+	// systemCriticalPriority is the lowest priority of pods that are critical to a node.
 	systemCriticalPriority = 2_000_000_000
 )
 
-// podUse is what a pod takes of a resource, in all and by its containers.
+// podUse is a pod's usage of one resource, in total and by container.
 type podUse struct {
 	pod        *corev1.Pod
 	taken      int64
 	containers map[string]int64
 }
 
-// critical reports that a pod is never evicted: a static one, or one without which the node is none.
+// critical reports whether a pod is never evicted: a static pod, or one of critical priority.
 func (a *agent) critical(pod *corev1.Pod) bool {
 	return priorityOf(pod) >= systemCriticalPriority || a.isStatic(pod)
 }
@@ -46,62 +46,62 @@ func priorityOf(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// requested is what a pod asks for of a resource; nobody asks for processes or inodes.
-func requested(pod *corev1.Pod, of corev1.ResourceName) int64 {
-	q := podresource.PodRequests(pod, podresource.PodResourcesOptions{})[of]
+// requested returns a pod's request of a resource; 0 for processes and inodes, which cannot be requested.
+func requested(pod *corev1.Pod, name corev1.ResourceName) int64 {
+	q := podresource.PodRequests(pod, podresource.PodResourcesOptions{})[name]
 	return amount.Of(q, 0)
 }
 
 // rank orders pods for eviction: pods above their requests first, then by lower priority, then by how far they
 // are above their requests. For processes, which cannot be requested, only priority and number count.
-func rank(uses []podUse, of corev1.ResourceName) {
-	over := func(u podUse) int64 { return u.taken - requested(u.pod, of) }
+func rank(uses []podUse, name corev1.ResourceName) {
+	over := func(u podUse) int64 { return u.taken - requested(u.pod, name) }
 	slices.SortStableFunc(uses, func(a, b podUse) int {
 		x, y := over(a), over(b)
 		exceeds := 0
-		if of != resourcePIDs {
+		if name != resourcePIDs {
 			exceeds = order(x <= 0, y <= 0)
 		}
 		return cmp.Or(exceeds, cmp.Compare(priorityOf(a.pod), priorityOf(b.pod)), cmp.Compare(y, x))
 	})
 }
 
-// evictionMessage is why a pod is evicted, in the kubelet's words.
+// evictionMessage returns the reason why a pod is evicted, in the kubelet's words.
 func evictionMessage(s *shortfall, use podUse) string {
-	of := signals[s.signal]
+	name := signals[s.signal]
 	var b strings.Builder
-	fmt.Fprintf(&b, "The node was low on resource: %s. ", of)
-	fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ", display(s.least.of(s.Capacity), of),
-		displayFree(s.Available, of))
+	fmt.Fprintf(&b, "The node was low on resource: %s. ", name)
+	fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ", display(s.least.value(s.Capacity), name),
+		displayFree(s.Available, name))
 	for _, c := range runtime.Containers(use.pod) {
-		q := c.Resources.Requests[of]
+		q := c.Resources.Requests[name]
 		if taken := use.containers[c.Name]; taken > amount.Of(q, 0) {
 			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name,
-				displayFree(taken, of), q.String(), of)
+				displayFree(taken, name), q.String(), name)
 		}
 	}
 	return b.String()
 }
 
-func display(n int64, of corev1.ResourceName) string {
-	if of == resourcePIDs || of == resourceInodes {
+func display(n int64, name corev1.ResourceName) string {
+	if name == resourcePIDs || name == resourceInodes {
 		return fmt.Sprint(n)
 	}
 	return resource.NewQuantity(n, resource.BinarySI).String()
 }
 
-// displayFree is a measured amount: of bytes whole kibibytes, as people read them.
-func displayFree(n int64, of corev1.ResourceName) string {
-	if of == corev1.ResourceMemory || of == corev1.ResourceEphemeralStorage {
+// displayFree formats a measured amount: bytes as whole kibibytes, for readability.
+func displayFree(n int64, name corev1.ResourceName) string {
+	if name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
 		return fmt.Sprintf("%dKi", n/1024)
 	}
 	return fmt.Sprint(n)
 }
 
-// watchPressure looks at what a node has left, and ends one pod where that is too little.
+// watchPressure checks a node's free resources, and evicts one pod if they are too low.
 func (a *agent) watchPressure(ctx context.Context, n *hostedNode) {
 	if b := n.acts(); b.Stopped || b.Paused {
-		return // as is known when it goes on
+		return // nodeSeen queues the task again when the node continues
 	}
 	next := evictionEvery
 	defer func() { a.nodeQueue.AddAfter(nodeTask{n.name, watchPressure}, next) }()
@@ -123,19 +123,19 @@ func (a *agent) watchPressure(ctx context.Context, n *hostedNode) {
 	}
 }
 
-// evictOne ends the first pod in rank that may be ended.
+// evictOne evicts the first pod in rank that may be evicted.
 func (a *agent) evictOne(ctx context.Context, n *hostedNode, s *shortfall, now time.Time) (runtime.PodKey, bool) {
 	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 	defer cancel()
-	of := signals[s.signal]
-	a.NodeEvent(n.name, corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", of))
+	name := signals[s.signal]
+	a.NodeEvent(n.name, corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", name))
 	var uses []podUse
 	for _, pod := range a.podsOf(n) {
 		if pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
-			uses = append(uses, a.podUse(ctx, pod, of, now))
+			uses = append(uses, a.podUse(ctx, pod, name, now))
 		}
 	}
-	rank(uses, of)
+	rank(uses, name)
 	for _, u := range uses {
 		if a.critical(u.pod) {
 			continue
@@ -153,8 +153,8 @@ func (a *agent) evictOne(ctx context.Context, n *hostedNode, s *shortfall, now t
 	return runtime.PodKey{}, false
 }
 
-// terminate ends a pod for a reason of the node's, and reports whether it was not ending anyway. The pod's worker then
-// stops its containers.
+// terminate ends a pod for a reason of the node's, and reports whether the pod was not ending anyway. The pod's worker
+// stops its containers later.
 func (a *agent) terminate(pod *corev1.Pod, reason, message string, grace time.Duration, now time.Time) bool {
 	p := a.hostedPod(pod.UID)
 	if p == nil {
@@ -171,7 +171,8 @@ func (a *agent) terminate(pod *corev1.Pod, reason, message string, grace time.Du
 	return true
 }
 
-// ending reports that what the node has left does not tell yet how it is without the pod that was evicted last.
+// ending reports whether the pod that was evicted last is still ending, so that the node's free resources do not show
+// the effect of its eviction yet.
 func (a *agent) ending(n *hostedNode, now time.Time) bool {
 	key := n.pressure.evicted
 	pod, err := n.link.pods.Pods(key.Namespace).Get(key.Name)

@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-func TestEvictionOptions_AreTheKubelets(t *testing.T) {
+func TestEvictionOptions_MatchTheKubelet(t *testing.T) {
 	t.Parallel()
 	o := EvictionOptions{
 		Hard:            []string{"memory.available<100Mi", "nodefs.available<10%", "imagefs.available<0%"},
@@ -45,7 +45,7 @@ func TestEvictionOptions_AreTheKubelets(t *testing.T) {
 		"--eviction-soft-grace-period: grace period must be specified for the soft eviction threshold pid.available")
 }
 
-func TestPressure_WaitsForTheGracePeriodAndKeepsTheConditionForATime(t *testing.T) {
+func TestPressure_FollowsGraceAndTransitionPeriods(t *testing.T) {
 	t.Parallel()
 	hard := threshold{signal: nodefsAvailable, least: level{part: 0.1}, hard: true}
 	soft := threshold{signal: memoryAvailable, least: level{quantity: 100}, grace: 90 * time.Second,
@@ -86,7 +86,7 @@ func TestPressure_WaitsForTheGracePeriodAndKeepsTheConditionForATime(t *testing.
 	require.Empty(t, p.now())
 }
 
-func TestRank_PutsFirstWhoExceedsThenWhoMattersLeast(t *testing.T) {
+func TestRank_OrdersByExcessThenByPriority(t *testing.T) {
 	t.Parallel()
 	use := func(name string, priority int32, request, taken int64) podUse {
 		pod := boundPod(name, "n")
@@ -135,7 +135,7 @@ func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) corev1.Node
 	return corev1.NodeCondition{}
 }
 
-// eventReasons are the reasons of all Events.
+// eventReasons returns the reasons of all Events.
 func (c *cluster) eventReasons() map[string]string {
 	events, err := c.CoreV1().Events(metav1.NamespaceAll).List(context.Background(), metav1.ListOptions{})
 	require.NoError(c.t, err)
@@ -146,11 +146,11 @@ func (c *cluster) eventReasons() map[string]string {
 	return all
 }
 
-// brief are steps in which time does not outrun the agent: the next pod's turn comes seconds after the last, and a
-// condition goes five minutes after its cause.
+// brief is a step of the clock that is short enough for the agent to follow: it evicts the next pod seconds after the
+// last, and removes a condition five minutes after its cause.
 const brief = 20 * time.Millisecond
 
-func TestNode_EvictsForWantOfMemoryUntilThereIsEnough(t *testing.T) {
+func TestNode_EvictsUntilMemorySuffices(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Capacity: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}})
 	request := func(pod *corev1.Pod, memory string) *corev1.Pod {
@@ -196,7 +196,7 @@ func TestNode_EvictsForWantOfMemoryUntilThereIsEnough(t *testing.T) {
 	require.True(t, ready(c.pod("vital")), "who is critical stays")
 }
 
-// Critical pods come first in rank here, as they have requested nothing: they stay, and the next one goes.
+// The critical pods are first in rank here, because they have no requests. They stay, and the next pod is evicted.
 func TestNode_EvictsNoCriticalPod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -229,7 +229,7 @@ func TestNode_EvictsNoCriticalPod(t *testing.T) {
 	require.True(t, ready(c.pod("web-node-0")), "it is static")
 }
 
-func TestNode_EvictsForWantOfDiskAndProcesses(t *testing.T) {
+func TestNode_EvictsForDiskAndProcessPressure(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t,
 		Options{Eviction: EvictionOptions{Hard: []string{"nodefs.available<10%", "pid.available<100"}}})

@@ -11,29 +11,30 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// EvictionOptions say when a Node is short of something, and pods have to go. Signals, thresholds and rules
-// are the kubelet's: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
+// EvictionOptions define when a Node is under pressure and pods are evicted. Signals, thresholds and rules are the
+// kubelet's: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 type EvictionOptions struct {
-	// Hard and Soft are thresholds, "memory.available<100Mi" or "nodefs.available<10%". Below a hard one pods
-	// are evicted at once, below a soft one after its grace period. Hard is DefaultEvictionHard of the
-	// runtime where nil, and nothing where empty.
+	// Hard and Soft are thresholds, "memory.available<100Mi" or "nodefs.available<10%". Below a hard one pods are
+	// evicted at once, below a soft one after its grace period. A nil Hard is DefaultEvictionHard of the runtime; an
+	// empty one has no thresholds.
 	Hard, Soft []string
-	// SoftGracePeriod is how long a soft threshold has to be crossed, "memory.available=1m30s". Each needs one.
+	// SoftGracePeriod is how long a soft threshold must be crossed, "memory.available=1m30s". Each soft
+	// threshold needs one.
 	SoftGracePeriod []string
-	// MinimumReclaim is how much more than a threshold has to be free before it counts as respected,
+	// MinimumReclaim is the amount above a threshold that must be free before the threshold is no longer crossed,
 	// "memory.available=500Mi".
 	MinimumReclaim []string
-	// MaxPodGracePeriod bounds the grace period of pods that a soft threshold evicts.
+	// MaxPodGracePeriod limits the grace period of pods that a soft threshold evicts.
 	MaxPodGracePeriod time.Duration
-	// PressureTransitionPeriod is how long a Node's condition stays True after the last sign of pressure; 5
-	// min where zero.
+	// PressureTransitionPeriod is how long a Node's condition stays True after the last sign of pressure; 0 is 5
+	// minutes.
 	PressureTransitionPeriod time.Duration
-	// StorageEvery is how often pods' use of the disk is compared with their own limits; 10 s where zero.
+	// StorageEvery is the interval of comparisons of pods' disk usage with their own limits; 0 is 10 seconds.
 	StorageEvery time.Duration
 }
 
-// DefaultEvictionHard are the kubelet's hard thresholds. Where programs run, the disk is not watched by
-// default: it is that of a developer's machine, which has no images of which the agent could free it.
+// DefaultEvictionHard returns the kubelet's hard thresholds. For the process runtime they do not include the disk: it
+// is a developer's disk, and the agent cannot free any space by removing images.
 func DefaultEvictionHard(runtime string) []string {
 	if runtime == Process {
 		return []string{"memory.available<100Mi"}
@@ -41,7 +42,7 @@ func DefaultEvictionHard(runtime string) []string {
 	return []string{"memory.available<100Mi", "nodefs.available<10%", "nodefs.inodesFree<5%", "imagefs.available<15%"}
 }
 
-// signal is something of which a node can have too little.
+// signal is the name of an observed resource of a node.
 type signal string
 
 const (
@@ -56,8 +57,8 @@ const (
 	resourcePIDs   corev1.ResourceName = "pids"
 )
 
-// signals are all that the kubelet knows, with what pods take of it. There are no images, so that those of an
-// image's file system are never observed.
+// signals are all signals of the kubelet, with the resource of pods that they concern. The signals of image file
+// systems are accepted but never observed, because there are no images.
 var signals = map[signal]corev1.ResourceName{
 	memoryAvailable:          corev1.ResourceMemory,
 	nodefsAvailable:          corev1.ResourceEphemeralStorage,
@@ -69,29 +70,29 @@ var signals = map[signal]corev1.ResourceName{
 	"containerfs.inodesFree": resourceInodes,
 }
 
-// level is a quantity, or a part of what there is in all.
+// level is a quantity, or a fraction of the capacity.
 type level struct {
 	quantity int64
-	part     float64 // of 1; used where it is not 0
+	part     float64 // between 0 and 1; 0 means that quantity applies
 }
 
-func (a level) of(capacity int64) int64 {
+func (a level) value(capacity int64) int64 {
 	if a.part > 0 {
 		return int64(float64(capacity) * a.part)
 	}
 	return a.quantity
 }
 
-// threshold is how much of a signal there has to be.
+// threshold is the minimum of a signal.
 type threshold struct {
 	signal  signal
 	least   level
 	hard    bool
-	grace   time.Duration // of a soft one
+	grace   time.Duration // of a soft threshold
 	reclaim level
 }
 
-// thresholds reads the options.
+// thresholds parses the options.
 func (o *EvictionOptions) thresholds() ([]threshold, error) {
 	grace, err := pairs("--eviction-soft-grace-period", "=", o.SoftGracePeriod, time.ParseDuration)
 	if err != nil {
@@ -115,7 +116,7 @@ func (o *EvictionOptions) thresholds() ([]threshold, error) {
 			name := signal(strings.TrimSpace(before(s, "<")))
 			t := threshold{signal: name, least: least[name], hard: kind.hard, reclaim: reclaim[name]}
 			if least[name] == (level{}) {
-				continue // 0 and 0% switch it off
+				continue // 0 and 0% disable the threshold
 			}
 			if period, ok := grace[name]; !kind.hard && !ok {
 				return nil, fmt.Errorf("--eviction-soft-grace-period: grace period must be specified for the soft "+
@@ -134,13 +135,13 @@ func before(s, separator string) string {
 	return s
 }
 
-// pairs reads statements of a signal and a value.
+// pairs parses a list of signals with values.
 func pairs[T any](flag, separator string, statements []string, parse func(string) (T, error)) (map[signal]T, error) {
 	all := map[signal]T{}
 	for _, s := range statements {
-		name, value, ok := strings.Cut(s, separator)
+		name, value, separated := strings.Cut(s, separator)
 		key := signal(strings.TrimSpace(name))
-		if _, known := signals[key]; !ok || !known {
+		if _, ok := signals[key]; !separated || !ok {
 			return nil, fmt.Errorf("%s: %q is not SIGNAL%sVALUE with a signal such as memory.available, "+
 				"nodefs.available or pid.available", flag, s, separator)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestRun_AgainstAnAPIServerOfOthers is what an agent needs of any Kubernetes API server: Nodes that are
-// Ready with their Leases, pods that come to life, restart, fail, are refused and end.
-func TestRun_AgainstAnAPIServerOfOthers(t *testing.T) {
+// TestRun_WorksWithAnyAPIServer covers everything that an agent needs from a Kubernetes API server: Nodes become Ready
+// with their Leases, and pods start, restart, fail, are rejected and end.
+func TestRun_WorksWithAnyAPIServer(t *testing.T) {
 	t.Parallel()
 	config, client, id := testenv.Guest(t)
 	ctx := t.Context()

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// FuzzStaticPods: a manifest is refused, or is one pod that has a name and the hash of its text.
+// FuzzStaticPods checks that a manifest is rejected, or is one pod with a name and the hash of its text.
 func FuzzStaticPods(f *testing.F) {
 	for _, text := range []string{
 		"", "{}", "null", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n",

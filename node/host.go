@@ -11,9 +11,9 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// The agent is the host of its runtime.
+// This file implements runtime.Host.
 
-// Event records something that the node did about a pod. It does not block and is safe for concurrent use.
+// Event records an Event about a pod. It does not block and is safe for concurrent use.
 func (a *agent) Event(pod *corev1.Pod, kind, reason, message string) {
 	a.events.Record(events.Event{
 		About: events.Pod(pod), Component: "kubelet", Host: pod.Spec.NodeName, Type: kind, Reason: reason,
@@ -21,8 +21,8 @@ func (a *agent) Event(pod *corev1.Pod, kind, reason, message string) {
 	})
 }
 
-// NodeEvent records something about a Node, with its name as the UID, as the kubelet's Events have it: kubectl describe
-// finds them by that.
+// NodeEvent records an Event about a Node. As in the kubelet's Events, the UID is the Node's name: kubectl describe
+// uses it to find them.
 func (a *agent) NodeEvent(node, kind, reason, message string) {
 	a.events.Record(events.Event{
 		About:     corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
@@ -32,7 +32,7 @@ func (a *agent) NodeEvent(node, kind, reason, message string) {
 
 func (a *agent) Wake(key runtime.PodKey) { a.podQueue.Add(key) }
 
-// Refresh has a pod's volumes made anew.
+// Refresh marks a pod's volumes and files as out of date, and queues the pod.
 func (a *agent) Refresh(key runtime.PodKey) {
 	if p := a.hostedPod(key.UID); p != nil {
 		p.stale.Store(true)

@@ -10,9 +10,9 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// hostedNode is one of the nodes that the agent stands for. Its addresses have a lock of their own. Of the other
-// fields, lease belongs to the task renewLease and the rest to the task syncNode, each of which is done by
-// one worker at a time.
+// hostedNode is one of the agent's nodes. Its addresses, account and pressure have locks of their own. Of the other
+// fields, lease belongs to the task renewLease, and registered and reported to the task syncNode; each task has one
+// worker at a time.
 type hostedNode struct {
 	name      string
 	machineID string
@@ -20,15 +20,15 @@ type hostedNode struct {
 	addresses
 	account account
 
-	behaviour atomic.Pointer[simulated.Behaviour] // nil is the usual one
+	behaviour atomic.Pointer[simulated.Behaviour] // nil is the normal one
 	pressure  pressure
 
-	registered bool // the Node exists or did: where it was deleted it is not made again
+	registered bool // the Node exists or has existed: a deleted Node is not created again
 	reported   time.Time
 	lease      *coordinationv1.Lease
 }
 
-// acts is how the node behaves now.
+// acts returns the node's present behaviour.
 func (n *hostedNode) acts() simulated.Behaviour {
 	if b := n.behaviour.Load(); b != nil {
 		return *b
@@ -36,7 +36,7 @@ func (n *hostedNode) acts() simulated.Behaviour {
 	return simulated.Behaviour{}
 }
 
-// behave takes note of a simulated Node's annotations, and reports whether they say something new.
+// behave reads the behaviour from a simulated Node's annotations, and reports whether it has changed.
 func (n *hostedNode) behave(node *corev1.Node) bool {
 	b := simulated.BehaviourOf(node)
 	if n.acts() == b {

@@ -18,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-// Such a pod must not run without what it asks for: Pod Security lets it do more for it.
-func TestPrograms_ThatCannotHaveWhatTheyAskForAreRefused(t *testing.T) {
+// Such a pod must not run with less isolation than it asks for, because Pod Security permits it more in return.
+func TestPrograms_WithUnsupportedFieldsAreRejected(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{})
 	p.run("p", "node-0", "sleep 1000", func(pod *corev1.Pod) { pod.Spec.HostUsers = ptr.To(false) })
@@ -52,7 +52,7 @@ func TestPrograms_ThatCannotHaveWhatTheyAskForAreRefused(t *testing.T) {
 	})
 }
 
-func TestPrograms_AreWhatTheirSpecSays(t *testing.T) {
+func TestPrograms_FollowTheirSpec(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{})
 	machine, err := os.ReadFile("/proc/self/mountinfo")
@@ -128,7 +128,7 @@ func TestContainers_EndBySignalWithinTheirGracePeriod(t *testing.T) {
 	})
 }
 
-func TestPrograms_HaveSecretsInMemoryAloneAndConfigMapsOnDisk(t *testing.T) {
+func TestPrograms_HaveSecretsInMemoryAndConfigMapsOnDisk(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{})
 	_, err := p.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"},
@@ -155,7 +155,7 @@ func TestPrograms_HaveSecretsInMemoryAloneAndConfigMapsOnDisk(t *testing.T) {
 		require.NoError(t, syscall.Statfs(filepath.Join(p.dir, "pods", string(pod.UID), "volumes", name), &st))
 		require.Equal(t, memory, st.Type == tmpfs, name)
 	}
-	// another pod does not see it, although it is no longer on the disk that is hidden
+	// another pod must not see it, although it is not on the hidden disk
 	volume := filepath.Join(p.dir, "pods", string(pod.UID), "volumes", "s")
 	p.run("thief", "node-0", "cat /v/k", func(pod *corev1.Pod) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
@@ -202,7 +202,7 @@ func TestStorage_PodsThatExceedTheirLimitsAreEvicted(t *testing.T) {
 	require.Equal(t, corev1.PodRunning, p.pod("small").Status.Phase)
 }
 
-func TestPrograms_AreInTheCgroupOfTheirClassWithTheLimitsOfThePod(t *testing.T) {
+func TestPrograms_AreInTheCgroupOfTheirQoSClass(t *testing.T) {
 	t.Parallel()
 	reserved := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi"),
 		corev1.ResourceCPU: resource.MustParse("100m")}

@@ -10,31 +10,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// leaseDurations is how many heartbeats may fail before a Lease has run out.
+// leaseDurations is the number of heartbeats that may fail before a Lease expires.
 const leaseDurations = 4
 
-// heartbeat renews the Lease of a node. While there is no such Node there is none.
+// heartbeat renews the Lease of a node. Without a Node there is no Lease.
 func (a *agent) heartbeat(ctx context.Context, n *hostedNode) error {
 	if n.acts().Stopped {
-		return nil // as is known when it goes on
+		return nil // nodeSeen queues the task again when the node continues
 	}
 	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
 		n.lease = nil
-		return nil // the informer's event begins it again
+		return nil // nodeSeen queues the task again when the Node appears
 	}
 	if err != nil {
 		return err
 	}
 	if err := a.renew(ctx, n, node); err != nil {
-		return fmt.Errorf("lease of node %s: %w", n.name, err)
+		return fmt.Errorf("renew lease of node %s: %w", n.name, err)
 	}
 	a.nodeQueue.AddAfter(nodeTask{n.name, renewLease}, a.HeartbeatEvery)
 	return nil
 }
 
-// renew updates the Lease as it was last written: one request. Where that is refused, it begins again from
-// what is there.
+// renew updates the Lease as it was last written, with one request. If the server rejects that, it starts over from the
+// existing Lease.
 func (a *agent) renew(ctx context.Context, n *hostedNode, node *corev1.Node) error {
 	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	if n.lease != nil {
@@ -66,10 +66,10 @@ func (a *agent) renew(ctx context.Context, n *hostedNode, node *corev1.Node) err
 		}
 		return err
 	}
-	return err // tried again soon
+	return err // the queue tries again soon
 }
 
-// leaseFor is lease with the heartbeat of this moment.
+// leaseFor returns a copy of a Lease that is renewed now.
 func (a *agent) leaseFor(lease *coordinationv1.Lease, node *corev1.Node) *coordinationv1.Lease {
 	lease = lease.DeepCopy()
 	now := metav1.NewMicroTime(a.Clock.Now())

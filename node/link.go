@@ -18,24 +18,24 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// link is how nodes reach the API server. There is one for all of them, which watches all Nodes and all pods
-// that have one, at the price of two watches for thousands of nodes; or there is one for each node, which has the
-// node's identity and watches what that may see: its own Node and its own pods.
+// link is a connection of nodes to the API server. Either all nodes share one link, which watches all Nodes and all
+// bound pods, so that thousands of nodes need only two watches. Or each node has a link with its own identity, which
+// watches only its own Node and pods, because a node may see no others.
 type link struct {
 	client  kubernetes.Interface
-	node    string // "" where it serves all
+	node    string // "" if it serves all nodes
 	http    *http.Client
 	factory *informer.Factory
 
 	pods  corelisters.PodLister
-	index cache.Indexer // of the pods, by their nodes
+	index cache.Indexer // of the pods, by node
 	nodes corelisters.NodeLister
 }
 
 // byNode is the index of pods by the names of their nodes.
 const byNode = "node"
 
-// connect makes the links of the nodes.
+// connect returns the links of the nodes.
 func connect(config *rest.Config, o *Options) ([]*link, error) {
 	if o.Identity == nil {
 		l, err := newLink(config, "")
@@ -59,30 +59,30 @@ func connect(config *rest.Config, o *Options) ([]*link, error) {
 func newLink(config *rest.Config, node string) (*link, error) {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 && config.RateLimiter == nil {
-		config.QPS = -1 // the number of workers bounds the load, and flow control is the server's
+		config.QPS = -1 // the number of workers limits the load, and the server has flow control
 	}
 	if config.UserAgent == "" {
 		config.UserAgent = "coxswain-node"
 	}
 	connections, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	client, err := kubernetes.NewForConfigAndClient(config, connections)
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	return &link{client: client, node: node, http: connections}, nil
 }
 
-// start begins to watch. alone is the only node that there is, "" where there are several.
-func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.DoneChecker, error) {
+// start starts the watches. only is the single node of the agent or link; "" if there are several.
+func (l *link) start(ctx context.Context, a *agent, only string) ([]cache.DoneChecker, error) {
 	l.factory = informer.NewFactory(l.client, informer.Options{Transform: dropManagedFields, Log: a.Log})
-	mine := fields.OneTermNotEqualSelector("spec.nodeName", "")
-	if alone != "" {
-		mine = fields.OneTermEqualSelector("spec.nodeName", alone)
+	selector := fields.OneTermNotEqualSelector("spec.nodeName", "")
+	if only != "" {
+		selector = fields.OneTermEqualSelector("spec.nodeName", only)
 	}
-	l.factory.Restrict(&corev1.Pod{}, func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
+	l.factory.Restrict(&corev1.Pod{}, func(o *metav1.ListOptions) { o.FieldSelector = selector.String() })
 	if l.node != "" {
 		l.factory.Restrict(&corev1.Node{}, func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.node).String()
@@ -124,7 +124,7 @@ func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.DoneC
 	return []cache.DoneChecker{podHandler.HasSyncedChecker(), nodeHandler.HasSyncedChecker()}, nil
 }
 
-// close ends what start began, whose ctx has ended.
+// close ends the watches and connections. The context of start must have ended.
 func (l *link) close() {
 	if l.factory != nil {
 		l.factory.Shutdown()
@@ -134,7 +134,7 @@ func (l *link) close() {
 	}
 }
 
-// dropManagedFields halves the memory of a pod; nothing here reads them.
+// dropManagedFields halves the memory of a pod. The agent does not use these fields.
 func dropManagedFields(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)

@@ -14,11 +14,11 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// followEvery is how often a log that is followed is looked at.
+// followEvery is the interval of reads of a followed log.
 const followEvery = 100 * time.Millisecond
 
-// copyLog writes what the options choose of a log. open opens it, and is called twice where only its end is wanted.
-// A log that is followed is copied until its run has ended or ctx does.
+// copyLog writes the part of a log that the options select. It calls open twice if only the end is requested. A
+// followed log is copied until its run or ctx has ended.
 func copyLog(ctx context.Context, w io.Writer, open func() (runtime.LogReader, error), run *runtime.LogRun,
 	o *corev1.PodLogOptions,
 	c clock.WithTicker) error {
@@ -34,7 +34,7 @@ func copyLog(ctx context.Context, w io.Writer, open func() (runtime.LogReader, e
 	out := &logWriter{w: w, options: o, since: since(o, c.Now()), skip: skip}
 	var ticks <-chan time.Time
 	for {
-		_, ended := run.Ended() // asked first: what was written before the end is there after it
+		_, ended := run.Ended() // called before the read, which then includes everything written before the end
 		err := out.copy(r)
 		if errors.Is(err, errLimit) {
 			return nil
@@ -66,7 +66,7 @@ func since(o *corev1.PodLogOptions, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// linesBefore counts the lines that are not among the last ones that are wanted.
+// linesBefore counts the lines before the last ones that the options select.
 func linesBefore(open func() (runtime.LogReader, error), o *corev1.PodLogOptions) (int64, error) {
 	if o.TailLines == nil {
 		return 0, nil
@@ -93,7 +93,7 @@ func linesBefore(open func() (runtime.LogReader, error), o *corev1.PodLogOptions
 
 var errLimit = errors.New("the limit of bytes is reached")
 
-// logWriter writes records as a client wants to see them.
+// logWriter writes records in the format of the options.
 type logWriter struct {
 	w       io.Writer
 	options *corev1.PodLogOptions
@@ -103,7 +103,7 @@ type logWriter struct {
 	inLine  bool
 }
 
-// copy writes what is there.
+// copy writes all records that are available.
 func (l *logWriter) copy(r runtime.LogReader) error {
 	for {
 		record, err := r.Next()

@@ -19,28 +19,27 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// mirrors is the record of the mirror pods that the agent has made from its folder. A pod is static if it is
-// in this record; the annotation alone proves nothing, because anybody who may create pods can write it. The
-// record is kept on disk, one file for each node, so that the next agent takes its static pods up. It is safe
-// for concurrent use.
+// mirrors is the record of the mirror pods that the agent has created from its folder. A pod is static if it is in this
+// record. The annotation alone is no proof, because any user who may create pods can set it. The record is on disk, one
+// file for each node, so that the next agent adopts its static pods. It is safe for concurrent use.
 type mirrors struct {
-	dir string // "" keeps the record in memory alone
+	dir string // "" keeps the record in memory only
 
-	mu     sync.Mutex
-	made   map[string]map[string]mirror // by the names of nodes and of pods: "namespace/name"
-	making map[types.NamespacedName]bool
+	mu     sync.Mutex                    // guards the fields below
+	made   map[string]map[string]mirror  // by node, then by pod: "namespace/name"
+	making map[types.NamespacedName]bool // pods that are being created
 }
 
-// mirror is a pod as the agent made it.
+// mirror describes a pod as the agent has created it.
 type mirror struct {
 	UID types.UID `json:"uid"`
-	// Manifest is the digest of the file that it is made from.
+	// Manifest is the digest of the pod's manifest.
 	Manifest string `json:"manifest"`
-	// Simulation is the digest of what its annotations say of its simulation. Users may change annotations later.
+	// Simulation is the digest of the pod's simulation annotations, which users may change later.
 	Simulation string `json:"simulation"`
 }
 
-// isMirror reports that a pod claims to be static.
+// isMirror reports whether a pod claims to be static.
 func isMirror(pod *corev1.Pod) bool {
 	_, claims := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return claims
@@ -57,22 +56,22 @@ func newMirrors(dataDir string, nodes []string) (*mirrors, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		of := map[string]mirror{}
+		record := map[string]mirror{}
 		if err == nil {
-			err = json.Unmarshal(text, &of)
+			err = json.Unmarshal(text, &record)
 		}
 		if err != nil {
-			return m, fmt.Errorf("record of static pods: %w", err)
+			return m, fmt.Errorf("read record of static pods: %w", err)
 		}
-		m.made[node] = of
+		m.made[node] = record
 	}
 	return m, nil
 }
 
 func (m *mirrors) path(node string) string { return filepath.Join(m.dir, node+".json") }
 
-// of returns the record of a pod, if the agent made it.
-func (m *mirrors) of(pod *corev1.Pod) (mirror, bool) {
+// record returns the record of a pod, if the agent has created it.
+func (m *mirrors) record(pod *corev1.Pod) (mirror, bool) {
 	if !isMirror(pod) {
 		return mirror{}, false
 	}
@@ -82,7 +81,7 @@ func (m *mirrors) of(pod *corev1.Pod) (mirror, bool) {
 	return made, ok && made.UID == pod.UID
 }
 
-// knows reports whether there is a pod of that name in the record, whatever its UID.
+// knows reports whether the record has a pod of that name, with any UID.
 func (m *mirrors) knows(node, key string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +89,7 @@ func (m *mirrors) knows(node, key string) bool {
 	return ok
 }
 
-// make creates a mirror pod and records it. While the creation is under way, pending holds for pods of its name.
+// make creates a mirror pod and records it. During the creation, pending is true for pods of its name.
 func (m *mirrors) make(pod *corev1.Pod, create func() (*corev1.Pod, error)) error {
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	m.mu.Lock()
@@ -111,14 +110,14 @@ func (m *mirrors) make(pod *corev1.Pod, create func() (*corev1.Pod, error)) erro
 	return m.save(node)
 }
 
-// pending reports that a pod of this name is being created, so that it is not yet known whether it is the agent's.
+// pending reports whether a pod of this name is being created. Until then it is unknown whether the pod is the agent's.
 func (m *mirrors) pending(pod *corev1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.making[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
 }
 
-// keep drops what is recorded of a node's other pods.
+// keep drops the records of a node's pods that are not in keys.
 func (m *mirrors) keep(node string, keys map[string]bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +129,7 @@ func (m *mirrors) keep(node string, keys map[string]bool) error {
 	return m.save(node)
 }
 
-// save writes the record of a node. m is locked.
+// save writes the record of a node. The caller holds mu.
 func (m *mirrors) save(node string) error {
 	if m.dir == "" {
 		return nil
@@ -140,16 +139,16 @@ func (m *mirrors) save(node string) error {
 		return err
 	}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
-		return fmt.Errorf("record of static pods: %w", err)
+		return fmt.Errorf("write record of static pods: %w", err)
 	}
 	fresh := m.path(node) + ".new"
 	if err := os.WriteFile(fresh, text, 0o600); err != nil {
-		return fmt.Errorf("record of static pods: %w", err)
+		return fmt.Errorf("write record of static pods: %w", err)
 	}
 	return os.Rename(fresh, m.path(node))
 }
 
-// simulation is the digest of what a pod's annotations say of its simulation.
+// simulation returns the digest of a pod's simulation annotations; "" if it has none.
 func simulation(pod *corev1.Pod) string {
 	var all []string
 	for key, value := range pod.Annotations {
@@ -164,17 +163,17 @@ func simulation(pod *corev1.Pod) string {
 	return runtime.Digest(all...)[:32]
 }
 
-// isStatic reports that a pod is what this agent made of its folder, and as it made it.
+// isStatic reports whether this agent has created the pod from its folder, with the present simulation annotations.
 func (a *agent) isStatic(pod *corev1.Pod) bool {
-	made, ok := a.mirrors.of(pod)
+	made, ok := a.mirrors.record(pod)
 	return ok && made.Simulation == simulation(pod)
 }
 
-// isForged reports that a pod claims to be static, and that the agent has not made it. Such a pod does not run.
+// isForged reports whether a pod claims to be static although the agent has not created it. Such a pod does not run.
 func (a *agent) isForged(pod *corev1.Pod) bool {
 	if !isMirror(pod) {
 		return false
 	}
-	_, made := a.mirrors.of(pod)
+	_, made := a.mirrors.record(pod)
 	return !made
 }

@@ -1,56 +1,56 @@
-// Package node is the agent that stands for one or many Nodes, as the kubelet does for one: it registers
-// them, keeps their heartbeats, and brings the pods that are bound to them to life and to an end.
+// Package node is an agent for one or many Nodes, as the kubelet is for one: it registers them, renews their
+// heartbeats, and runs the pods that are bound to them from start to end.
 //
-// What comes in: Nodes and pods, from two informers that all the nodes of the process share. What goes
-// out: Node objects and their status, Leases, pod status. In between:
+// Input: Nodes and pods, from two informers that all nodes of the process share. Output: Node objects and their status,
+// Leases, and pod status. In between:
 //
 //	agent.go      the informers, the two work queues and the workers
-//	register.go   a Node object: created or adopted, its status kept fresh     (nodestatus.go: what it says)
+//	register.go   a Node object: created or adopted, its status updated        (nodestatus.go: its content)
 //	lease.go      the heartbeat
 //	address.go    pod CIDRs for nodes and addresses for pods
 //	sync.go       one pod: look, step, write the status, finish a deletion
 //	hostedpod.go  a pod that the agent has taken on: its state machine, its running containers, its last status
 //	actions.go    carries out the actions of the state machine, with contexts and deadlines
-//	pull.go       … of which pulls run in goroutines of their own
-//	host.go       what runtimes may ask of the agent
-//	hostednode.go one of the Nodes that the agent stands for
+//	pull.go       pulls, which run in goroutines of their own
+//	host.go       the methods that runtimes may call
+//	hostednode.go one of the agent's Nodes
 //	server.go     the endpoint for logs, streams, statistics (serverauth.go, serverlogs.go, serverstats.go)
-//	staticpods.go pods that the agent makes from a folder     (mirrors.go: the record by which it knows them)
-//	reclaim.go    folders of volumes that are no more
-//	admit.go      whether a pod that was bound to a node may run there
-//	reserved.go   what of a node no pod may have
-//	sysctls.go    … and which parameters of the kernel it may set
-//	resize.go     a running pod gets other resources
-//	eviction.go   which pod goes where a node is short of something (pressure.go, evictionconfig.go, observe.go)
-//	storage.go    … and which one where it takes more of the disk than it may
-//	shutdown.go   the orderly end of a node
-//	logs.go       which part of a log a client wants
+//	staticpods.go pods that the agent creates from a folder   (mirrors.go: the record of these pods)
+//	reclaim.go    folders of deleted volumes
+//	admit.go      whether a bound pod may run on its node
+//	reserved.go   resources of a node that are not for pods
+//	sysctls.go    kernel parameters that a pod may set
+//	resize.go     new resources for a running pod
+//	eviction.go   eviction of pods from a node under pressure (pressure.go, evictionconfig.go, observe.go)
+//	storage.go    eviction of pods that exceed their limits of disk usage
+//	shutdown.go   the graceful shutdown of a node
+//	logs.go       the part of a log that a client requests
 //
-// and the rooms behind it:
+// and its sub-packages:
 //
 //	podstate/     the state machine of a pod, and its status; it does no I/O and reads no clock
-//	runtime/      the seam to what runs containers: Runtime, Machine, Host
-//	simulated/    the runtime in which no program runs
-//	process/      the runtime of programs of this machine, on process/sandbox
-//	volumes/, environment/, references/, probe/  what a runtime of programs needs
-//	amount/       bounded numbers of those in objects
+//	runtime/      the interfaces between agent and runtimes: Runtime, Machine, Host
+//	simulated/    a runtime that runs no programs
+//	process/      a runtime of programs of this machine, on process/sandbox
+//	volumes/, environment/, references/, probe/  parts that any runtime of programs needs
+//	amount/       bounded arithmetic with numbers from objects
 //	stream/       exec, attach and port-forward over WebSocket and SPDY
 //
-// Everything is level-based: a worker compares a pod with the state that the agent keeps of it and takes the
-// steps that are due. Steps that are due later are entries in the delaying work queue, which is one
-// heap on the clock, so that a pod that waits costs no goroutine. Only a pull has one. A worker waits for the runtime
-// and the API server, but holds no lock meanwhile; when a pod has to end, its calls of the runtime are cancelled.
+// Everything is level-based: a worker compares a pod with the state that the agent has of it, and takes the steps that
+// are due. Later steps are entries in the delaying work queue, which is one heap on the clock, so that a waiting pod
+// needs no goroutine. Only a pull has one. A worker waits for the runtime and the API server without holding a lock;
+// when a pod has to end, its calls of the runtime are cancelled.
 //
-// An agent that is started again takes up the pods it finds: what runs goes on running, with the same
-// address and restart counts.
+// A restarted agent adopts the pods it finds: running containers go on running, with the same address and restart
+// counts.
 //
 // # The simulated runtime
 //
-// Containers start after Options.StartDelay, are ready at once and run for ever, whatever their image. Annotations on
-// the pod and the Node change that: docs/node.md has them all.
+// Containers start after Options.StartDelay, are ready at once and run forever, whatever their image. Annotations on
+// the pod and the Node change that; docs/node.md lists them.
 //
-// Init containers end at once and with success; sidecars run until the pod ends. A container that ended
-// is started again as restartPolicy says, with the kubelet's back-off (at once, 10 s, 20 s, … 5 min).
+// Init containers succeed at once; sidecars run until the pod ends. A container that ended is started again according
+// to restartPolicy, with the kubelet's back-off (at once, 10 s, 20 s, … 5 min).
 package node
 
 import (
@@ -78,101 +78,97 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// Options say which nodes to be and how.
+// Options configure the nodes of an agent.
 type Options struct {
-	// Names are the Nodes. Where empty, Count nodes are named Prefix0, Prefix1, …; Prefix is "node-"
-	// and Count 1 where not given.
+	// Names are the Nodes' names. If there are none, Count nodes are named Prefix0, Prefix1, …; Prefix defaults to
+	// "node-" and Count to 1.
 	Names  []string
 	Count  int
 	Prefix string
-	// Identity, if not nil, is the client configuration of each Node, as whom it then makes all its
-	// requests: a Node that may see and change what is its own only. Otherwise Run's config serves them all.
+	// Identity, if not nil, returns the client configuration for all requests of a Node, which then sees and
+	// changes only its own objects. Otherwise all Nodes use Run's config.
 	Identity func(node string) (*rest.Config, error)
-	// Runtime is what runs containers: "simulated", also where empty, or "process", which see docs/node.md.
+	// Runtime is the container runtime: "simulated", the default, or "process"; see docs/node.md.
 	Runtime string
-	// DataDir is where the process runtime keeps what it has on disk, and every agent its record of the
-	// static pods that it has made. An agent that is started again needs the same. Where it is empty, static
-	// pods are made anew.
+	// DataDir is the folder of the process runtime's files, and of every agent's record of its static pods. A restarted
+	// agent needs the same folder. Without one, static pods are created again.
 	DataDir string
-	// Hide are files and folders of this machine that no container may see, besides DataDir: by no path, and
-	// in no volume.
+	// Hide are files and folders of this machine that no container may see, besides DataDir, under any path and in any
+	// volume.
 	Hide []string
-	// Agents is a folder of this machine in which its agents tell each other what they hide from containers; none where
-	// empty.
+	// Agents is a folder in which the agents of this machine exchange the paths that they hide from containers; "" for
+	// none.
 	Agents string
-	// VolumeRoots are the folders of this machine right below which volumes of the class of node-local
-	// folders are. Of a volume that is reclaimed the agent removes the folder there, and nothing anywhere
-	// else.
+	// VolumeRoots are the folders of this machine whose direct subfolders are volumes of node-local folders. When a
+	// volume is reclaimed, the agent removes its folder there, and never any other folder.
 	VolumeRoots []string
-	// StaticPodPath is a folder of manifests, of each of which every Node runs a pod; none where empty.
+	// StaticPodPath is a folder of manifests; every Node runs a pod for each of them; "" for none.
 	StaticPodPath string
-	// StartDelay is how long the simulated runtime takes to start a pod. With 0 a pod goes from Pending to Ready
+	// StartDelay is the time that the simulated runtime takes to start a pod. With 0 a pod goes from Pending to Ready
 	// in one status write.
 	StartDelay time.Duration
-	// Script, if not nil, changes what the containers of a pod do in the simulated runtime; see simulated.Options.
+	// Script, if not nil, changes the scripts of pods in the simulated runtime; see simulated.Options.
 	Script func(*corev1.Pod, *simulated.Script)
-	// MaxPods is how many pods each Node takes; 1,000 where zero.
+	// MaxPods is the number of pods that each Node accepts; 0 is 1,000.
 	MaxPods int
-	// Capacity replaces or adds to what each Node has; see DefaultCapacity.
+	// Capacity replaces or adds to each Node's capacity; see DefaultCapacity.
 	Capacity corev1.ResourceList
-	// Reserved is what of the Capacity no pod may have: it is the machine's and the agent's.
+	// Reserved is the part of Capacity that is kept for the machine and the agent.
 	Reserved corev1.ResourceList
-	// MaxPodPIDs is how many processes and threads a pod may have with the process runtime; as many as it
-	// likes where zero.
+	// MaxPodPIDs limits the processes and threads of a pod with the process runtime; 0 is no limit.
 	MaxPodPIDs int64
-	// AllowedUnsafeSysctls are those that pods may set besides the safe ones, or what their names begin with
-	// before a *.
+	// AllowedUnsafeSysctls are sysctls that pods may set besides the safe ones. A name may end in * as a pattern.
 	AllowedUnsafeSysctls []string
 	// ClusterDNS are the addresses of the DNS servers of pods with the policy ClusterFirst, with the process runtime.
-	// Where there are none, these pods have the machine's.
+	// Without any, these pods use the machine's.
 	ClusterDNS []string
-	// ClusterDomain is the domain of the cluster's names; cluster.local where empty.
+	// ClusterDomain is the cluster's DNS domain; "" is cluster.local.
 	ClusterDomain string
-	// Eviction says when pods have to go because a Node is short of something.
+	// Eviction defines when pods are evicted because a Node is under pressure.
 	Eviction EvictionOptions
-	// ShutdownGracePeriod, where it is not zero, has Run end all pods within this time when its ctx ends, before it
-	// returns; ShutdownGracePeriodCriticalPods is how much of it is kept for those of critical priority.
+	// ShutdownGracePeriod, if not zero, makes Run end all pods within this time after its ctx has ended, before it
+	// returns. ShutdownGracePeriodCriticalPods is the part of it that is kept for pods of critical priority.
 	ShutdownGracePeriod             time.Duration
 	ShutdownGracePeriodCriticalPods time.Duration
 	// OpenRouter opens the network of the process runtime's pods: the router in a network namespace that an earlier
-	// agent has left, or a new one where that is nil. The router calls changed when its Problem has changed. A nil
-	// function opens one with a network of this machine alone, without NetworkPolicies.
+	// agent has left, or a new one if that is nil. The router must call changed after its Problem has changed. A nil
+	// OpenRouter opens a network for this machine only, without NetworkPolicies.
 	OpenRouter func(namespace *os.File, changed func()) (runtime.Router, error)
-	// Address is the InternalIP of the Nodes and the host IP of their pods; 127.0.0.1 where empty.
+	// Address is the InternalIP of the Nodes and the host IP of their pods; "" is 127.0.0.1.
 	Address string
-	// ListenAddress and Port are where the agent serves logs, streams and statistics to the API server, over TLS;
-	// Address where empty, and any free port where 0. A negative port serves nothing.
+	// ListenAddress and Port are where the agent serves logs, streams and statistics to the API server, over TLS. An
+	// empty ListenAddress is Address, and Port 0 is any free port. With a negative Port the agent serves nothing.
 	ListenAddress string
 	Port          int
-	// TLS is how the agent serves: its certificate, least version and cipher suites; nil is TLS 1.2, and without a
-	// certificate it shows one that signs itself.
+	// TLS has the endpoint's certificate, minimum version and cipher suites; nil is TLS 1.2. Without a certificate the
+	// endpoint has a self-signed one.
 	TLS *tls.Config
-	// ServerTLSBootstrap has an agent without a certificate ask the API server for one, by a CertificateSigningRequest.
+	// ServerTLSBootstrap makes an agent without a certificate request one with a CertificateSigningRequest.
 	ServerTLSBootstrap bool
 	// ClientCAs sign the client certificates that authenticate requests; nil accepts none. A token of the
 	// cluster authenticates as well. The API server authorizes both.
 	ClientCAs *x509.CertPool
-	// Metrics are served at /metrics beside what there is to count of a Node: those of the process.
+	// Metrics are the metrics of the process, which are served at /metrics with those of the Node.
 	Metrics []prometheus.Gatherer
-	// HeartbeatEvery is the interval at which Leases are renewed; 10 s where zero. A Lease lasts four of them.
+	// HeartbeatEvery is the interval of renewals of a Lease; 0 is 10 s. A Lease lasts four intervals.
 	HeartbeatEvery time.Duration
-	// StatusEvery is the interval at which an unchanged node status is written; 5 min where zero.
+	// StatusEvery is the interval of writes of an unchanged node status; 0 is 5 min.
 	StatusEvery time.Duration
-	// Workers is how many pods are worked on at a time; 16 where zero.
+	// Workers is the number of pods that are worked on at a time; 0 is 16.
 	Workers int
-	// Quiescence, if not nil, gets what the nodes have to do.
+	// Quiescence, if not nil, is the group that receives the agent's remaining work.
 	Quiescence *quiescence.Group
 	// Ready, if not nil, is called once when every Node exists.
 	Ready func()
-	// Clock is the agent's time; the real one where nil.
+	// Clock is the agent's clock; nil is the real one.
 	Clock clock.WithTicker
-	// Log is where to log; slog.Default where nil.
+	// Log is the agent's logger; nil is slog.Default.
 	Log *slog.Logger
 }
 
-// DefaultCapacity is what a simulated Node has. No program runs on it, so the figures cost nothing; they are
-// generous, so that a user who scales to a thousand meets only limits of their own, and small
-// enough that requests in gigabytes and cores still fill a node up.
+// DefaultCapacity returns the capacity of a simulated Node. No program runs on it, so the figures cost nothing. They
+// are large enough that users who scale to a thousand pods meet only limits of their own, and small enough that
+// requests in gigabytes and cores can still fill a node.
 func DefaultCapacity() corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("32"),
@@ -187,11 +183,11 @@ const (
 	Process   = "process"
 )
 
-// Runtimes are all of them.
+// Runtimes are the names of all runtimes.
 var Runtimes = []string{Simulated, Process}
 
-// defaultMaxPods is more than the kubelet's 110, which is about what a real machine can bear: a
-// Deployment of a thousand should find room on the three nodes of a first start.
+// defaultMaxPods is more than the kubelet's 110, which is about the limit of a real machine: a Deployment of a thousand
+// pods should fit on the three nodes of a first start.
 const defaultMaxPods = 1000
 
 func (o *Options) complete() error {
@@ -259,8 +255,8 @@ func (o *Options) complete() error {
 	return checkSysctls(o.AllowedUnsafeSysctls)
 }
 
-// Run is the nodes until ctx ends, then returns nil when all its goroutines have ended. Nodes, pods and
-// Leases stay as they are, as when a kubelet is stopped. It returns early only where the options are wrong.
+// Run runs the nodes until ctx ends, and returns nil when all its goroutines have ended. Nodes, pods and Leases stay as
+// they are, as when a kubelet is stopped. It returns early only if the options are invalid.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	if err := o.complete(); err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -276,7 +272,7 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	return a.run(ctx)
 }
 
-// newRuntime is the runtime that the options name.
+// newRuntime returns the runtime that the options select.
 func (o *Options) newRuntime(h runtime.Host) (runtime.Runtime, error) {
 	if o.Runtime == Process {
 		return process.New(h, process.Options{

@@ -32,13 +32,13 @@ func TestMain(m *testing.M) {
 	leak.VerifyTestMain(m)
 }
 
-// cluster is an agent over client-go's fake API and a clock that stands still.
+// cluster is an agent with client-go's fake API and a fake clock.
 type cluster struct {
 	*fake.Clientset
 	t     *testing.T
 	clock *clocktesting.FakeClock
 	agent *agent
-	// runs is what runs containers; nil is the simulated runtime.
+	// runs is the runtime; nil is the simulated one.
 	runs func(runtime.Runtime) runtime.Runtime
 	stop func()
 }
@@ -94,7 +94,7 @@ func (c *cluster) eventually(what string, condition func() bool) {
 	require.Eventually(c.t, condition, time.Minute, time.Millisecond, what)
 }
 
-// later moves the clock until condition holds.
+// later advances the clock until condition holds.
 func (c *cluster) later(step time.Duration, what string, condition func() bool) {
 	c.t.Helper()
 	c.eventually(what, func() bool {
@@ -144,7 +144,7 @@ func ready(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-func TestNode_RegistersAndBeats(t *testing.T) {
+func TestNode_RegistersAndRenewsItsLease(t *testing.T) {
 	c := startCluster(t, Options{Count: 2})
 	for i := range 2 {
 		name := fmt.Sprintf("node-%d", i)
@@ -205,7 +205,7 @@ func TestNode_DropsConditionsThatItsAgentNoLongerReports(t *testing.T) {
 	require.NotEmpty(t, nodeCondition(c.node(), "KernelDeadlock"), "it is another agent's")
 }
 
-func TestNode_BringsAPodUpInOneWrite(t *testing.T) {
+func TestNode_StartsAPodWithOneWrite(t *testing.T) {
 	c := startCluster(t, Options{})
 	c.create(boundPod("p", "node-0"))
 	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("p")) })
@@ -239,7 +239,7 @@ func TestNode_EndsADeletedPod(t *testing.T) {
 	pod := boundPod("p", "node-0")
 	c.create(pod)
 	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("p")) })
-	// The fake API has no graceful deletion: the mark is set by hand.
+	// The fake API has no graceful deletion, so the test sets the timestamp.
 	pod = c.pod("p").DeepCopy()
 	now, grace := metav1.NewTime(c.clock.Now()), int64(30)
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
@@ -263,7 +263,7 @@ func TestNode_RunsJobsToTheirEnd(t *testing.T) {
 	require.Equal(t, time.Minute, ended.FinishedAt.Sub(ended.StartedAt.Time))
 }
 
-func TestNode_TakesUpWhatAnEarlierAgentLeft(t *testing.T) {
+func TestNode_AdoptsPodsOfAnEarlierAgent(t *testing.T) {
 	c := startCluster(t, Options{})
 	c.create(boundPod("old", "node-0"))
 	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("old")) })

@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-// Pods of several Nodes of one machine have addresses of their Node's subnet, at which all others reach them,
-// and nothing of the Nodes is left on the machine when they end.
+// Pods of several Nodes of one machine have addresses in their Node's subnet and reach each other there. The Nodes
+// leave no traces on the machine when they end.
 func TestPrograms_OfSeveralNodesReachEachOther(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{Names: []string{"left-0", "right-0"}})

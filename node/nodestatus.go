@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// healthy are the conditions of a node in good health, in the kubelet's words and order.
+// healthy are the conditions of a healthy node, in the kubelet's words and order.
 var healthy = []corev1.NodeCondition{
 	{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
 		Message: "kubelet has sufficient memory available"},
@@ -27,7 +27,7 @@ var healthy = []corev1.NodeCondition{
 		Message: "kubelet is posting ready status"},
 }
 
-// short are the conditions of a node that is short of something.
+// short are the conditions of a node under pressure.
 var short = map[corev1.NodeConditionType]corev1.NodeCondition{
 	corev1.NodeMemoryPressure: {Reason: "KubeletHasInsufficientMemory",
 		Message: "kubelet has insufficient memory available"},
@@ -35,7 +35,7 @@ var short = map[corev1.NodeConditionType]corev1.NodeCondition{
 	corev1.NodePIDPressure:  {Reason: "KubeletHasInsufficientPID", Message: "kubelet has insufficient PID available"},
 }
 
-// conditions are how a node is.
+// conditions returns the present conditions of a node.
 func (a *agent) conditions(n *hostedNode) []corev1.NodeCondition {
 	all := slices.Clone(healthy)
 	if m, ok := a.runtime.(runtime.Machine); ok {
@@ -54,7 +54,7 @@ func (a *agent) conditions(n *hostedNode) []corev1.NodeCondition {
 	return all
 }
 
-// labels are those that the kubelet gives its node.
+// labels returns the labels that the kubelet sets on its node.
 func (a *agent) labels(name string) map[string]string {
 	return map[string]string{
 		corev1.LabelHostname:      name,
@@ -65,11 +65,11 @@ func (a *agent) labels(name string) map[string]string {
 	}
 }
 
-// declaredFeatures are what the agent can do that not every kubelet can: WebSockets reach it as they are. (KEP-5328)
+// declaredFeatures are features that not every kubelet has: WebSockets reach the agent as they are. (KEP-5328)
 var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
-// nodeStatus is what the agent has to say about a node, on top of what others did. Conditions keep the
-// time at which they came to be what they are.
+// nodeStatus returns the old status updated with the agent's part, without changing the parts of other clients. A
+// condition keeps its transition time while its status is the same.
 func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time) corev1.NodeStatus {
 	status := *old.DeepCopy()
 	setResources(&status, a.Capacity, a.allocatable)
@@ -102,8 +102,9 @@ func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time)
 	return status
 }
 
-// setResources writes what the agent knows of into a status, beside what others have put there, as the kubelet
-// does: what is in the capacity and not reserved can be allocated, and an extended resource that is not cannot.
+// setResources updates capacity and allocatable with the agent's own resources, and keeps those that other clients have
+// added, as the kubelet does. Resources that are in the capacity and not reserved are allocatable. An extended resource
+// that is not in the capacity is not.
 func setResources(status *corev1.NodeStatus, own, ownAllocatable corev1.ResourceList) {
 	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
 	maps.Copy(capacity, status.Capacity)
@@ -118,7 +119,7 @@ func setResources(status *corev1.NodeStatus, own, ownAllocatable corev1.Resource
 	status.Capacity, status.Allocatable = capacity, allocatable
 }
 
-// isExtended reports whether a resource is none of Kubernetes' own, by the form of its name.
+// isExtended reports whether a resource is not one of Kubernetes' own, by the form of its name.
 func isExtended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
@@ -127,7 +128,7 @@ func isExtended(name corev1.ResourceName) bool {
 const nodeConditions = "coxswain.dev/"
 
 // dropEnded removes the agent's own conditions that an earlier agent has reported and this one does not, because its
-// runtime or its flags have changed. Controllers would act on them for ever.
+// runtime or its flags have changed. Otherwise controllers would act on them forever.
 func dropEnded(old, reported []corev1.NodeCondition) []corev1.NodeCondition {
 	return slices.DeleteFunc(old, func(c corev1.NodeCondition) bool {
 		return strings.HasPrefix(string(c.Type), nodeConditions) &&
@@ -149,7 +150,7 @@ func setNodeCondition(conditions []corev1.NodeCondition, c corev1.NodeCondition)
 	return append(conditions, c)
 }
 
-// sameButForHeartbeat reports that nothing but the time differs.
+// sameButForHeartbeat reports whether two statuses differ in heartbeat times only.
 func sameButForHeartbeat(a, b *corev1.NodeStatus) bool {
 	if len(a.Conditions) != len(b.Conditions) {
 		return false

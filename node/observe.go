@@ -11,11 +11,11 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// PIDs is how many processes a simulated node can have.
+// PIDs is the maximum number of processes of a simulated node.
 const PIDs = 32768
 
-// observe is what there is on a node, in all and left. A simulated one has its capacity, less what its pods
-// take by their annotations, and the node by its own.
+// observe returns the total and free resources of a node. A simulated node has its capacity, minus the annotated usage
+// of its pods and of the node itself.
 func (a *agent) observe(n *hostedNode) map[signal]runtime.Supply {
 	if m, ok := a.runtime.(runtime.Machine); ok {
 		return observed(m.Resources())
@@ -46,25 +46,25 @@ func (a *agent) observe(n *hostedNode) map[signal]runtime.Supply {
 	})
 }
 
-// observed are the signals of what there is.
+// observed returns the signals of resources. Unknown resources have none.
 func observed(r runtime.Resources) map[signal]runtime.Supply {
 	seen := map[signal]runtime.Supply{}
-	for of, s := range map[signal]runtime.Supply{
+	for name, s := range map[signal]runtime.Supply{
 		memoryAvailable: r.Memory, nodefsAvailable: r.Disk, nodefsInodesFree: r.Inodes, pidAvailable: r.PIDs,
 	} {
 		if s.Capacity > 0 {
-			seen[of] = s
+			seen[name] = s
 		}
 	}
 	return seen
 }
 
-// podUse is what a pod takes of a resource.
-func (a *agent) podUse(ctx context.Context, pod *corev1.Pod, of corev1.ResourceName, now time.Time) podUse {
+// podUse returns a pod's usage of a resource.
+func (a *agent) podUse(ctx context.Context, pod *corev1.Pod, name corev1.ResourceName, now time.Time) podUse {
 	u := podUse{pod: pod, containers: map[string]int64{}}
-	if m, ok := a.runtime.(runtime.Machine); ok && (of == corev1.ResourceEphemeralStorage || of == resourceInodes) {
+	if m, ok := a.runtime.(runtime.Machine); ok && (name == corev1.ResourceEphemeralStorage || name == resourceInodes) {
 		bytes, inodes := m.DiskUse(pod.UID)
-		if u.taken = bytes; of == resourceInodes {
+		if u.taken = bytes; name == resourceInodes {
 			u.taken = inodes
 		}
 		return u
@@ -73,7 +73,7 @@ func (a *agent) podUse(ctx context.Context, pod *corev1.Pod, of corev1.ResourceN
 	for i := range s.Containers {
 		c := &s.Containers[i]
 		taken := c.usage.Memory
-		switch of {
+		switch name {
 		case corev1.ResourceEphemeralStorage:
 			taken = c.usage.Disk
 		case resourcePIDs:

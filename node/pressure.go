@@ -17,21 +17,20 @@ type shortfall struct {
 	since time.Time
 }
 
-// pressure is what a node's thresholds have come to: which are crossed, and since when. It has the rules of
-// the kubelet's eviction manager and does no I/O. judge belongs to one task of the node; what it found is
-// safe to read at any time.
+// pressure is the state of a node's thresholds: which are crossed, and since when. It implements the rules of the
+// kubelet's eviction manager and does no I/O. Only the task watchPressure calls judge; now is safe for concurrent use.
 type pressure struct {
-	since   map[threshold]time.Time                // when a crossed one was first seen so
-	crossed map[threshold]bool                     // they count until MinimumReclaim is free again
-	last    map[corev1.NodeConditionType]time.Time // when there was last a reason for it
-	evicted runtime.PodKey                         // the pod evicted last
-	until   time.Time                              // how long to wait for that
+	since   map[threshold]time.Time                // when a crossed threshold was first observed below its limit
+	crossed map[threshold]bool                     // a threshold stays crossed until MinimumReclaim is free again
+	last    map[corev1.NodeConditionType]time.Time // when a condition last had a reason
+	evicted runtime.PodKey                         // the pod that was evicted last
+	until   time.Time                              // the end of the wait for evicted
 
 	mu         sync.Mutex
-	conditions []corev1.NodeConditionType
+	conditions []corev1.NodeConditionType // guarded by mu
 }
 
-// conditionOf is the condition of a Node that is short of a resource.
+// conditionOf returns the Node's condition that a signal causes.
 func conditionOf(s signal) corev1.NodeConditionType {
 	switch signals[s] {
 	case corev1.ResourceMemory:
@@ -42,8 +41,8 @@ func conditionOf(s signal) corev1.NodeConditionType {
 	return corev1.NodeDiskPressure
 }
 
-// judge takes note of what there is and returns the thresholds that have been crossed for long enough, those
-// of memory first, and whether the node's conditions have changed.
+// judge updates the state with observed resources. It returns the thresholds that have been crossed for their grace
+// period, memory first, and whether the node's conditions have changed.
 func (p *pressure) judge(thresholds []threshold, seen map[signal]runtime.Supply, transition time.Duration,
 	now time.Time) (due []shortfall, changed bool) {
 	if p.since == nil {
@@ -52,9 +51,9 @@ func (p *pressure) judge(thresholds []threshold, seen map[signal]runtime.Supply,
 	}
 	for _, t := range thresholds {
 		o, ok := seen[t.signal]
-		least := t.least.of(o.Capacity)
+		least := t.least.value(o.Capacity)
 		if p.crossed[t] {
-			least += t.reclaim.of(o.Capacity)
+			least += t.reclaim.value(o.Capacity)
 		}
 		if !ok || o.Available >= least {
 			delete(p.since, t)
@@ -76,7 +75,7 @@ func (p *pressure) judge(thresholds []threshold, seen map[signal]runtime.Supply,
 	var conditions []corev1.NodeConditionType
 	for _, c := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
 		corev1.NodePIDPressure} {
-		if at, ok := p.last[c]; ok && now.Sub(at) < transition {
+		if last, ok := p.last[c]; ok && now.Sub(last) < transition {
 			conditions = append(conditions, c)
 		}
 	}
@@ -98,7 +97,7 @@ func order(a, b bool) int {
 	return 1
 }
 
-// now are the conditions of a node that are True.
+// now returns the conditions of the node that are True.
 func (p *pressure) now() []corev1.NodeConditionType {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// programs is an agent that runs programs of this machine, over an API server that has nothing else.
+// programs is an agent that runs programs of this machine, with an otherwise empty API server.
 type programs struct {
 	kubernetes.Interface
 	t   *testing.T
@@ -36,9 +36,9 @@ func startPrograms(t *testing.T, o node.Options) *programs {
 	config := testenv.Start(t, testenv.APIServerOnly())
 	p := &programs{kubernetes.NewForConfigOrDie(config), t, t.TempDir()}
 	o.Runtime, o.DataDir, o.Port = node.Process, p.dir, -1
-	o.Eviction.Hard = []string{} // whatever else takes memory here
+	o.Eviction.Hard = []string{} // independent of the memory use of this machine
 	startNodes(t, config, o)
-	t.Cleanup(func() { // while the agent runs, so that it leaves nothing
+	t.Cleanup(func() { // before the agent ends, so that it removes the pods
 		ctx, pods := context.Background(), p.CoreV1().Pods("default")
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		require.NoError(t, err)
@@ -67,7 +67,7 @@ func (p *programs) eventually(what string, holds func() bool) {
 	p.t.FailNow()
 }
 
-// run makes a pod of one container, "c", that runs a script on a node.
+// run creates a pod with one container, "c", that runs a script on a node.
 func (p *programs) run(name, node, script string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p.t.Helper()
 	no, grace := false, int64(0)
@@ -93,7 +93,7 @@ func (p *programs) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// log is what the container's first run has written.
+// log returns the output of the container's first run.
 func (p *programs) log(pod *corev1.Pod) string {
 	text, _ := os.ReadFile(sandbox.LogPath(filepath.Join(p.dir, "pods", string(pod.UID)), "c", 0))
 	return string(text)

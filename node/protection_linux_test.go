@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// closedRouter is a router whose policies are not known until it opens.
+// closedRouter is a router that does not know its policies until it is opened.
 type closedRouter struct {
 	*router.Router
 	opened  *atomic.Bool

@@ -12,12 +12,12 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// pull is a pull of a container's image that is under way, in a goroutine of its own: it may take minutes, and
-// occupies neither a worker nor the pod.
+// pull is a pull of a container's image that is in progress. It has a goroutine of its own, because it may take
+// minutes, and must block neither a worker nor the pod.
 type pull struct{ cancel context.CancelFunc }
 
-// pull makes the image of a container available. The state machine gets the result when it is there, and the pod is
-// queued for the next step; with a runtime that is Imageless, that is at once.
+// pull makes the image of a container available. When the pull ends, its goroutine passes the result to the state
+// machine and queues the pod. With a runtime that is Imageless, the result is passed before pull returns.
 func (a *agent) pull(ctx context.Context, p *hostedPod, pod *corev1.Pod, action podstate.Pull) {
 	c := action.Container
 	request := runtime.PullRequest{Pod: pod, Image: c.Image, Policy: c.ImagePullPolicy, Progress: func() {}}
@@ -33,13 +33,13 @@ func (a *agent) pull(ctx context.Context, p *hostedPod, pod *corev1.Pod, action 
 	})
 	agent := ctx
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
-	mine := &pull{cancel}
+	entry := &pull{cancel}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pulls == nil {
 		p.pulls = map[string]*pull{}
 	}
-	if p.pulls[c.Name] = mine; p.halted {
+	if p.pulls[c.Name] = entry; p.halted {
 		cancel()
 	}
 	a.pulling.Add(1)
@@ -48,18 +48,18 @@ func (a *agent) pull(ctx context.Context, p *hostedPod, pod *corev1.Pod, action 
 		defer cancel()
 		began := a.Clock.Now()
 		image, err := a.runtime.Pull(ctx, request)
-		if agent.Err() == nil { // otherwise it is no failure: the agent is stopping
-			a.endPull(p, mine, action, request, began, image, err)
+		if agent.Err() == nil { // otherwise the agent is stopping, and the pull has not failed
+			a.endPull(p, entry, action, request, began, image, err)
 		}
 	})
 }
 
-// endPull passes on the result of a pull that began at a time.
-func (a *agent) endPull(p *hostedPod, mine *pull, action podstate.Pull, r runtime.PullRequest, began time.Time,
+// endPull passes on the result of a pull that began at the given time.
+func (a *agent) endPull(p *hostedPod, entry *pull, action podstate.Pull, r runtime.PullRequest, began time.Time,
 	image runtime.Image, err error) {
 	now, name := a.Clock.Now(), action.Container.Name
 	p.mu.Lock()
-	if p.pulls[name] == mine {
+	if p.pulls[name] == entry {
 		delete(p.pulls, name)
 	}
 	current := p.state.Pulled(name, action.Attempt, image.ID, err, now)
@@ -73,7 +73,7 @@ func (a *agent) endPull(p *hostedPod, mine *pull, action podstate.Pull, r runtim
 	a.podQueue.Add(runtime.KeyOf(r.Pod))
 }
 
-// pulledMessage reports a pull in the kubelet's words. total includes the time for which it waited for other pulls.
+// pulledMessage reports a pull in the kubelet's words. total includes the time spent waiting for other pulls.
 func pulledMessage(image string, d *runtime.Download, total time.Duration) string {
 	if d == nil {
 		return fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image)
@@ -91,7 +91,7 @@ func (p *hostedPod) cancelPull(container string) {
 	}
 }
 
-// pullsBusy describes the pulls that are under way; "" where there are none.
+// pullsBusy describes the pulls in progress; "" if there are none.
 func (a *agent) pullsBusy() string {
 	if n := a.pulling.Load(); n > 0 {
 		return fmt.Sprintf("%d images are being pulled", n)

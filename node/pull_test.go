@@ -22,13 +22,13 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// registry is a runtime that pulls. The images slow:… come when the test releases them, and all others are present.
+// registry is a runtime that pulls images. Images slow:… arrive when the test releases them; all others are present.
 type registry struct {
 	runtime.Runtime
 	released chan struct{}
 
 	mu        sync.Mutex
-	pulling   map[string]bool // pods whose pull is under way
+	pulling   map[string]bool // pods with a pull in progress
 	begun     map[string]int  // how many pulls of a pod have begun
 	cancelled map[string]int  // how many of them were cancelled
 }
@@ -72,7 +72,7 @@ func (r *registry) isCancelled(pod string) bool {
 	return r.cancelled[pod] > 0
 }
 
-// startRegistry starts an agent whose runtime is a registry.
+// startRegistry starts an agent with a registry as its runtime.
 func startRegistry(t *testing.T, o Options) (*cluster, *registry) {
 	t.Helper()
 	c := newCluster(t)
@@ -83,7 +83,7 @@ func startRegistry(t *testing.T, o Options) (*cluster, *registry) {
 	return c, r
 }
 
-// slowPod returns a pod whose container slow waits for its image, beside others.
+// slowPod returns a pod in which the container slow waits for its image, beside other containers.
 func slowPod(name string, others ...corev1.Container) *corev1.Pod {
 	pod := boundPod(name, "node-0", simulated.AnnotationLog, "hello\n")
 	pod.Spec.Containers = append(others, corev1.Container{Name: "slow", Image: "slow:1"})
@@ -121,8 +121,8 @@ func waitingReason(pod *corev1.Pod, container string) string {
 	return ""
 }
 
-// More pulls hang than there are workers, and everything else on the node goes on.
-func TestPull_ThatHangsHoldsUpNoOtherWork(t *testing.T) {
+// More pulls hang than there are workers, and all other work on the node continues.
+func TestPull_DoesNotBlockOtherWork(t *testing.T) {
 	t.Parallel()
 	c, r := startRegistry(t, Options{Workers: 4,
 		Capacity: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}})
@@ -170,7 +170,7 @@ func TestPull_ThatHangsHoldsUpNoOtherWork(t *testing.T) {
 	require.True(t, r.isPulling("slow-0"), "the others go on")
 }
 
-func TestPull_StartsTheContainerAndReportsWhatTheKubeletDoes(t *testing.T) {
+func TestPull_StartsTheContainerAndReportsEvents(t *testing.T) {
 	t.Parallel()
 	c, r := startRegistry(t, Options{})
 	c.create(slowPod("p", corev1.Container{Name: "fast", Image: "fast:1"}))
@@ -190,7 +190,7 @@ func TestPull_StartsTheContainerAndReportsWhatTheKubeletDoes(t *testing.T) {
 	require.ElementsMatch(t, want, c.eventsAbout("p"))
 }
 
-// A deletion ends the pull at once: no time passes on the clock.
+// A deletion ends the pull at once, without any time passing on the clock.
 func TestPull_EndsWhenThePodIsDeleted(t *testing.T) {
 	t.Parallel()
 	c, r := startRegistry(t, Options{})
@@ -227,7 +227,7 @@ func TestPull_EndsWhenTheImageChanges(t *testing.T) {
 	require.Equal(t, "fast:1", c.pod("p").Status.ContainerStatuses[0].Image)
 }
 
-func TestPull_EndsWithTheAgentAndIsNoFailure(t *testing.T) {
+func TestPull_EndsWithTheAgentWithoutFailure(t *testing.T) {
 	t.Parallel()
 	c, r := startRegistry(t, Options{})
 	c.create(slowPod("p"))
@@ -243,7 +243,7 @@ func TestPull_EndsWithTheAgentAndIsNoFailure(t *testing.T) {
 	c.eventually("it runs", func() bool { return ready(c.pod("p")) })
 }
 
-func TestPull_DoesNotHoldUpTheNodesShutdown(t *testing.T) {
+func TestPull_DoesNotDelayTheShutdown(t *testing.T) {
 	t.Parallel()
 	c, r := startRegistry(t, Options{ShutdownGracePeriod: 30 * time.Second})
 	c.create(slowPod("p", corev1.Container{Name: "fast", Image: "fast:1"}))
@@ -270,7 +270,7 @@ func TestPull_DoesNotHoldUpTheNodesShutdown(t *testing.T) {
 	require.Equal(t, "Terminated", c.pod("p").Status.Reason)
 }
 
-func TestPull_IsWorkThatTheNodesHaveLeft(t *testing.T) {
+func TestPull_CountsAsRemainingWork(t *testing.T) {
 	t.Parallel()
 	var parts quiescence.Group
 	c, r := startRegistry(t, Options{Quiescence: &parts})
@@ -284,8 +284,8 @@ func TestPull_IsWorkThatTheNodesHaveLeft(t *testing.T) {
 	require.True(t, ready(c.pod("p")))
 }
 
-// A pod that goes on after all, because the store was reset to a snapshot, is pulled again.
-func TestPull_BeginsAgainForAPodThatIsBack(t *testing.T) {
+// A pod that comes back to life, because the store was reset to a snapshot, pulls its image again.
+func TestPull_RestartsForARevivedPod(t *testing.T) {
 	t.Parallel()
 	c, r := startRegistry(t, Options{})
 	c.create(slowPod("p"))
@@ -306,7 +306,7 @@ func TestPull_BeginsAgainForAPodThatIsBack(t *testing.T) {
 	require.Same(t, p, c.agent.hostedPod("uid-p"))
 }
 
-// stuck is a runtime whose SetUp, or whose Start of containers stuck, waits until its context ends.
+// stuck is a runtime that waits in SetUp, or in Start of the container stuck, until the context ends.
 type stuck struct {
 	runtime.Runtime
 	setUp   bool
@@ -314,7 +314,7 @@ type stuck struct {
 	ended   chan string
 }
 
-// Imageless has containers started in their order.
+// Imageless makes containers start in their order.
 func (s *stuck) Imageless() {}
 
 func (s *stuck) SetUp(ctx context.Context, pod *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
@@ -339,8 +339,8 @@ func (s *stuck) wait(ctx context.Context, pod *corev1.Pod) error {
 	return ctx.Err()
 }
 
-// A call of the runtime that hangs occupies its pod's worker, and neither the pod nor its deletion.
-func TestCall_ThatHangsEndsWithThePod(t *testing.T) {
+// A hanging call of the runtime blocks the pod's worker, but neither other uses of the pod nor its deletion.
+func TestCall_EndsWithThePod(t *testing.T) {
 	t.Parallel()
 	for name, setUp := range map[string]bool{"set up": true, "start": false} {
 		for how, end := range map[string]func(*cluster){
@@ -383,7 +383,7 @@ func TestCall_ThatHangsEndsWithThePod(t *testing.T) {
 	}
 }
 
-// deadlines is a runtime that records the calls whose context has no deadline.
+// deadlines is a runtime that records calls without a deadline.
 type deadlines struct {
 	runtime.Runtime
 	mu     sync.Mutex
@@ -394,8 +394,8 @@ func (d *deadlines) note(ctx context.Context, method string) {
 	_, ok := ctx.Deadline()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before, known := d.called[method]
-	d.called[method] = ok && (before || !known)
+	before, called := d.called[method]
+	d.called[method] = ok && (before || !called)
 }
 
 func (d *deadlines) SetUp(ctx context.Context, pod *corev1.Pod, addresses []string) (runtime.Sandbox, error) {
@@ -486,7 +486,7 @@ func (amnesiac) Adopt(context.Context, *corev1.Pod, *corev1.Container, *corev1.C
 	return nil, fmt.Errorf("no such container")
 }
 
-// A runtime that does not answer in time has not said that a container is lost.
+// A runtime that does not answer in time has not reported a container as lost.
 func TestAdopt_WaitsForAnAnswer(t *testing.T) {
 	t.Parallel()
 	o := Options{}

@@ -17,16 +17,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A volume that is a folder of a Node goes with its data, which the agent removes: an annotation of the Node with this
-// prefix and the volume's name asks for it by the folder's path, and gets the answer in the path's place.
+// The agent deletes the data of a reclaimed volume that is a folder of its Node. A client requests that with an
+// annotation of the Node: the key is this prefix and the volume's name, the value is the folder's path. The agent
+// replaces the value by its answer.
 const (
 	annotationFolder = "node-local.coxswain.dev/"
 	folderRemoved    = "removed"
 	folderFailed     = "failed: "
 )
 
-// reclaimFolders removes the folders that a Node's annotations ask for, and answers. Requests that were made while
-// the agent was away, or half done when it ended, are completed when it is back.
+// reclaimFolders removes the folders that a Node's annotations name, and answers. It also completes requests from the
+// time when no agent was running, and requests that an earlier agent has left unfinished.
 func (a *agent) reclaimFolders(ctx context.Context, n *hostedNode, node *corev1.Node) error {
 	for key, path := range node.Annotations {
 		volume, ok := strings.CutPrefix(key, annotationFolder)
@@ -35,7 +36,7 @@ func (a *agent) reclaimFolders(ctx context.Context, n *hostedNode, node *corev1.
 		}
 		answer := folderRemoved
 		if err := a.removeFolder(volume, path); err != nil {
-			a.Log.Warn("the folder of a volume is not removed", "node", n.name, "volume", volume, "err", err)
+			a.Log.Warn("cannot remove the folder of a volume", "node", n.name, "volume", volume, "err", err)
 			answer = folderFailed + err.Error()
 		}
 		if err := n.answerFolder(ctx, node, key, path, answer); err != nil {
@@ -45,23 +46,23 @@ func (a *agent) reclaimFolders(ctx context.Context, n *hostedNode, node *corev1.
 	return nil
 }
 
-// answerFolder puts the answer in the place of the request, where that still stands. The cache may show one that was
-// answered before, to which a second answer would stay for ever: the client has read the first, and removed it.
+// answerFolder replaces a request by its answer, if the request still exists. The cache may show a request that was
+// answered before. A second answer would then stay forever, because the client has read and removed the first.
 func (n *hostedNode) answerFolder(ctx context.Context, node *corev1.Node, key, request, answer string) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	at := "/metadata/annotations/" + jsonPointer.Replace(key)
+	pointer := "/metadata/annotations/" + jsonPointer.Replace(key)
 	patch, err := json.Marshal([]operation{
-		{"test", "/metadata/uid", node.UID}, {"test", at, request}, {"replace", at, answer},
+		{"test", "/metadata/uid", node.UID}, {"test", pointer, request}, {"replace", pointer, answer},
 	})
 	if err != nil {
 		return err
 	}
 	_, err = n.client.CoreV1().Nodes().Patch(ctx, n.name, types.JSONPatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) { // Invalid is how a test fails
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) { // Invalid is a failed test
 		return nil
 	}
 	return err
@@ -70,9 +71,9 @@ func (n *hostedNode) answerFolder(ctx context.Context, node *corev1.Node, key, r
 // jsonPointer escapes a key for a path of a JSON patch (RFC 6901).
 var jsonPointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// removeFolder removes the folder of a volume, if it is there. Whatever the request says, nothing is removed
-// but one that bears the volume's name and is right below one of VolumeRoots; symbolic links are not
-// followed, and where something is mounted in it, it stays.
+// removeFolder removes the folder of a volume, if it exists. Regardless of the request, it removes only a direct
+// subfolder of one of VolumeRoots that has the volume's name. It follows no symbolic links, and fails if anything is
+// mounted within the folder.
 func (a *agent) removeFolder(volume, path string) error {
 	if len(a.VolumeRoots) == 0 && a.Runtime == Simulated {
 		return nil // no folder was ever made
@@ -100,14 +101,14 @@ func (a *agent) removeFolder(volume, path string) error {
 	return root.RemoveAll(name)
 }
 
-// oneFileSystem refuses a folder in which something else is mounted.
+// oneFileSystem returns an error if anything is mounted within a folder.
 func oneFileSystem(root *os.Root, name string) error {
 	top, err := root.Lstat(".")
 	if err != nil {
 		return err
 	}
 	if info, err := root.Lstat(name); err == nil && !info.IsDir() {
-		return nil // a link or a file in its place
+		return nil // it was replaced by a link or a file
 	}
 	err = fs.WalkDir(root.FS(), name, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/fakeclient"
 )
 
-func TestReclaim_AnswersOnlyARequestThatStands(t *testing.T) {
+func TestReclaim_AnswersExistingRequestsOnly(t *testing.T) {
 	t.Parallel()
 	const key = annotationFolder + "pvc-0a1b"
 	asking := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u",
@@ -43,7 +43,7 @@ func TestReclaim_AnswersOnlyARequestThatStands(t *testing.T) {
 	}
 }
 
-func TestReclaim_RemovesNothingButAVolumesOwnFolder(t *testing.T) {
+func TestReclaim_RemovesOnlyTheVolumesFolder(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	root, other := filepath.Join(base, "volumes"), filepath.Join(base, "other")

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// countsSetUps is a runtime that counts how often it was asked to prepare a pod.
+// countsSetUps is a runtime that counts the calls of SetUp.
 type countsSetUps struct {
 	runtime.Runtime
 	count atomic.Int64
@@ -25,7 +25,7 @@ func (r *countsSetUps) SetUp(_ context.Context, _ *corev1.Pod, addresses []strin
 	return runtime.Sandbox{Addresses: addresses}, nil
 }
 
-func TestNode_MakesVolumesAnewAtOnceAndNoMoreThanOnceASecond(t *testing.T) {
+func TestNode_RefreshesVolumesAtMostOnceASecond(t *testing.T) {
 	t.Parallel()
 	c, r := newCluster(t), &countsSetUps{}
 	c.runs = func(s runtime.Runtime) runtime.Runtime { r.Runtime = s; return r }

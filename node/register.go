@@ -16,12 +16,12 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// syncNode creates or adopts a Node and keeps its status true.
+// syncNode creates or adopts a Node and keeps its status up to date.
 //
-// A Node that someone deletes is gone, as with a kubelet, until someone creates it again or the agent is restarted.
+// As with a kubelet, a deleted Node is not created again until another client does so or the agent is restarted.
 func (a *agent) syncNode(ctx context.Context, n *hostedNode) error {
 	if n.acts().Stopped {
-		return nil // the change that lets it go on comes here as well
+		return nil // nodeSeen queues the task again when the node continues
 	}
 	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
@@ -42,16 +42,16 @@ func (a *agent) syncNode(ctx context.Context, n *hostedNode) error {
 		m.Connect(n.name)
 	}
 	if err := a.reportNode(ctx, n, node); err != nil {
-		return fmt.Errorf("status of node %s: %w", n.name, err)
+		return fmt.Errorf("report status of node %s: %w", n.name, err)
 	}
 	if err := a.reclaimFolders(ctx, n, node); err != nil {
-		return fmt.Errorf("folders of node %s: %w", n.name, err)
+		return fmt.Errorf("reclaim folders of node %s: %w", n.name, err)
 	}
 	a.nodeQueue.AddAfter(nodeTask{n.name, syncNode}, a.StatusEvery)
 	return nil
 }
 
-// createNode registers a node with its status, as the kubelet does. What a server drops of the status is
+// createNode registers a node with its status, as the kubelet does. If the server drops a part of the status, it is
 // written when the informer shows the Node.
 func (a *agent) createNode(ctx context.Context, n *hostedNode) error {
 	cidr, err := a.cidrs.choose(n.name)
@@ -64,7 +64,7 @@ func (a *agent) createNode(ctx context.Context, n *hostedNode) error {
 		Status:     a.nodeStatus(n, &corev1.NodeStatus{}, a.Clock.Now()),
 	}, metav1.CreateOptions{})
 	a.passOver(cidr, err)
-	if err != nil && !apierrors.IsAlreadyExists(err) { // which the informer has yet to show
+	if err != nil && !apierrors.IsAlreadyExists(err) { // the informer will show an existing Node
 		return fmt.Errorf("create node %s: %w", n.name, err)
 	}
 	a.arrived(n)
@@ -72,15 +72,15 @@ func (a *agent) createNode(ctx context.Context, n *hostedNode) error {
 	return nil
 }
 
-// passOver notes a range that the API server did not let a Node have, since it overlaps with another's that this agent
-// does not see. The next attempt is with the next range.
+// passOver marks a pod CIDR as taken if the API server has rejected it, because it overlaps with that of a Node that
+// this agent does not see. The next attempt chooses another one.
 func (a *agent) passOver(cidr string, err error) {
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "spec.podCIDRs") {
 		a.cidrs.note("another Node", cidr)
 	}
 }
 
-// arrived notes that a Node exists. Only one worker at a time has the node in hand.
+// arrived records that a Node exists. Only the node's worker calls it.
 func (a *agent) arrived(n *hostedNode) {
 	if n.registered {
 		return
@@ -91,11 +91,11 @@ func (a *agent) arrived(n *hostedNode) {
 	}
 }
 
-// agentAnnotation names the Node whose serving certificate an agent of several Nodes presents. It is a Node's consent
-// that this certificate is for its address, too: nothing but its own agent and administrators can write it.
+// agentAnnotation names the Node whose serving certificate an agent of several Nodes presents. With it, a Node consents
+// to that certificate for its own address. Only the Node's own agent and administrators can write it.
 const agentAnnotation = "coxswain.dev/agent"
 
-// annotations are those of a Node; nil if there are none.
+// annotations returns the annotations of a Node; nil if there are none.
 func (a *agent) annotations(name string) map[string]string {
 	if name == a.Names[0] || !a.ServerTLSBootstrap || a.certified() {
 		return nil
@@ -135,18 +135,18 @@ func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node)
 	return node, err
 }
 
-// differing returns the entries of wanted that have does not have.
-func differing(have, wanted map[string]string) map[string]string {
+// differing returns the entries of desired that current does not have.
+func differing(current, desired map[string]string) map[string]string {
 	missing := map[string]string{}
-	for key, value := range wanted {
-		if have[key] != value {
+	for key, value := range desired {
+		if current[key] != value {
 			missing[key] = value
 		}
 	}
 	return missing
 }
 
-// reportNode writes the status if it has changed or it is time.
+// reportNode writes the status if it has changed, or if StatusEvery has passed.
 func (a *agent) reportNode(ctx context.Context, n *hostedNode, node *corev1.Node) error {
 	now := a.Clock.Now()
 	status := a.nodeStatus(n, &node.Status, now)

@@ -9,8 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// AddReserved adds amounts of cpu, memory and ephemeral-storage, as --kube-reserved and --system-reserved have them, to
-// what is reserved.
+// AddReserved adds amounts of cpu, memory and ephemeral-storage to the reserved resources, in the form of
+// --kube-reserved and --system-reserved.
 func AddReserved(reserved corev1.ResourceList, amounts map[string]string) error {
 	for name, text := range amounts {
 		switch resource := corev1.ResourceName(name); resource {
@@ -28,7 +28,7 @@ func AddReserved(reserved corev1.ResourceList, amounts map[string]string) error 
 	return nil
 }
 
-// checkReserved refuses to reserve all that a Node has.
+// checkReserved returns an error if all of a resource is reserved.
 func (o *Options) checkReserved() error {
 	for name, reserved := range o.Reserved {
 		has, ok := o.Capacity[name]
@@ -40,7 +40,7 @@ func (o *Options) checkReserved() error {
 	return nil
 }
 
-// allocatable is what pods may have of a Node.
+// allocatable returns the part of a Node's capacity that pods may use.
 func (o *Options) allocatable() corev1.ResourceList {
 	all := maps.Clone(o.Capacity)
 	for name, reserved := range o.Reserved {

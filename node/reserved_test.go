@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-func TestReserved_IsWhatNoPodMayHave(t *testing.T) {
+func TestReserved_IsNotAllocatable(t *testing.T) {
 	t.Parallel()
 	reserved := corev1.ResourceList{}
 	require.NoError(t, AddReserved(reserved, map[string]string{"cpu": "200m", "memory": "1Gi"}))
@@ -30,7 +30,7 @@ func TestReserved_IsWhatNoPodMayHave(t *testing.T) {
 	require.EqualError(t, o.complete(),
 		"--kube-reserved and --system-reserved: 32 of cpu is not less than the capacity of 32")
 
-	// a pod that fits the capacity, but not what is left
+	// a pod that fits the capacity, but not the allocatable part
 	c := startCluster(t, Options{Reserved: reserved})
 	large := boundPod("large", "node-0")
 	large.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("31800m")}

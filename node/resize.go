@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// resizePod allocates the resources that the pod's spec asks for, if the node has them. p is locked.
+// resizePod allocates the resources that the pod's spec asks for, if the node has them. The caller holds p.mu.
 func (a *agent) resizePod(n *hostedNode, p *hostedPod) {
 	pod := p.state.Pod()
 	if !p.state.WantsResize() {
@@ -18,14 +18,14 @@ func (a *agent) resizePod(n *hostedNode, p *hostedPod) {
 		n.account.settle(pod.UID)
 		return
 	}
-	wanted := wantedBy(pod)
-	reason, s := corev1.PodReasonInfeasible, beyond(wanted.requests, a.allocatable)
+	d := demandOf(pod)
+	reason, s := corev1.PodReasonInfeasible, beyond(d.requests, a.allocatable)
 	message := ""
 	if s != nil {
 		n.account.settle(pod.UID)
 		message = fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", s.resource,
 			s.requested, s.capacity)
-	} else if s = n.account.replace(runtime.KeyOf(pod), wanted, a.allocatable); s != nil {
+	} else if s = n.account.replace(runtime.KeyOf(pod), d, a.allocatable); s != nil {
 		reason = corev1.PodReasonDeferred
 		message = fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 			s.resource, s.requested, s.used, s.capacity)
@@ -39,16 +39,16 @@ func (a *agent) resizePod(n *hostedNode, p *hostedPod) {
 	p.state.PendResize(reason, message)
 }
 
-// beyond returns the first resource of which a resized pod would need more than the node has in all.
-func beyond(wanted map[corev1.ResourceName]int64, capacity corev1.ResourceList) *shortage {
+// beyond returns the first resource that does not suffice for a resized pod even on an empty node; nil if all do.
+func beyond(requested map[corev1.ResourceName]int64, capacity corev1.ResourceList) *shortage {
 	only := map[corev1.ResourceName]int64{}
 	for _, name := range podstate.ResizedResources {
-		only[name] = wanted[name]
+		only[name] = requested[name]
 	}
 	return lacking(only, nil, capacity)
 }
 
-// releaseRoom takes a pod off a node's account, and has the pods try again whose resize waits for room.
+// releaseRoom removes a pod from a node's account, and queues the pods that wait for room for a resize.
 func (a *agent) releaseRoom(n *hostedNode, pod types.UID) {
 	if n.account.release(pod) {
 		a.retryResizes(n)
@@ -61,8 +61,8 @@ func (a *agent) retryResizes(n *hostedNode) {
 	}
 }
 
-// replace notes new requests of a pod, if there is room for them; otherwise it notes that the pod waits for room.
-func (a *account) replace(key runtime.PodKey, w *wanted, capacity corev1.ResourceList) *shortage {
+// replace replaces a pod's demand, if there is room; otherwise it returns the shortage and records that the pod waits.
+func (a *account) replace(key runtime.PodKey, d *demand, capacity corev1.ResourceList) *shortage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	others := make(map[corev1.ResourceName]int64, len(a.total))
@@ -74,7 +74,7 @@ func (a *account) replace(key runtime.PodKey, w *wanted, capacity corev1.Resourc
 			others[name] -= n
 		}
 	}
-	if s := lacking(w.requests, others, capacity); s != nil {
+	if s := lacking(d.requests, others, capacity); s != nil {
 		if a.deferred == nil {
 			a.deferred = map[types.UID]runtime.PodKey{}
 		}
@@ -83,18 +83,18 @@ func (a *account) replace(key runtime.PodKey, w *wanted, capacity corev1.Resourc
 	}
 	delete(a.deferred, key.UID)
 	a.remove(key.UID)
-	a.add(key.UID, w)
+	a.add(key.UID, d)
 	return nil
 }
 
-// settle notes that a pod does not wait for room.
+// settle records that a pod does not wait for room.
 func (a *account) settle(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.deferred, uid)
 }
 
-// waiting returns the pods whose resize waits for room.
+// waiting returns the pods that wait for room for a resize.
 func (a *account) waiting() []runtime.PodKey {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,7 +23,7 @@ func sizedPod(name, cpu, memory string) *corev1.Pod {
 	return pod
 }
 
-// resize changes what a pod asks for, as the subresource does.
+// resize changes the resources of a pod's spec, as the subresource resize does.
 func (c *cluster) resize(name, cpu, memory string) {
 	c.t.Helper()
 	pod := c.pod(name).DeepCopy()
@@ -33,7 +33,7 @@ func (c *cluster) resize(name, cpu, memory string) {
 	require.NoError(c.t, err)
 }
 
-// has reports that a pod's container has what it is allocated, and so much of it.
+// has reports whether a pod's container has its allocated resources, in the given amount.
 func (c *cluster) has(name, cpu string) bool {
 	statuses := c.pod(name).Status.ContainerStatuses
 	if len(statuses) != 1 || statuses[0].Resources == nil {
@@ -73,7 +73,7 @@ func TestResize_ChangesARunningContainer(t *testing.T) {
 	c.later(time.Second, "the room is taken", func() bool { return c.pod("large").Status.Reason == "OutOfcpu" })
 }
 
-func TestResize_WaitsForRoomOrForEver(t *testing.T) {
+func TestResize_IsDeferredOrInfeasible(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fourCores)
 	c.create(sizedPod("p", "1", "1Gi"))
@@ -99,7 +99,7 @@ func TestResize_WaitsForRoomOrForEver(t *testing.T) {
 	require.EqualValues(t, 3, pending.ObservedGeneration)
 
 	c.stop()
-	c.start(fourCores) // knows what is allocated
+	c.start(fourCores) // knows the allocated resources
 	c.create(sizedPod("sentinel", "500m", "1Mi"))
 	c.later(time.Second, "there is room for little", func() bool { return ready(c.pod("sentinel")) })
 	require.True(t, c.has("p", "1"))
@@ -112,7 +112,7 @@ func TestResize_WaitsForRoomOrForEver(t *testing.T) {
 	})
 }
 
-func TestResize_GrowsWhenAnotherPodHasGone(t *testing.T) {
+func TestResize_CompletesWhenAnotherPodEnds(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fourCores)
 	c.create(sizedPod("p", "1", "1Gi"))
@@ -126,7 +126,7 @@ func TestResize_GrowsWhenAnotherPodHasGone(t *testing.T) {
 	c.eventually("it has all", func() bool { return c.has("p", "4") })
 }
 
-func TestResize_RestartsWhereThePolicySaysSo(t *testing.T) {
+func TestResize_RestartsIfThePolicyAsksForIt(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fourCores)
 	pod := sizedPod("p", "1", "1Gi")
@@ -134,7 +134,7 @@ func TestResize_RestartsWhereThePolicySaysSo(t *testing.T) {
 		{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired},
 		{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer},
 	}
-	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure // which would not restart what ends well
+	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure // which would not restart a container that succeeds
 	c.create(pod)
 	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("p")) })
 	c.resize("p", "2", "1Gi")

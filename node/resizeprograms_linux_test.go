@@ -26,7 +26,7 @@ func (p *programs) resize(pod *corev1.Pod, amount string) {
 	require.NoError(p.t, err)
 }
 
-// A container sees its new limit where it sees its cgroup, and the status tells when it has it.
+// A container sees its new limit in its cgroup, and the status reports when the container has it.
 func TestPrograms_AreResizedInPlace(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{})
@@ -87,7 +87,7 @@ func TestPrograms_AreRestartedWhenTheirImageChanges(t *testing.T) {
 	})
 }
 
-func TestPrograms_SetSysctlsOrSayWhyNot(t *testing.T) {
+func TestPrograms_SetSysctlsOrAreRejected(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{AllowedUnsafeSysctls: []string{"net.no.*"}})
 	with := func(name string) func(*corev1.Pod) {

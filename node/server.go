@@ -22,18 +22,18 @@ import (
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
 
-// NodeHeader names the Node that a request is about, where an agent is several that share an endpoint. The
-// API server sends it; other clients can write ?node=NAME. A request about a pod needs neither.
+// NodeHeader names the Node that a request is about, if several Nodes share an endpoint. The API server sends it; other
+// clients can use ?node=NAME. A request about a pod needs neither.
 const NodeHeader = "Coxswain-Node"
 
-// endpoint is the agent's own server, where the API server and metrics collectors find it. It serves the paths
-// of the kubelet, for all the nodes of the process on one port: pods are found by their names.
+// endpoint is the agent's server for the API server and metrics collectors. It serves the kubelet's paths for all nodes
+// of the process on one port: pods are found by name.
 type endpoint struct {
 	*agent
 	guard    guard
 	listener net.Listener
 	mux      *http.ServeMux
-	gate     sync.RWMutex // held by every request
+	gate     sync.RWMutex // read-locked during every request; serve locks it to wait for all of them
 }
 
 // listen opens the agent's endpoint.
@@ -54,12 +54,12 @@ func (a *agent) listen() (*endpoint, error) {
 	return e, nil
 }
 
-// routes is what is served, in the kubelet's paths.
+// routes registers the kubelet's paths.
 func (e *endpoint) routes() {
 	ofPod := func(path string, serve func(http.ResponseWriter, *http.Request, *corev1.Pod)) {
 		e.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			asked, pod := askedNode(r), e.findPod(r.PathValue("namespace"), r.PathValue("pod"))
-			node := asked
+			named, pod := namedNode(r), e.findPod(r.PathValue("namespace"), r.PathValue("pod"))
+			node := named
 			if node == "" && pod != nil {
 				node = pod.Spec.NodeName
 			}
@@ -67,11 +67,11 @@ func (e *endpoint) routes() {
 				return
 			}
 			// Authorization for one node is not authorization for another.
-			if pod == nil || asked != "" && asked != pod.Spec.NodeName {
+			if pod == nil || named != "" && named != pod.Spec.NodeName {
 				http.Error(w, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")), http.StatusNotFound)
 				return
 			}
-			if hasPower(w, e.nodes[pod.Spec.NodeName]) {
+			if available(w, e.nodes[pod.Spec.NodeName]) {
 				withoutDeadlines(w)
 				serve(w, r, pod)
 			}
@@ -79,7 +79,7 @@ func (e *endpoint) routes() {
 	}
 	ofNode := func(path string, serve func(http.ResponseWriter, *http.Request, *hostedNode)) {
 		e.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			if !e.allowed(w, r, askedNode(r)) {
+			if !e.allowed(w, r, namedNode(r)) {
 				return
 			}
 			n, err := e.nodeOf(r)
@@ -87,13 +87,13 @@ func (e *endpoint) routes() {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			if hasPower(w, n) {
+			if available(w, n) {
 				serve(w, r, n)
 			}
 		})
 	}
 	e.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if e.allowed(w, r, askedNode(r)) {
+		if e.allowed(w, r, namedNode(r)) {
 			http.NotFound(w, r)
 		}
 	})
@@ -113,20 +113,20 @@ func (e *endpoint) routes() {
 	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *hostedNode) { _, _ = w.Write([]byte("ok")) })
 }
 
-// How long a request may take to arrive, and its answer to leave. Streams and logs that are followed have no end.
+// Limits on the time to read a request and to write its response. They do not apply to streams and followed logs.
 const (
 	requestTimeout = 30 * time.Second
 	answerTimeout  = 2 * time.Minute
 )
 
-// withoutDeadlines is for an answer that takes as long as its client likes.
+// withoutDeadlines removes the deadlines of a response that may take as long as its client likes.
 func withoutDeadlines(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Time{}) // a connection that is gone has none
+	_ = c.SetReadDeadline(time.Time{}) // fails if the connection is closed, which does not matter
 	_ = c.SetWriteDeadline(time.Time{})
 }
 
-// serve serves until ctx ends, and returns when every request has.
+// serve serves until ctx ends, and returns when all requests have ended.
 func (e *endpoint) serve(ctx context.Context) {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -137,24 +137,24 @@ func (e *endpoint) serve(ctx context.Context) {
 			}
 		}),
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: 90 * time.Second,
-		DisableGeneralOptionsHandler: true, // it answers without authentication
+		DisableGeneralOptionsHandler: true, // that handler answers without authentication
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
 		ErrorLog:                     slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
-		e.Log.Error("the agent's endpoint ended", "err", err)
+		e.Log.Error("failed to serve the agent's endpoint", "err", err)
 	}
 	if stop() {
 		_ = server.Close()
 	}
-	e.gate.Lock() // streams are no longer the server's: it does not wait for them
+	e.gate.Lock() // server.Close does not wait for hijacked connections, which streams have
 	defer e.gate.Unlock()
 }
 
 type userKey struct{}
 
-// handle asks for credentials before anything else: what paths, nodes and pods there are is not told without them.
+// handle authenticates a request before anything else: paths, nodes and pods are not revealed without credentials.
 func (e *endpoint) handle(w http.ResponseWriter, r *http.Request) {
 	user, err := e.guard.authenticate(r, e.links[0].client)
 	if user == nil {
@@ -162,7 +162,7 @@ func (e *endpoint) handle(w http.ResponseWriter, r *http.Request) {
 			e.Log.Warn("cannot authenticate a request", "err", err)
 		}
 		if r.ProtoMajor == 2 {
-			w.Header().Set("Connection", "close") // an unknown client connects anew for each request
+			w.Header().Set("Connection", "close") // an unauthenticated client needs a new connection for each request
 		}
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		return
@@ -170,8 +170,8 @@ func (e *endpoint) handle(w http.ResponseWriter, r *http.Request) {
 	e.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
 }
 
-// allowed asks the guard whether a user may do this to a node, and answers where it refuses. The node is as
-// the request says, and need not exist: "" is all of them.
+// allowed reports whether the guard allows a user this request to a node; if not, it writes the response. The node is
+// the one that the request names, and need not exist; "" stands for all nodes.
 func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, node string) bool {
 	if node == "" && len(e.Names) == 1 {
 		node = e.Names[0]
@@ -192,8 +192,8 @@ func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, node string) 
 	return err == nil && denied == ""
 }
 
-// hasPower reports that a node is not stopped, and answers in its place where it is.
-func hasPower(w http.ResponseWriter, n *hostedNode) bool {
+// available reports whether a node is not stopped; if it is, available writes the response.
+func available(w http.ResponseWriter, n *hostedNode) bool {
 	if n.acts().Stopped {
 		http.Error(w, "the node is stopped, as its annotation says", http.StatusServiceUnavailable)
 		return false
@@ -201,17 +201,17 @@ func hasPower(w http.ResponseWriter, n *hostedNode) bool {
 	return true
 }
 
-// askedNode is the node that a request names; "" where it names none.
-func askedNode(r *http.Request) string {
+// namedNode returns the name of the node in a request; "" if it has none.
+func namedNode(r *http.Request) string {
 	if name := r.Header.Get(NodeHeader); name != "" {
 		return name
 	}
 	return r.URL.Query().Get("node")
 }
 
-// nodeOf is the node that a request is about.
+// nodeOf returns the node that a request is about.
 func (a *agent) nodeOf(r *http.Request) (*hostedNode, error) {
-	name := askedNode(r)
+	name := namedNode(r)
 	if name == "" && len(a.Names) == 1 {
 		name = a.Names[0]
 	}
@@ -225,7 +225,7 @@ func (a *agent) nodeOf(r *http.Request) (*hostedNode, error) {
 	}
 }
 
-// findPod is the pod of that name on one of the agent's nodes; nil where there is none.
+// findPod returns the pod of that name on one of the agent's nodes; nil if there is none.
 func (a *agent) findPod(namespace, name string) *corev1.Pod {
 	for _, l := range a.links {
 		if pod, err := l.pods.Pods(namespace).Get(name); err == nil && a.nodes[pod.Spec.NodeName] != nil {
@@ -235,9 +235,9 @@ func (a *agent) findPod(namespace, name string) *corev1.Pod {
 	return nil
 }
 
-// podsOf are the pods on a node, but those that are forged.
+// podsOf returns the pods on a node, except forged ones.
 func (a *agent) podsOf(n *hostedNode) []*corev1.Pod {
-	all, _ := n.link.index.ByIndex(byNode, n.name) // there is this index
+	all, _ := n.link.index.ByIndex(byNode, n.name) // fails only without the index
 	pods := make([]*corev1.Pod, 0, len(all))
 	for _, o := range all {
 		if pod := o.(*corev1.Pod); !a.isForged(pod) {
@@ -257,10 +257,10 @@ func (e *endpoint) listPods(w http.ResponseWriter, _ *http.Request, n *hostedNod
 
 func writeJSON(w http.ResponseWriter, o any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(o) // a client that has left will not read it
+	_ = json.NewEncoder(w).Encode(o) // fails if the client has left
 }
 
-// running finds a container that runs.
+// running returns a running container.
 func (a *agent) running(pod *corev1.Pod, name string) (runtime.Container, error) {
 	if p := a.hostedPod(pod.UID); p != nil {
 		if c := p.container(name); c != nil {
@@ -283,7 +283,7 @@ func (e *endpoint) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Po
 	})
 }
 
-// command opens the streams that a request asks for, and runs something on them in a container.
+// command opens the streams that a request asks for, and calls run with them and the container.
 func (e *endpoint) command(w http.ResponseWriter, r *http.Request, pod *corev1.Pod,
 	run func(context.Context, runtime.Container, *stream.Command) error) {
 	options, err := stream.ParseOptions(r.URL.Query())

@@ -28,7 +28,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// talkative is a simulated pod that writes one line a second.
+// talkative returns a simulated pod that writes one line a second.
 func talkative(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
@@ -39,7 +39,7 @@ func talkative(name string) *corev1.Pod {
 	}
 }
 
-// twoNodes is a control plane with two Nodes, and a context for a test of it.
+// twoNodes starts a control plane with two Nodes, and returns a context for the test.
 func twoNodes(t *testing.T) (context.Context, *kubernetes.Clientset) {
 	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -83,7 +83,7 @@ func TestEndpoint_ServesLogsAndStatisticsThroughTheAPIServer(t *testing.T) {
 		`container_memory_working_set_bytes{container="c",namespace="default",pod="p"} 6.7108864e+07`)
 }
 
-// Each Node has the pages of a kubelet, though the Nodes of an agent share an endpoint.
+// Each Node has the metrics of a kubelet, although the Nodes of an agent share an endpoint.
 func TestEndpoint_ServesTheMetricsOfAKubelet(t *testing.T) {
 	t.Parallel()
 	ctx, client := twoNodes(t)
@@ -157,7 +157,7 @@ func TestEndpoint_FollowsALogUntilItsContainerEnds(t *testing.T) {
 	require.NoError(t, err, "the log ends with its container")
 }
 
-func TestEndpoint_SaysThatNothingRunsInASimulatedContainer(t *testing.T) {
+func TestEndpoint_RejectsExecInSimulatedContainers(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler())
 	client := kubernetes.NewForConfigOrDie(config)
@@ -165,12 +165,12 @@ func TestEndpoint_SaysThatNothingRunsInASimulatedContainer(t *testing.T) {
 	defer cancel()
 	createBound(ctx, t, client, "p", "node-0")
 	awaitReady(ctx, t, client, 1)
-	at := client.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p").SubResource("exec").
+	request := client.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p").SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Command: []string{"date"}, Stdout: true, Stderr: true},
 			scheme.ParameterCodec).URL()
-	overSPDY, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, at)
+	overSPDY, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, request)
 	require.NoError(t, err)
-	overWebSocket, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	overWebSocket, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, request.String())
 	require.NoError(t, err)
 	for name, executor := range map[string]remotecommand.Executor{"SPDY": overSPDY, "WebSocket": overWebSocket} {
 		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
@@ -178,8 +178,8 @@ func TestEndpoint_SaysThatNothingRunsInASimulatedContainer(t *testing.T) {
 	}
 }
 
-// TestEndpoint_LetsInWhoHasTheRight asks the agent itself, around the API server.
-func TestEndpoint_LetsInWhoHasTheRight(t *testing.T) {
+// TestEndpoint_AdmitsUsersWithRights sends requests to the agent directly, not through the API server.
+func TestEndpoint_AdmitsUsersWithRights(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler())
 	client := kubernetes.NewForConfigOrDie(config)
@@ -227,9 +227,9 @@ func TestEndpoint_LetsInWhoHasTheRight(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, code(config, "/containerLogs/default/none/c"))
 }
 
-// Without credentials every request has one answer, whatever there is; without rights every request about a
-// pod has one.
-func TestEndpoint_TellsNothingWithoutCredentialsAndRights(t *testing.T) {
+// Without credentials every request has the same answer, whether or not its object exists. Without rights every request
+// about a pod has the same answer.
+func TestEndpoint_RevealsNoObjectsWithoutRights(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
 	client := kubernetes.NewForConfigOrDie(config)

@@ -13,16 +13,16 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/delegatedauth"
 )
 
-// guard decides which users may use the agent's endpoint, as the kubelet does that has authentication by client
-// certificate and webhook, authorization by webhook, and lets nobody in without a name.
+// guard decides which users may use the agent's endpoint, like a kubelet with authentication by client certificates and
+// webhook, authorization by webhook, and without anonymous access.
 type guard struct{ delegatedauth.Guard }
 
-// authenticate returns the user of a request; nil where that is not known.
+// authenticate returns the user of a request; nil if the user is unknown.
 func (g *guard) authenticate(r *http.Request, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
 	return g.Authenticate(r, client)
 }
 
-// subresources are those of a Node that stand for a path, the narrowest first.
+// subresources returns the subresources of a Node that give access to a path, the narrowest first.
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/
 func subresources(path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
@@ -46,7 +46,7 @@ var verbs = map[string]string{
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// authorize returns why a user may not make a request of a node; "" where it may.
+// authorize returns the reason why a user may not make a request to a node; "" if it may.
 func (g *guard) authorize(ctx context.Context, client kubernetes.Interface, user *authenticationv1.UserInfo, node,
 	method, path string) (denied string, err error) {
 	for _, subresource := range subresources(path) {

@@ -13,11 +13,12 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// narrow are the subresources of a Node that stand for less than all of its endpoint.
+// narrow are the subresources of a Node that give access to a part of its endpoint.
 var narrow = []string{"checkpoint", "configz", "healthz", "log", "metrics", "pods", "stats", "statusz"}
 
-// Each right opens its own paths only. Running a program in a container, or reading from one, takes nodes/proxy.
-func TestGuard_OpensEachPathToItsOwnRight(t *testing.T) {
+// Each subresource gives access to its own paths only. Running a program in a container, or reading from one, requires
+// nodes/proxy.
+func TestGuard_RequiresTheSubresourceOfEachPath(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][]string{
 		"/exec/default/p/c": {}, "/exec/default/p/uid/c": {}, "/run/default/p/c": {}, "/attach/default/p/c": {},
@@ -39,8 +40,9 @@ func TestGuard_OpensEachPathToItsOwnRight(t *testing.T) {
 	}
 }
 
-// The right nodes/proxy opens what has no right of its own, and what Kubernetes has opened to it before there was one.
-func TestGuard_OpensTheRestToProxy(t *testing.T) {
+// nodes/proxy gives access to paths without a subresource of their own, and to paths that it had access to in
+// Kubernetes before they had one.
+func TestGuard_AcceptsProxyForOtherPaths(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		"/exec/default/p/c": true, "/run/default/p/c": true, "/attach/default/p/c": true, "/portForward/default/p": true,
@@ -56,7 +58,7 @@ func TestGuard_OpensTheRestToProxy(t *testing.T) {
 	}
 }
 
-// allowedWith reports whether a user may make a request whose only right is to get a subresource of this Node.
+// allowedWith reports whether a user may make a request if the only right is to get a subresource of this Node.
 func allowedWith(t *testing.T, method, path, subresource string) bool {
 	t.Helper()
 	client := fake.NewClientset()

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// containerLogs answers with a container's log. Where there is none yet, the kubelet's words say why.
+// containerLogs answers with a container's log. If there is none yet, it reports the reason in the kubelet's words.
 func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	o, err := parseLogOptions(r)
 	if err != nil {
@@ -38,39 +38,39 @@ func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, pod *co
 		f.Flush()
 	}
 	if err := copyLog(r.Context(), w, open, run, o, e.Clock); err != nil {
-		e.Log.Debug("log", "pod", pod.Namespace+"/"+pod.Name, "container", o.Container, "err", err)
+		e.Log.Debug("cannot copy a log", "pod", pod.Namespace+"/"+pod.Name, "container", o.Container, "err", err)
 	}
 }
 
-// parseLogOptions reads what the API server has checked already.
+// parseLogOptions parses options that the API server has already validated.
 func parseLogOptions(r *http.Request) (*corev1.PodLogOptions, error) {
 	q := r.URL.Query()
 	o := &corev1.PodLogOptions{Follow: q.Get("follow") == "true", Previous: q.Get("previous") == "true",
 		Timestamps: q.Get("timestamps") == "true"}
-	for name, into := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines,
+	for name, field := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines,
 		"limitBytes": &o.LimitBytes} {
 		if text := q.Get(name); text != "" {
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil || n < 0 {
 				return nil, fmt.Errorf("invalid %s %q", name, text)
 			}
-			*into = &n
+			*field = &n
 		}
 	}
 	if text := q.Get("sinceTime"); text != "" {
-		at, err := time.Parse(time.RFC3339, text)
+		since, err := time.Parse(time.RFC3339, text)
 		if err != nil {
 			return nil, fmt.Errorf("invalid sinceTime %q", text)
 		}
-		o.SinceTime = &metav1.Time{Time: at}
+		o.SinceTime = &metav1.Time{Time: since}
 	}
 	return o, nil
 }
 
-// containerStatus is the latest that is known of a container; nil where the pod is gone or has no such container. It is
-// at least as recent as what the API server shows: a pod's own state precedes the status that is written of it, and
-// is forgotten only when the cache shows how the pod ended. This is why the cache is read after the state, and
-// why pod, which the caller found earlier, does not count. The kubelet's status manager keeps such a state.
+// containerStatus returns the latest status of a container; nil if the pod is gone or has no such container. The status
+// is at least as recent as the API server's: the pod's state precedes the status that is written, and the state is
+// forgotten only after the cache shows how the pod ended. So the state must be read before the cache, and pod, which
+// the caller may have found earlier, must not be used. The kubelet's status manager has such a state as well.
 func (a *agent) containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	if p := a.hostedPod(pod.UID); p != nil {
 		p.mu.Lock()
@@ -93,7 +93,7 @@ func (a *agent) containerStatus(pod *corev1.Pod, name string) *corev1.ContainerS
 	return nil
 }
 
-// logRun finds out which run of a container has the log that is asked for (validateContainerLogStatus in the kubelet).
+// logRun returns the run of a container whose log is requested (validateContainerLogStatus in the kubelet).
 func (a *agent) logRun(pod *corev1.Pod, name string, previous bool) (*runtime.LogRun, error) {
 	s := a.containerStatus(pod, name)
 	if s == nil {
@@ -125,13 +125,13 @@ func (a *agent) logRun(pod *corev1.Pod, name string, previous bool) (*runtime.Lo
 	return run, nil
 }
 
-// ended notes how a run ended.
+// ended sets the start and the end of a run.
 func ended(l *runtime.LogRun, t *corev1.ContainerStateTerminated) {
 	l.Started = t.StartedAt.Time
 	l.Ended = func() (time.Time, bool) { return t.FinishedAt.Time, true }
 }
 
-// runEnded reports whether, and when, a run that was on has ended.
+// runEnded reports whether a run has ended, and when.
 func (a *agent) runEnded(pod *corev1.Pod, name string, run int32) (time.Time, bool) {
 	s := a.containerStatus(pod, name)
 	if s == nil {

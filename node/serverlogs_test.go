@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// TestContainerLogs_FollowTheEndOfAPod has a pod end, and be forgotten, while a request for its log is authorized: the
-// pod that the request found before that has no status yet.
+// TestContainerLogs_FollowTheEndOfAPod ends and forgets a pod while a request for its log is authorized. The pod that
+// the request found before has no status yet.
 func TestContainerLogs_FollowTheEndOfAPod(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -51,9 +51,9 @@ func TestContainerLogs_FollowTheEndOfAPod(t *testing.T) {
 	require.Equal(t, "done\n", answer.Body.String())
 }
 
-// TestContainerStatus_IsAheadOfTheStatusThatIsWritten has the API server's answers to the status be lost: clients may
-// see that the container runs before the agent knows that they do.
-func TestContainerStatus_IsAheadOfTheStatusThatIsWritten(t *testing.T) {
+// TestContainerStatus_IsAheadOfTheWrittenStatus drops the API server's responses to the status: clients may see that
+// the container runs before the agent knows that they do.
+func TestContainerStatus_IsAheadOfTheWrittenStatus(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, apiruntime.Object, error) {

@@ -12,12 +12,12 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// kubeletMetrics are what the agent does for one Node, and what it and its process do for all of them.
+// kubeletMetrics serves the metrics of one Node, and those of the agent and its process for all Nodes.
 func (e *endpoint) kubeletMetrics(w http.ResponseWriter, r *http.Request, n *hostedNode) {
 	e.serveMetrics(w, r, nodeMetrics{e.agent, n}, e.Metrics...)
 }
 
-// cadvisorMetrics are what containers take, as the cAdvisor in the kubelet reports it.
+// cadvisorMetrics serves the usage of containers, in the form of the kubelet's cAdvisor.
 func (e *endpoint) cadvisorMetrics(w http.ResponseWriter, r *http.Request, n *hostedNode) {
 	ctx, cancel := context.WithTimeout(r.Context(), usageTimeout)
 	defer cancel()
@@ -25,15 +25,15 @@ func (e *endpoint) cadvisorMetrics(w http.ResponseWriter, r *http.Request, n *ho
 }
 
 func (e *endpoint) serveMetrics(
-	w http.ResponseWriter, r *http.Request, of prometheus.Collector, more ...prometheus.Gatherer,
+	w http.ResponseWriter, r *http.Request, collector prometheus.Collector, more ...prometheus.Gatherer,
 ) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(of)
+	registry.MustRegister(collector)
 	all := append(prometheus.Gatherers{registry}, more...)
 	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// nodeMetrics counts when it is asked.
+// nodeMetrics collects its metrics when they are requested.
 type nodeMetrics struct {
 	*agent
 	node *hostedNode
@@ -137,7 +137,7 @@ func (containerMetrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. A pod is a container without a name, as its cgroup is to cAdvisor.
+// Collect implements prometheus.Collector. As in cAdvisor, which sees cgroups, a pod is a container without a name.
 func (m containerMetrics) Collect(ch chan<- prometheus.Metric) {
 	id := m.node.machineID
 	m.send(ch, machineCores, prometheus.GaugeValue, m.Capacity.Cpu().AsApproximateFloat64(), id, id, id)
@@ -158,7 +158,7 @@ func (m containerMetrics) Collect(ch chan<- prometheus.Metric) {
 func (m containerMetrics) container(ch chan<- prometheus.Metric, pod *corev1.Pod, s *containerStats, cgroup string) {
 	status := m.containerStatus(pod, s.Name)
 	if status == nil {
-		return // it has ended meanwhile
+		return // the container has ended meanwhile
 	}
 	_, name, _ := strings.Cut(status.ContainerID, "://")
 	labels := []string{s.Name, cgroup + "/" + name, status.Image, name, pod.Namespace, pod.Name}
@@ -187,7 +187,7 @@ func (m containerMetrics) usage(ch chan<- prometheus.Metric, cpu cpuStats, memor
 	m.send(ch, memorySet, prometheus.GaugeValue, float64(memory.WorkingSetBytes), labels...)
 }
 
-// send sends a metric unless a label is no text: images are what users write.
+// send sends a metric unless a label is not valid UTF-8: users choose the names of images.
 func (containerMetrics) send(
 	ch chan<- prometheus.Metric, desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string,
 ) {

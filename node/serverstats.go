@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// The kubelet's Summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1), as far as there is something to say.
+// The parts of the kubelet's Summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1) that the agent can fill in.
 type (
 	statsSummary struct {
 		Node nodeStats  `json:"node"`
@@ -61,13 +61,13 @@ type (
 )
 
 func asStats(u runtime.Usage, now time.Time) (cpuStats, memoryStats) {
-	at := metav1.NewTime(now)
+	timestamp := metav1.NewTime(now)
 	nano := func(n float64) uint64 { return uint64(amount.Within(n*1e9, 0, 1<<63)) }
-	return cpuStats{Time: at, UsageNanoCores: nano(u.CPU), UsageCoreNanoSeconds: nano(u.CPUSeconds)},
-		memoryStats{Time: at, UsageBytes: uint64(u.Memory), WorkingSetBytes: uint64(u.Memory)}
+	return cpuStats{Time: timestamp, UsageNanoCores: nano(u.CPU), UsageCoreNanoSeconds: nano(u.CPUSeconds)},
+		memoryStats{Time: timestamp, UsageBytes: uint64(u.Memory), WorkingSetBytes: uint64(u.Memory)}
 }
 
-// usageTimeout bounds how long the runtime may take to report the usage of all pods of a node. Pods that it has not
+// usageTimeout limits the time that the runtime has to report the usage of all pods of a node. Pods that it has not
 // reported by then count as using none.
 const usageTimeout = 10 * time.Second
 
@@ -109,7 +109,7 @@ func (a *agent) podStats(ctx context.Context, pod *corev1.Pod, now time.Time) (p
 		started := status.State.Running.StartedAt
 		u, err := a.runtime.Usage(ctx, pod, c, started.Time, now)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the container has ended meanwhile
 		}
 		one := containerStats{Name: c.Name, StartTime: started, usage: u}
 		one.CPU, one.Memory = asStats(u, now)
@@ -124,7 +124,7 @@ func (e *endpoint) statsSummary(w http.ResponseWriter, r *http.Request, n *hoste
 	writeJSON(w, e.summary(r.Context(), n))
 }
 
-// resourceMetrics is the same in Prometheus' words, which metrics-server reads.
+// resourceMetrics serves the same in Prometheus' format, for metrics-server.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
 func (e *endpoint) resourceMetrics(w http.ResponseWriter, r *http.Request, n *hostedNode) {
 	s := e.summary(r.Context(), n)

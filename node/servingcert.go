@@ -20,26 +20,25 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The agent's serving certificate, where none is given, is one that signs itself. With ServerTLSBootstrap it is asked
-// for by a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving, and takes the other's place once it
-// is issued.
+// Without a configured certificate, the agent has a self-signed serving certificate. With ServerTLSBootstrap it
+// requests one with a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving. The issued certificate
+// replaces the self-signed one.
 
 const (
-	// certificatePoll is how soon a request is looked at first; each time later it takes twice as long, up to
-	// certificatePollMost.
+	// The first look at a request is after certificatePoll. The wait doubles each time, up to certificatePollMost.
 	certificatePoll, certificatePollMost = 50 * time.Millisecond, 30 * time.Second
-	// certificatePatience is how long an answer is waited for before the agent asks anew.
+	// certificatePatience is how long the agent waits for an answer to a request, before it makes another one.
 	certificatePatience = 10 * time.Minute
 )
 
-// tlsConfig is how the endpoint speaks TLS.
+// tlsConfig returns the endpoint's TLS configuration.
 func (a *agent) tlsConfig() (*tls.Config, error) {
 	tc := &tls.Config{MinVersion: tls.VersionTLS12}
 	if a.TLS != nil {
 		tc = a.TLS.Clone()
 	}
 	tc.ClientAuth = tls.RequestClientCert
-	tc.NextProtos = []string{"http/1.1"} // alone: HTTP/2 has no connection to upgrade
+	tc.NextProtos = []string{"http/1.1"} // no HTTP/2, whose connections cannot be upgraded
 	if a.certified() {
 		return tc, nil
 	}
@@ -49,12 +48,12 @@ func (a *agent) tlsConfig() (*tls.Config, error) {
 	return tc, err
 }
 
-// certified reports that the agent was given a certificate.
+// certified reports whether a certificate was configured.
 func (a *agent) certified() bool {
 	return a.TLS != nil && (len(a.TLS.Certificates) > 0 || a.TLS.GetCertificate != nil)
 }
 
-// keepCertified asks for a serving certificate, and for another before that expires, until ctx ends.
+// keepCertified requests a serving certificate, and a new one before each expires, until ctx ends.
 func (a *agent) keepCertified(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := certificatePatience
@@ -62,13 +61,13 @@ func (a *agent) keepCertified(ctx context.Context) {
 			a.serving.Store(cert)
 			wait = cert.Leaf.NotAfter.Sub(a.Clock.Now()) * 3 / 4
 		} else if ctx.Err() == nil {
-			a.Log.Warn("no serving certificate has been issued", "err", err)
+			a.Log.Warn("cannot obtain a serving certificate", "err", err)
 		}
 		a.pause(ctx, wait)
 	}
 }
 
-// pause waits by the agent's clock, or until ctx ends.
+// pause waits on the agent's clock, or until ctx ends.
 func (a *agent) pause(ctx context.Context, d time.Duration) {
 	timer := a.Clock.NewTimer(d)
 	defer timer.Stop()
@@ -78,7 +77,7 @@ func (a *agent) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// requestCertificate asks for a serving certificate and waits until it is issued.
+// requestCertificate requests a serving certificate and waits until it is issued.
 func (a *agent) requestCertificate(ctx context.Context, client kubernetes.Interface) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -122,7 +121,7 @@ func (a *agent) requestCertificate(ctx context.Context, client kubernetes.Interf
 	return pair(csr.Status.Certificate, key)
 }
 
-// pair is a certificate, with its chain, in PEM and its key.
+// pair returns the certificate of a chain in PEM and its key.
 func pair(chain []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -138,7 +137,7 @@ func pair(chain []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
 	return &cert, nil
 }
 
-// servingNames are the subject, names and addresses of a serving certificate: those of the agent's first Node.
+// servingNames returns the subject, names and addresses of a serving certificate: those of the agent's first Node.
 func (a *agent) servingNames() *x509.Certificate {
 	c := &x509.Certificate{
 		Subject:  pkix.Name{Organization: []string{"system:nodes"}, CommonName: "system:node:" + a.Names[0]},
@@ -150,7 +149,7 @@ func (a *agent) servingNames() *x509.Certificate {
 	return c
 }
 
-// selfSigned is a certificate that signs itself, as the kubelet's.
+// selfSigned returns a self-signed certificate, like the kubelet's.
 func (a *agent) selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// The kubelet's words for a node that shuts down, and for its pods.
+// Reason and message of pods during a node's shutdown, as in the kubelet.
 const (
 	shutdownReason  = "Terminated"
 	shutdownMessage = "Pod was terminated in response to imminent node shutdown."
 )
 
-// shutDown ends the pods of all nodes as a machine's shutdown does: the Nodes are not ready and take no more
-// pods, pods end in what is left of ShutdownGracePeriod for them, those of critical priority after the
-// others. It returns when all have ended, and their status is written, or time is up.
+// shutDown ends the pods of all nodes like a machine's shutdown. The Nodes become not ready and accept no more pods.
+// Pods end within ShutdownGracePeriod, those of critical priority after the others. It returns when all pods have ended
+// and their status is written, or when the time is over.
 //
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#graceful-node-shutdown
 func (a *agent) shutDown(ctx context.Context) {
@@ -35,17 +35,17 @@ func (a *agent) shutDown(ctx context.Context) {
 	a.endPods(ctx, critical, func(pod *corev1.Pod) bool { return priorityOf(pod) >= systemCriticalPriority })
 }
 
-// shutdownPoll is how often is looked whether pods have ended.
+// shutdownPoll is the interval of checks for pods that have ended.
 const shutdownPoll = 100 * time.Millisecond
 
-// endPods ends some pods, and waits until that is done and written or the time is over. What a runtime keeps
-// for them goes as well.
-func (a *agent) endPods(ctx context.Context, within time.Duration, which func(*corev1.Pod) bool) {
+// endPods ends the pods that selected returns true for, and waits until they have ended and their status is written, or
+// the time is over. It also tears down their sandboxes.
+func (a *agent) endPods(ctx context.Context, within time.Duration, selected func(*corev1.Pod) bool) {
 	now := a.Clock.Now()
 	var ending []*corev1.Pod
 	for _, n := range a.nodes {
 		for _, pod := range a.podsOf(n) {
-			if phaseEnded(pod.Status.Phase) || !which(pod) {
+			if phaseEnded(pod.Status.Phase) || !selected(pod) {
 				continue
 			}
 			a.terminate(pod, shutdownReason, shutdownMessage, min(within, runtime.GracePeriod(pod)), now)
@@ -77,7 +77,7 @@ func (a *agent) endPods(ctx context.Context, within time.Duration, which func(*c
 	}
 }
 
-// endWritten reports that nothing runs of a pod any more and that the API server knows.
+// endWritten reports whether all containers of a pod have stopped and the API server has the pod's last status.
 func (a *agent) endWritten(pod types.UID) bool {
 	p := a.hostedPod(pod)
 	if p == nil {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestNode_EndsItsPodsWhenItShutsDown(t *testing.T) {
+func TestNode_EndsItsPodsAtShutdown(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{ShutdownGracePeriod: 30 * time.Second,
 		ShutdownGracePeriodCriticalPods: 10 * time.Second})
@@ -52,7 +52,7 @@ func TestNode_EndsItsPodsWhenItShutsDown(t *testing.T) {
 	})
 }
 
-func TestNode_RefusesPodsAsTheKubeletDoes(t *testing.T) {
+func TestNode_RejectsPodsLikeTheKubelet(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{})
 	c.eventually("the Node is there", func() bool { return c.node().Name != "" })

@@ -20,16 +20,16 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Annotations of a mirror pod, in the kubelet's words. They are equal where it is what its file says.
+// Annotations of a mirror pod, as in the kubelet. annotationHash has the digest of the pod's manifest.
 const (
 	annotationSource = "kubernetes.io/config.source"
 	annotationHash   = "kubernetes.io/config.hash"
 )
 
-// staticPodsEvery is how often the folder is looked at, the kubelet's fileCheckFrequency.
+// staticPodsEvery is the interval of reads of the folder: the kubelet's fileCheckFrequency.
 const staticPodsEvery = 20 * time.Second
 
-// recordOfMirrors is what an earlier agent has made from the folder. Where there is no folder, nothing is static.
+// recordOfMirrors returns an earlier agent's record of mirror pods. Without a folder it is empty.
 func (a *agent) recordOfMirrors() *mirrors {
 	if a.StaticPodPath == "" {
 		m, _ := newMirrors("", nil) // reads no file
@@ -37,21 +37,20 @@ func (a *agent) recordOfMirrors() *mirrors {
 	}
 	m, err := newMirrors(a.DataDir, a.Names)
 	if err != nil {
-		a.Log.Warn("static pods are made anew", "err", err)
+		a.Log.Warn("cannot read the record of static pods: they are created again", "err", err)
 	}
 	return m
 }
 
-// cleanupPeriod is how old a forged pod is when it is deleted, the kubelet's housekeeping period: a
-// controller whose template has the annotation makes the next one at once.
+// cleanupPeriod is the minimum age of a forged pod that is deleted: the kubelet's housekeeping period. It slows down a
+// controller whose template has the annotation, because that creates the next pod at once.
 const cleanupPeriod = 2 * time.Second
 
-// deleteForged takes away a pod that claims to be static and is not from the agent's folder, as the kubelet
-// does with a mirror pod of which it has no static pod. What an agent that believed it has started of it
-// ends.
+// deleteForged deletes a pod that claims to be static and is not from the agent's folder, as the kubelet does with a
+// mirror pod that has no static pod. Containers that an earlier agent has started for it end.
 func (a *agent) deleteForged(ctx context.Context, key runtime.PodKey, pod *corev1.Pod) error {
 	if a.mirrors.pending(pod) {
-		return nil // it is looked at again once that is done
+		return nil // makeMirror queues the pod again when the creation is done
 	}
 	if err := a.dropPod(ctx, key, true); err != nil {
 		return err
@@ -61,9 +60,9 @@ func (a *agent) deleteForged(ctx context.Context, key runtime.PodKey, pod *corev
 		return nil
 	}
 	if s := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && s != nil && *s == 0 {
-		return nil // a finalizer holds it
+		return nil // a finalizer keeps it
 	}
-	a.Log.Info("a pod claims to be static and is not from this agent's folder: it is deleted", "pod", pod.Namespace+"/"+
+	a.Log.Info("deleting a pod that claims to be static and is not from this agent's folder", "pod", pod.Namespace+"/"+
 		pod.Name, "node", key.Node)
 	err := a.nodes[key.Node].client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID},
@@ -74,24 +73,24 @@ func (a *agent) deleteForged(ctx context.Context, key runtime.PodKey, pod *corev
 	return nil
 }
 
-// runStaticPods keeps one pod on every node for each manifest in a folder, until ctx ends. Each is an object
-// of the API that the agent makes and then runs as any other: what a kubelet calls its mirror pod. Who
-// deletes it sees it come back.
+// runStaticPods keeps one pod on every node for each manifest in a folder, until ctx ends. The agent creates each pod
+// in the API and then runs it like any other; a kubelet calls such an object a mirror pod. A deleted one is created
+// again.
 func (a *agent) runStaticPods(ctx context.Context) {
 	for {
 		next := staticPodsEvery
 		if a.missing.Load() > 0 {
-			next = time.Second // a Node is yet to be registered
+			next = time.Second // some Nodes are not registered yet
 		}
 		timer := a.Clock.NewTimer(next)
-		wanted, err := readStaticPods(a.StaticPodPath)
+		manifests, err := readStaticPods(a.StaticPodPath)
 		for _, name := range a.Names {
 			if err == nil {
-				err = a.syncStaticPods(ctx, a.nodes[name], wanted)
+				err = a.syncStaticPods(ctx, a.nodes[name], manifests)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			a.Log.Warn("static pods", "folder", a.StaticPodPath, "err", err)
+			a.Log.Warn("cannot sync static pods", "folder", a.StaticPodPath, "err", err)
 		}
 		select {
 		case <-timer.C():
@@ -102,8 +101,8 @@ func (a *agent) runStaticPods(ctx context.Context) {
 	}
 }
 
-// readStaticPods reads the manifests of a folder. Names that begin with a dot are not manifests. One that cannot be
-// read makes all fail: its pod must not be taken for one that is no longer wanted.
+// readStaticPods reads the manifests in a folder, except files whose names begin with a dot. It returns an error if one
+// cannot be read, because a missing pod would be deleted.
 func readStaticPods(dir string) ([]*corev1.Pod, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +125,7 @@ func readStaticPods(dir string) ([]*corev1.Pod, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
-		if limits.SuspectQuantity(document) { // which may keep the decoder busy for ever
+		if limits.SuspectQuantity(document) { // the decoder could take forever
 			return nil, fmt.Errorf("%s: a number has too many digits, or too large an exponent", e.Name())
 		}
 		if err := yaml.UnmarshalStrict(document, pod); err != nil {
@@ -154,69 +153,70 @@ func withAnnotations(old map[string]string, pairs ...string) map[string]string {
 	return all
 }
 
-// syncStaticPods makes the mirror pods of a node those that are wanted. One that has changed is deleted first, and made
-// again when it is gone.
-func (a *agent) syncStaticPods(ctx context.Context, n *hostedNode, wanted []*corev1.Pod) error {
+// syncStaticPods creates and deletes mirror pods of a node, so that there is one for each manifest. A mirror pod whose
+// manifest has changed is deleted first, and created again when it is gone.
+func (a *agent) syncStaticPods(ctx context.Context, n *hostedNode, manifests []*corev1.Pod) error {
 	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
-		return nil // it will be registered
+		return nil // the Node will be registered
 	}
 	if err != nil {
 		return err
 	}
-	there := map[string]*corev1.Pod{}
+	existing := map[string]*corev1.Pod{}
 	keep := map[string]bool{}
 	for _, pod := range a.podsOf(n) {
-		if _, made := a.mirrors.of(pod); made {
-			there[pod.Namespace+"/"+pod.Name] = pod
+		if _, made := a.mirrors.record(pod); made {
+			existing[pod.Namespace+"/"+pod.Name] = pod
 			keep[pod.Namespace+"/"+pod.Name] = true
 		}
 	}
 	var failed error
-	for _, pod := range wanted {
+	for _, pod := range manifests {
 		mirror := mirrorOf(pod, node)
 		key := mirror.Namespace + "/" + mirror.Name
 		keep[key] = true
-		old := there[key]
+		old := existing[key]
 		if old != nil && a.upToDate(old, mirror) {
-			delete(there, key)
+			delete(existing, key)
 			continue
 		}
 		if old == nil {
 			if err := a.makeMirror(ctx, n, mirror); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("static pod %s: %w", key, err))
+				failed = errors.Join(failed, fmt.Errorf("create static pod %s: %w", key, err))
 			}
 		}
 	}
 	failed = errors.Join(failed, a.mirrors.keep(n.name, keep))
-	for _, pod := range there {
+	for _, pod := range existing {
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
 		err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			failed = errors.Join(failed, fmt.Errorf("static pod %s/%s: %w", pod.Namespace, pod.Name, err))
+			failed = errors.Join(failed, fmt.Errorf("delete static pod %s/%s: %w", pod.Namespace, pod.Name, err))
 		}
 	}
 	return failed
 }
 
-// upToDate reports that a static pod is what its manifest says now, and that nobody has changed how it is simulated.
-func (a *agent) upToDate(old, wanted *corev1.Pod) bool {
-	made, _ := a.mirrors.of(old)
-	return made.Manifest == wanted.Annotations[annotationHash] && made.Simulation == simulation(old) &&
+// upToDate reports whether a mirror pod was created from the present manifest, has not ended, and still has its
+// original simulation annotations.
+func (a *agent) upToDate(old, mirror *corev1.Pod) bool {
+	made, _ := a.mirrors.record(old)
+	return made.Manifest == mirror.Annotations[annotationHash] && made.Simulation == simulation(old) &&
 		!phaseEnded(old.Status.Phase)
 }
 
-// makeMirror creates a static pod. A pod of its name that the cache does not show yet, but the record knows,
+// makeMirror creates a mirror pod. If a pod of its name exists that the cache does not show yet, but the record has, it
 // is the agent's own.
 func (a *agent) makeMirror(ctx context.Context, n *hostedNode, mirror *corev1.Pod) error {
 	err := a.mirrors.make(mirror, func() (*corev1.Pod, error) {
 		return n.client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
 	})
 	if pod, gone := n.link.pods.Pods(mirror.Namespace).Get(mirror.Name); gone == nil && pod.Spec.NodeName == n.name {
-		a.podQueue.Add(runtime.KeyOf(pod)) // it may have been looked at before it was known whose it is
+		a.podQueue.Add(runtime.KeyOf(pod)) // deleteForged may have skipped it while it was pending
 	}
 	if apierrors.IsAlreadyExists(err) && a.mirrors.knows(n.name, mirror.Namespace+"/"+mirror.Name) {
 		return nil
@@ -224,7 +224,7 @@ func (a *agent) makeMirror(ctx context.Context, n *hostedNode, mirror *corev1.Po
 	return err
 }
 
-// mirrorOf is what a manifest is on a node.
+// mirrorOf returns the mirror pod of a manifest on a node.
 func mirrorOf(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
 	mirror := pod.DeepCopy()
 	mirror.Name += "-" + strings.ToLower(node.Name)

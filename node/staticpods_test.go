@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-func TestStaticPods_AreWhatTheFolderSays(t *testing.T) {
+func TestStaticPods_FollowTheFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(image string) {
@@ -51,7 +51,7 @@ func TestStaticPods_AreWhatTheFolderSays(t *testing.T) {
 	c.later(time.Second, "it is gone", func() bool { return image() == "" })
 }
 
-// manifest writes a static pod that is called web.
+// manifest writes the manifest of a static pod named web.
 func manifest(t *testing.T, dir string, annotations string) {
 	t.Helper()
 	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: default, annotations: {" +
@@ -60,7 +60,7 @@ func manifest(t *testing.T, dir string, annotations string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(text), 0o600))
 }
 
-// forged is a pod that claims to be static in every way in which one can.
+// forged returns a pod that claims to be static in every possible way.
 func forged(name string, annotations ...string) *corev1.Pod {
 	return boundPod(name, "node-0", append(annotations,
 		corev1.MirrorPodAnnotationKey, "a-hash", annotationHash, "a-hash", annotationSource, "file")...)
@@ -76,7 +76,7 @@ func (c *cluster) deletions(name string) (n int) {
 	return n
 }
 
-func TestStaticPods_OneThatIsForgedIsDeletedAndHarmsNobody(t *testing.T) {
+func TestStaticPods_ForgedOnesAreDeletedWithoutHarm(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t,
 		Options{Capacity: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("100Gi")}})
@@ -88,11 +88,12 @@ func TestStaticPods_OneThatIsForgedIsDeletedAndHarmsNobody(t *testing.T) {
 		Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(
 			c.clock.Now())}},
 	}}
-	held := forged("held", simulated.AnnotationDisk, "999Ei")
-	held.Finalizers = []string{"example.com/hold"}
-	held.DeletionTimestamp, held.DeletionGracePeriodSeconds = new(metav1.NewTime(c.clock.Now())), new(int64)
+	terminating := forged("held", simulated.AnnotationDisk, "999Ei")
+	terminating.Finalizers = []string{"example.com/hold"}
+	terminating.DeletionTimestamp = new(metav1.NewTime(c.clock.Now()))
+	terminating.DeletionGracePeriodSeconds = new(int64)
 	c.create(running)
-	c.create(held)
+	c.create(terminating)
 	c.eventually("it is deleted", func() bool { return c.pod("forged").Name == "" })
 	young := forged("young")
 	young.CreationTimestamp = metav1.NewTime(c.clock.Now())
@@ -102,7 +103,7 @@ func TestStaticPods_OneThatIsForgedIsDeletedAndHarmsNobody(t *testing.T) {
 	require.Zero(t, c.deletions("young"), "what makes such pods is not driven")
 	c.later(cleanupPeriod, "it is deleted", func() bool { return c.pod("young").Name == "" })
 	for i := range 12 {
-		c.clock.Step(10 * time.Second) // the node looks at what it has left
+		c.clock.Step(10 * time.Second) // the node checks its free resources
 		sentinel := fmt.Sprintf("sentinel-%d", i)
 		c.create(boundPod(sentinel, "node-0"))
 		c.later(time.Second, "the node goes on", func() bool { return ready(c.pod(sentinel)) })
@@ -113,7 +114,7 @@ func TestStaticPods_OneThatIsForgedIsDeletedAndHarmsNobody(t *testing.T) {
 	require.Zero(t, c.deletions("held"), "it is being deleted")
 }
 
-func TestStaticPods_AreTheAgentsByItsRecordAndNotByTheirAnnotations(t *testing.T) {
+func TestStaticPods_AreRecognizedByTheRecordOnly(t *testing.T) {
 	t.Parallel()
 	dir, data := t.TempDir(), t.TempDir()
 	manifest(t, dir, "")
@@ -149,7 +150,7 @@ func TestStaticPods_AreTheAgentsByItsRecordAndNotByTheirAnnotations(t *testing.T
 	})
 }
 
-func TestStaticPods_WhoseSimulationIsChangedAreMadeAnew(t *testing.T) {
+func TestStaticPods_WithChangedSimulationAreRecreated(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	manifest(t, dir, simulated.AnnotationDisk+": 1Gi")
@@ -167,7 +168,7 @@ func TestStaticPods_WhoseSimulationIsChangedAreMadeAnew(t *testing.T) {
 	require.True(t, ready(c.pod("neighbour")), "the neighbour stays")
 }
 
-func TestEviction_PressureByOnePodEndsWhenThatIsGone(t *testing.T) {
+func TestEviction_PressureOfOnePodEndsWithIt(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{})
 	c.create(boundPod("neighbour", "node-0", simulated.AnnotationDisk, "10Gi"))
@@ -176,7 +177,7 @@ func TestEviction_PressureByOnePodEndsWhenThatIsGone(t *testing.T) {
 	greedy := boundPod("greedy", "node-0", simulated.AnnotationDisk, "999Ei")
 	greedy.Spec.Containers = append(greedy.Spec.Containers, corev1.Container{Name: "d", Image: "nginx:1"})
 	c.create(greedy)
-	// The greedy one must run to use the disk; whether it is seen to before it goes is up to chance.
+	// The greedy pod must run to use the disk; the test may or may not observe that before the eviction.
 	c.later(brief, "it goes", func() bool { return c.pod("greedy").Status.Reason == "Evicted" })
 	c.later(brief, "the Node says so", func() bool {
 		return nodeCondition(c.node(), corev1.NodeDiskPressure).Status == corev1.ConditionTrue

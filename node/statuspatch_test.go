@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// hosted returns an agent with a simulated pod that it has taken on.
+// hosted returns an agent and a simulated pod that it has taken on.
 func hosted(t testing.TB, pod *corev1.Pod) (*agent, *hostedPod) {
 	t.Helper()
 	o := Options{Clock: clocktesting.NewFakeClock(start)}
@@ -25,7 +25,7 @@ func hosted(t testing.TB, pod *corev1.Pod) (*agent, *hostedPod) {
 	return a, p
 }
 
-func TestStatusPatch_LeavesTheConditionsOfOthers(t *testing.T) {
+func TestStatusPatch_KeepsConditionsOfOtherClients(t *testing.T) {
 	t.Parallel()
 	pod := boundPod("p", "node-0", simulated.AnnotationReadyAfter, "0s")
 	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "lb"}}
@@ -41,7 +41,7 @@ func TestStatusPatch_LeavesTheConditionsOfOthers(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(patch), `"lb"`), "but the order has it: %s", patch)
 }
 
-// BenchmarkStatus starts a simulated pod, as far as the agent's own work goes.
+// BenchmarkStatus measures the agent's own work for the start of a simulated pod.
 func BenchmarkStatus(b *testing.B) {
 	pod := boundPod("p", "node-0")
 	a, _ := hosted(b, pod)

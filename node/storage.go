@@ -10,9 +10,9 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// limitStorage evicts the pods of a node that take more of the machine's disk than their limits let them, as the
-// kubelet does: whatever else is free, and each as soon as it is seen. Counting files takes its time: the next look is
-// no sooner than ten times as long after this one.
+// limitStorage evicts the pods of a node that exceed their limits of disk usage, as the kubelet does: regardless of the
+// free space, and all of them at once. Counting files takes time, so the next check is at least ten times as long after
+// this one as this one took.
 func (a *agent) limitStorage(n *hostedNode) {
 	machine, ok := a.runtime.(runtime.Machine)
 	if !ok {
@@ -31,13 +31,13 @@ func (a *agent) limitStorage(n *hostedNode) {
 	a.nodeQueue.AddAfter(nodeTask{n.name, limitStorage}, max(a.Eviction.StorageEvery, 10*a.Clock.Since(began)))
 }
 
-// storageLimit is a container's or a pod's limit of the disk; ok is false where it has none.
+// storageLimit returns a container's or a pod's limit of disk usage; ok is false if there is none.
 func storageLimit(list corev1.ResourceList) (bytes int64, ok bool) {
 	q, ok := list[corev1.ResourceEphemeralStorage]
 	return amount.Of(q, 0), ok && !q.IsZero()
 }
 
-// limitsStorage reports that a pod has limits that its files can exceed.
+// limitsStorage reports whether a pod has limits that its files can exceed.
 func limitsStorage(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if e := pod.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil {
@@ -52,7 +52,7 @@ func limitsStorage(pod *corev1.Pod) bool {
 	return false
 }
 
-// exceedsStorage is what of a pod takes more than it may, in the kubelet's words; "" if nothing.
+// exceedsStorage describes the part of a pod that exceeds its limit, in the kubelet's words; "" if there is none.
 func exceedsStorage(pod *corev1.Pod, taken runtime.LocalStorage) string {
 	all := int64(0)
 	for i := range pod.Spec.Volumes {
@@ -83,7 +83,7 @@ func exceedsStorage(pod *corev1.Pod, taken runtime.LocalStorage) string {
 	return ""
 }
 
-// eachLimitsStorage reports that the limits of a pod's containers bound the pod: none of them may take what it likes.
+// eachLimitsStorage reports whether all containers of a pod have limits, so that their sum limits the pod.
 func eachLimitsStorage(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Containers {
 		if _, ok := storageLimit(pod.Spec.Containers[i].Resources.Limits); !ok {

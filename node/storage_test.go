@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-func TestStorage_IsLimitedAsTheKubeletDoes(t *testing.T) {
+func TestStorage_IsLimitedLikeInTheKubelet(t *testing.T) {
 	t.Parallel()
 	limited := func(name, limit string) corev1.Container {
 		c := corev1.Container{Name: name}

@@ -20,10 +20,10 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// syncPod brings a pod as far as it can come now. The queue has no pod worked on by two workers at once.
+// syncPod brings a pod as far as possible at this time. The queue never gives a pod to two workers at once.
 func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 	if n := a.nodes[key.Node].acts(); n.Stopped || n.Paused {
-		return nil // its pods are looked at when it goes on
+		return nil // nodeSeen queues the node's pods again when it continues
 	}
 	pod, err := a.nodes[key.Node].pods.Pods(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -36,7 +36,7 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 		return a.deleteForged(ctx, key, pod)
 	}
 	if pod.DeletionTimestamp == nil && phaseEnded(pod.Status.Phase) {
-		return a.dropPod(ctx, key, false) // nothing more will happen, and its address is free
+		return a.dropPod(ctx, key, false) // the pod will not change any more, and its address is free
 	}
 	now := a.Clock.Now()
 	p, err := a.host(pod, now)
@@ -59,7 +59,7 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 		next = p.setUpAt
 	}
 	if ended {
-		a.releaseRoom(a.nodes[key.Node], pod.UID) // before others can know that there is room
+		a.releaseRoom(a.nodes[key.Node], pod.UID) // before other clients can learn from the status that there is room
 	}
 	if err := a.writeStatus(ctx, p); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 	return nil
 }
 
-// updatePod passes a pod on to its state machine, as the cache has it now.
+// updatePod passes the pod from the cache to its state machine.
 func (a *agent) updatePod(p *hostedPod, pod *corev1.Pod, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *agent) updatePod(p *hostedPod, pod *corev1.Pod, now time.Time) {
 	a.resizePod(a.nodes[pod.Spec.NodeName], p)
 }
 
-// setUp has the runtime prepare a pod that may start containers, and keeps it up to date.
+// setUp calls the runtime's SetUp, for a pod that may start containers, for the first time or when it is due again.
 func (a *agent) setUp(ctx context.Context, p *hostedPod, now time.Time) error {
 	if p.stale.Swap(false) {
 		if soon := p.lastSetUp.Add(runtime.RefreshPause); p.setUpAt.IsZero() || soon.Before(p.setUpAt) {
@@ -109,7 +109,7 @@ func (a *agent) setUp(ctx context.Context, p *hostedPod, now time.Time) error {
 	if !due || over {
 		return nil
 	}
-	p.lastSetUp = a.Clock.Now() // later than the beginning of this sync, perhaps: changes from now on may be missed
+	p.lastSetUp = a.Clock.Now() // may be later than now: SetUp may miss changes from this time on
 	sandbox, err := a.setUpSandbox(ctx, p, pod, addresses)
 	if err != nil {
 		return a.setUpFailed(ctx, p, pod, err)
@@ -124,13 +124,13 @@ func (a *agent) setUp(ctx context.Context, p *hostedPod, now time.Time) error {
 	return nil
 }
 
-// setUpFailed reports why a pod cannot be prepared. A pod that was prepared before goes on as it is.
+// setUpFailed reports a failure of SetUp. A pod that was set up before continues as it is.
 func (a *agent) setUpFailed(ctx context.Context, p *hostedPod, pod *corev1.Pod, err error) error {
 	p.mu.Lock()
 	halted := p.halted
 	p.mu.Unlock()
 	if halted {
-		return nil // it has been cancelled, and the pod is queued
+		return nil // the call was cancelled, and the pod is queued
 	}
 	var failed *runtime.SetUpError
 	if errors.As(err, &failed) && ctx.Err() == nil {
@@ -151,8 +151,8 @@ func (a *agent) host(pod *corev1.Pod, now time.Time) (*hostedPod, error) {
 	}
 	n := a.nodes[pod.Spec.NodeName]
 	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil {
-		if no := a.admit(n, pod); no != nil {
-			return a.rejected(pod, no, now), nil
+		if rejection := a.admit(n, pod); rejection != nil {
+			return a.rejected(pod, rejection, now), nil
 		}
 	}
 	p := a.newHostedPod(pod, now)
@@ -170,7 +170,7 @@ func (a *agent) host(pod *corev1.Pod, now time.Time) (*hostedPod, error) {
 				a.Event(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox",
 					fmt.Sprintf("Failed to create pod sandbox: %v", err))
 			}
-			return nil, fmt.Errorf("address for pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			return nil, fmt.Errorf("assign address to pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 		p.state.SetAddresses([]string{ip})
 	}
@@ -192,9 +192,9 @@ func (p *hostedPod) resume() {
 }
 
 // rejected returns a pod that may not run.
-func (a *agent) rejected(pod *corev1.Pod, no *refusal, now time.Time) *hostedPod {
+func (a *agent) rejected(pod *corev1.Pod, reason *refusal, now time.Time) *hostedPod {
 	p := a.newHostedPod(pod, now)
-	p.state.Refuse(no.reason, no.message, now)
+	p.state.Refuse(reason.reason, reason.message, now)
 	return p
 }
 
@@ -207,7 +207,7 @@ func (a *agent) dropPod(ctx context.Context, key runtime.PodKey, gone bool) erro
 	a.releaseRoom(a.nodes[key.Node], key.UID)
 	if p != nil {
 		p.mu.Lock()
-		p.state.Stop(a.Clock.Now(), 0) // deleted by force, it had no time to end
+		p.state.Stop(a.Clock.Now(), 0) // a pod that was deleted by force has no grace period
 		p.halt()
 		p.mu.Unlock()
 		a.advance(ctx, p)
@@ -240,7 +240,7 @@ func (a *agent) writeStatus(ctx context.Context, p *hostedPod) error {
 	}
 	patch, err := statusPatch(p, pod, own, status.Conditions)
 	if err != nil {
-		return fmt.Errorf("status patch: %w", err)
+		return fmt.Errorf("create status patch: %w", err)
 	}
 	written, err := a.nodes[pod.Spec.NodeName].client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name,
 		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
@@ -248,9 +248,9 @@ func (a *agent) writeStatus(ctx context.Context, p *hostedPod) error {
 		return nil // the informer will show that
 	}
 	if err != nil {
-		return fmt.Errorf("status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("write status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if !p.written { // the patch has removed no condition: the next one does
+	if !p.written { // the complete patch has removed no condition: the next patch has to
 		own = own.DeepCopy()
 		for _, c := range written.Status.Conditions {
 			if podstate.IsResizeCondition(c.Type) && podstate.Condition(own.Conditions, c.Type) == nil {
@@ -302,8 +302,8 @@ func statusPatch(p *hostedPod, pod *corev1.Pod, status *corev1.PodStatus, condit
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": change})
 }
 
-// finishDeletion lets the API server remove a pod that has stopped. Where finalizers hold it, their owners do the
-// rest.
+// finishDeletion makes the API server remove a pod that has stopped. If finalizers keep it, their owners have to finish
+// the deletion.
 func (a *agent) finishDeletion(ctx context.Context, p *hostedPod, pod *corev1.Pod) error {
 	if p.deleted {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safeSysctls are those that every pod may set: they are the pod's alone, and take nothing from others.
+// safeSysctls are sysctls that every pod may set: they affect only the pod, and cannot harm others.
 // https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced",
@@ -26,10 +26,10 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// checkSysctls refuses patterns of what is not a pod's own but the machine's.
+// checkSysctls returns an error for patterns of sysctls that are not namespaced.
 func checkSysctls(patterns []string) error {
 	for _, pattern := range patterns {
-		if at := strings.IndexByte(pattern, '*'); at >= 0 && at < len(pattern)-1 {
+		if star := strings.IndexByte(pattern, '*'); star >= 0 && star < len(pattern)-1 {
 			return fmt.Errorf("--allowed-unsafe-sysctls: %q has a * that is not at its end", pattern)
 		}
 		if namespace, _, _ := sysctl.GetNamespace(pattern); namespace == sysctl.UnknownNamespace {
@@ -39,7 +39,7 @@ func checkSysctls(patterns []string) error {
 	return nil
 }
 
-// sysctlsOf are those that a pod wants to be set.
+// sysctlsOf returns the sysctls of a pod's spec.
 func sysctlsOf(pod *corev1.Pod) []corev1.Sysctl {
 	if pod.Spec.SecurityContext == nil {
 		return nil
@@ -47,11 +47,11 @@ func sysctlsOf(pod *corev1.Pod) []corev1.Sysctl {
 	return pod.Spec.SecurityContext.Sysctls
 }
 
-// refuseSysctls keeps pods away that would change what is not theirs.
+// refuseSysctls keeps pods off a node that would set sysctls which they may not.
 func refuseSysctls(a *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
 	for _, s := range sysctlsOf(pod) {
-		if why := a.forbids(sysctl.NormalizeName(s.Name), pod); why != "" {
-			return &refusal{"SysctlForbidden", "forbidden sysctl: " + why}
+		if reason := a.forbids(sysctl.NormalizeName(s.Name), pod); reason != "" {
+			return &refusal{"SysctlForbidden", "forbidden sysctl: " + reason}
 		}
 	}
 	return nil
@@ -69,7 +69,7 @@ func (a *agent) forbids(name string, pod *corev1.Pod) string {
 	}
 	shared := map[sysctl.Namespace]bool{
 		sysctl.NetNamespace: pod.Spec.HostNetwork, sysctl.IPCNamespace: pod.Spec.HostIPC,
-		sysctl.UTSNamespace: pod.Spec.HostNetwork, sysctl.UserNamespace: true, // there is none but the machine's
+		sysctl.UTSNamespace: pod.Spec.HostNetwork, sysctl.UserNamespace: true, // pods have none of their own
 	}
 	if shared[namespace] {
 		return fmt.Sprintf("%q not allowed with host %s enabled", name, namespace)

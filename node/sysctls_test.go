@@ -14,7 +14,7 @@ func sysctlPod(name, sysctl string) *corev1.Pod {
 	return pod
 }
 
-func TestSysctls_ThatAreNotAllowedRefuseThePod(t *testing.T) {
+func TestSysctls_ThatAreForbiddenRejectThePod(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{AllowedUnsafeSysctls: []string{"kernel.msg*", "net/core/somaxconn", "user.*"}})
 	c.create(sysctlPod("safe", "net/ipv4/ip_unprivileged_port_start"))
@@ -49,7 +49,7 @@ func TestSysctls_ThatAreNotAllowedRefuseThePod(t *testing.T) {
 	}
 }
 
-func TestSysctls_OfTheMachineCannotBeAllowed(t *testing.T) {
+func TestSysctls_WithoutNamespaceCannotBeAllowed(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]string{
 		"vm.swappiness": `--allowed-unsafe-sysctls: the sysctls "vm.swappiness" are not known to be namespaced`,

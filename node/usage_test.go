@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-func TestMetrics_AreWhatTheNodesSay(t *testing.T) {
+func TestMetrics_ReportTheNodesUsage(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
 	client := kubernetes.NewForConfigOrDie(config)

@@ -70,7 +70,7 @@ func served(t *testing.T) http.Handler {
 	return mux
 }
 
-func TestProbe_OfHTTPSucceedsFrom200To399(t *testing.T) {
+func TestHTTPProbe_SucceedsFrom200To399(t *testing.T) {
 	t.Parallel()
 	plain, secure := httptest.NewServer(served(t)), httptest.NewTLSServer(served(t))
 	t.Cleanup(plain.Close)
@@ -109,7 +109,7 @@ func TestProbe_OfHTTPSucceedsFrom200To399(t *testing.T) {
 	}
 }
 
-func TestProbe_OfTCPSucceedsWhereAPortIsOpen(t *testing.T) {
+func TestTCPProbe_SucceedsOnOpenPorts(t *testing.T) {
 	t.Parallel()
 	open, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestProbe_OfTCPSucceedsWhereAPortIsOpen(t *testing.T) {
 	require.EqualError(t, ask(0), "invalid port: 0")
 }
 
-func TestProbe_OfGRPCAsksForAService(t *testing.T) {
+func TestGRPCProbe_ChecksTheService(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestProbe_OfGRPCAsksForAService(t *testing.T) {
 	require.ErrorContains(t, ask(ptr.To("unheard of")), "unknown service")
 }
 
-func TestProbe_OfACommandFailsWithItsOutput(t *testing.T) {
+func TestExecProbe_FailsWithItsOutput(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("exit status 1")
 	for name, c := range map[string]struct {
@@ -286,7 +286,7 @@ func TestProber_FollowsThresholdsAndPeriods(t *testing.T) {
 	}
 }
 
-func TestHook_RunsAHandlerToItsEnd(t *testing.T) {
+func TestHook_WaitsForTheHandler(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(served(t))
 	t.Cleanup(server.Close)
@@ -318,7 +318,7 @@ func TestHook_RunsAHandlerToItsEnd(t *testing.T) {
 	})
 }
 
-func TestProbe_SpeaksHTTP2AndTLSWhereItIsAskedTo(t *testing.T) {
+func TestProbe_SupportsHTTP2AndTLS(t *testing.T) {
 	t.Parallel()
 	var protocol atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
