@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBudget_ServesInOrderAndRefusesInTime(t *testing.T) {
+func TestBudget_ServesInOrderAndTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(100, time.Second)
@@ -33,7 +33,7 @@ func TestBudget_ServesInOrderAndRefusesInTime(t *testing.T) {
 			synctest.Wait()
 		}
 		small := b.Open()
-		require.False(t, small.Try(1), "nobody overtakes those that wait")
+		require.False(t, small.Try(1), "a request does not overtake the waiters")
 		require.Equal(t, 2, b.waiting())
 		first.Close()
 		waiting.Wait()
@@ -47,14 +47,14 @@ func TestBudget_ServesInOrderAndRefusesInTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, small.Charge(ctx, 30), context.Canceled)
-		require.True(t, small.Try(20), "whoever has given up is out of the way")
+		require.True(t, small.Try(20), "a waiter that has given up does not block others")
 		first.Close()
 		small.Close()
 		require.Zero(t, b.Used())
 	})
 }
 
-func TestBudget_WhatIsLargerThanAllOfItRunsAlone(t *testing.T) {
+func TestBudget_ServesAChargeLargerThanTheBudgetAlone(t *testing.T) {
 	t.Parallel()
 	b := New(100, time.Minute)
 	a := b.Open()
@@ -62,21 +62,21 @@ func TestBudget_WhatIsLargerThanAllOfItRunsAlone(t *testing.T) {
 	require.EqualValues(t, 100, b.Used())
 	other := b.Open()
 	require.False(t, other.Try(1))
-	other.Force(50) // for those that must get through
+	other.Force(50) // for requests that must never wait
 	a.Close()
 	other.Close()
 	require.Zero(t, b.Used())
 }
 
-// Each holds a part and waits for more, which the others hold: nobody would ever go on.
-func TestBudget_RefusesOneOfThoseThatWaitForEachOther(t *testing.T) {
+// Each request holds a part and waits for bytes that the others hold: none could ever go on.
+func TestBudget_BreaksDeadlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(100, time.Hour)
-		held := []int64{20, 40, 40}
-		accounts := make([]Account, len(held))
-		results := make([]error, len(held))
-		for i, n := range held {
+		sizes := []int64{20, 40, 40}
+		accounts := make([]Account, len(sizes))
+		results := make([]error, len(sizes))
+		for i, n := range sizes {
 			accounts[i] = b.Open()
 			require.True(t, accounts[i].Try(n))
 		}
@@ -90,7 +90,7 @@ func TestBudget_RefusesOneOfThoseThatWaitForEachOther(t *testing.T) {
 			synctest.Wait()
 		}
 		waiting.Wait()
-		require.Equal(t, []error{nil, nil, ErrFull}, results, "the last of those that hold most")
+		require.Equal(t, []error{nil, nil, ErrFull}, results, "the last waiter of the ones that hold most")
 		require.Zero(t, time.Since(began))
 		require.Zero(t, b.Used())
 		require.Zero(t, b.stuck)
@@ -98,8 +98,8 @@ func TestBudget_RefusesOneOfThoseThatWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Somebody who does something with what they hold will give it back, and so may what is forced.
-func TestBudget_RefusesNobodyWhileSomebodyIsAtWork(t *testing.T) {
+// A request that does not wait will release its bytes, and the release serves the waiters.
+func TestBudget_SeesNoDeadlockWhileARequestRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(100, time.Hour)
@@ -129,7 +129,7 @@ func TestBudget_RefusesNobodyWhileSomebodyIsAtWork(t *testing.T) {
 	})
 }
 
-func TestBudget_WhoeverHoldsSomeAndNeedsMoreThanAllIsRefusedAtOnce(t *testing.T) {
+func TestBudget_RejectsAHolderThatNeedsMoreThanTheBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(100, time.Hour)
@@ -145,7 +145,7 @@ func TestBudget_WhoeverHoldsSomeAndNeedsMoreThanAllIsRefusedAtOnce(t *testing.T)
 	})
 }
 
-func TestBudget_GrowsForThoseThatWait(t *testing.T) {
+func TestBudget_ServesWaitersWhenItGrows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10, time.Hour)
@@ -186,7 +186,7 @@ func TestBudget_IsNeverExceeded(t *testing.T) {
 	require.Zero(t, b.Used())
 }
 
-func TestBudget_WithoutLimitCountsNothing(t *testing.T) {
+func TestBudget_WithoutALimitNeverWaits(t *testing.T) {
 	t.Parallel()
 	var none *Account
 	require.NoError(t, none.Charge(t.Context(), 1<<40))
@@ -194,10 +194,10 @@ func TestBudget_WithoutLimitCountsNothing(t *testing.T) {
 	a := New(0, time.Second).Open()
 	require.NoError(t, a.Charge(t.Context(), 1<<40))
 	require.True(t, a.Try(1<<40))
-	require.Zero(t, a.Held())
+	require.Zero(t, a.Reserved())
 }
 
-func TestCgroupLimit_IsTheLeastOnTheWayUp(t *testing.T) {
+func TestCgroupLimit_IsTheLowestOfAllParents(t *testing.T) {
 	t.Parallel()
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	for name, c := range map[string]struct {
@@ -232,7 +232,7 @@ func TestCgroupLimit_IsTheLeastOnTheWayUp(t *testing.T) {
 	}
 }
 
-func TestMachineMemory_IsReadWhereTheKernelTells(t *testing.T) {
+func TestMachineMemory_ReadsMeminfo(t *testing.T) {
 	t.Parallel()
 	require.EqualValues(t, 2048<<10, machineMemory(fstest.MapFS{"proc/meminfo": {Data: []byte(
 		"MemTotal:           2048 kB\nMemFree:              12 kB\n")}}))
@@ -245,11 +245,11 @@ func TestGoLimit_LeavesRoomForPagesOfFiles(t *testing.T) {
 	require.EqualValues(t, 184<<20, goLimit(256<<20))
 	require.EqualValues(t, 32<<20, goLimit(64<<20))
 	require.EqualValues(t, 9<<30, goLimit(10<<30))
-	require.EqualValues(t, least, sizeWithin(200<<20, 190<<20))
+	require.EqualValues(t, minSize, sizeWithin(200<<20, 190<<20))
 	require.EqualValues(t, 50<<20, sizeWithin(200<<20, 100<<20))
 }
 
-func TestFollow_TakesForOthersWhatRequestsHaveYetToAllocate(t *testing.T) {
+func TestFollow_KeepsTheEstimateWhileRequestsHaveNotAllocatedYet(t *testing.T) {
 	t.Parallel()
 	const store = 110 << 20
 	others := othersNow(0, store, 0)
@@ -257,7 +257,7 @@ func TestFollow_TakesForOthersWhatRequestsHaveYetToAllocate(t *testing.T) {
 	for range 10 {
 		others = othersNow(others, store, 40<<20)
 	}
-	require.Greater(t, others, int64(store)*95/100, "requests have taken much and allocated nothing")
+	require.Greater(t, others, int64(store)*95/100, "requests have charged much and allocated little")
 	require.EqualValues(t, store+30<<20, othersNow(others, store+70<<20, 40<<20), "it rises at once")
 	for range 1000 {
 		others = othersNow(others, store/2, 0)
@@ -280,69 +280,69 @@ func BenchmarkAccount(b *testing.B) {
 	}
 }
 
-func TestLoan_IsCalledInWhenOthersWait(t *testing.T) {
+func TestTimeout_FiresWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(100, time.Minute)
 		holder, prompt, other := b.Open(), b.Open(), b.Open()
 		require.True(t, holder.Try(80))
 		ends := 0
-		loan := holder.Lend(time.Now().Add(time.Second), func() { ends++ })
+		timeout := holder.StartTimeout(time.Now().Add(time.Second), func() { ends++ })
 		time.Sleep(2 * time.Second)
-		require.True(t, other.Try(20), "nobody waits")
-		require.True(t, loan.Return())
-		require.Zero(t, ends, "nobody has waited")
+		require.True(t, other.Try(20), "no request waits")
+		require.True(t, timeout.Stop())
+		require.Zero(t, ends, "no request has waited")
 		other.Close()
 
-		loan = holder.Lend(time.Now().Add(time.Second), func() { ends++ })
+		timeout = holder.StartTimeout(time.Now().Add(time.Second), func() { ends++ })
 		require.True(t, prompt.Try(10))
-		in := prompt.Lend(time.Now().Add(time.Hour), func() { t.Error("it has time") })
+		early := prompt.StartTimeout(time.Now().Add(time.Hour), func() { t.Error("it has time") })
 		go func() {
 			<-time.After(1500 * time.Millisecond)
-			assert.False(t, loan.Return())
+			assert.False(t, timeout.Stop())
 			holder.Close()
 		}()
 		began := time.Now()
 		require.NoError(t, other.Charge(t.Context(), 50))
 		require.Equal(t, 1500*time.Millisecond, time.Since(began))
-		require.Greater(t, ends, 1, "again until it is returned")
-		require.True(t, in.Return())
-		require.False(t, loan.Return(), "it stays so")
+		require.Greater(t, ends, 1, "again until it is stopped")
+		require.True(t, early.Stop())
+		require.False(t, timeout.Stop(), "it stays so")
 		other.Close()
 		prompt.Close()
 		require.Zero(t, b.Used())
-		require.Empty(t, b.loans)
+		require.Empty(t, b.timeouts)
 	})
 }
 
-func TestLoan_OfNoBudgetIsNone(t *testing.T) {
+func TestTimeout_WithoutALimitNeverFires(t *testing.T) {
 	t.Parallel()
 	a := New(0, time.Minute).Open()
-	require.True(t, a.Lend(time.Time{}, func() { t.Error("called") }).Return())
-	require.True(t, (*Account)(nil).Lend(time.Time{}, nil).Return())
+	require.True(t, a.StartTimeout(time.Time{}, func() { t.Error("called") }).Stop())
+	require.True(t, (*Account)(nil).StartTimeout(time.Time{}, nil).Stop())
 }
 
-// Somebody who holds bytes anyway is counted. There is always room: whoever should have been done first makes it.
-func TestStall_CallsInWhoeverShouldHaveBeenDoneFirst(t *testing.T) {
+// A slow request is charged without waiting. If the budget is exceeded, the timeout with the earliest deadline fires.
+func TestChargeSlow_FiresTheEarliestTimeout(t *testing.T) {
 	t.Parallel()
 	b := New(100, time.Minute)
 	var called []string
-	stall := func(name string, until int) *Loan {
-		return b.Stall(40, time.Unix(int64(until), 0), func() { called = append(called, name) })
+	charge := func(name string, until int) *Timeout {
+		return b.ChargeSlow(40, time.Unix(int64(until), 0), func() { called = append(called, name) })
 	}
-	first, second := stall("first", 2), stall("second", 1)
+	first, second := charge("first", 2), charge("second", 1)
 	require.Empty(t, called)
-	third := stall("third", 3)
+	third := charge("third", 3)
 	require.Equal(t, []string{"second"}, called)
-	fourth := stall("fourth", 4)
+	fourth := charge("fourth", 4)
 	require.Equal(t, []string{"second", "first"}, called, "each once")
 	require.EqualValues(t, 160, b.Used())
-	require.False(t, first.Return())
-	require.False(t, second.Return())
+	require.False(t, first.Stop())
+	require.False(t, second.Stop())
 	require.EqualValues(t, 80, b.Used())
-	require.True(t, third.Return())
-	require.True(t, third.Return())
-	require.True(t, fourth.Return())
+	require.True(t, third.Stop())
+	require.True(t, third.Stop())
+	require.True(t, fourth.Stop())
 	require.Zero(t, b.Used())
-	require.True(t, New(0, time.Minute).Stall(40, time.Time{}, nil).Return(), "without a limit it is none")
+	require.True(t, New(0, time.Minute).ChargeSlow(40, time.Time{}, nil).Stop(), "without a limit it never fires")
 }

@@ -15,22 +15,23 @@ import (
 	"time"
 )
 
-// LimitProcess gives Go's runtime a memory limit a little below that of the process's cgroup, if GOMEMLIMIT sets none:
-// near a limit that it does not know, the garbage collector would wait too long and the kernel kill the process.
+// LimitProcess sets the memory limit of Go's runtime a little below the limit of the process's cgroup, unless
+// GOMEMLIMIT sets one. Without it, the garbage collector would start too late near the cgroup's limit, and the kernel
+// would kill the process.
 func LimitProcess() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	of, ok := cgroupLimit(os.DirFS("/"))
+	cgroup, ok := cgroupLimit(os.DirFS("/"))
 	if !ok {
 		return
 	}
-	limit := goLimit(of)
+	limit := goLimit(cgroup)
 	debug.SetMemoryLimit(limit)
-	slog.Debug("memory limit from the cgroup", "cgroup", of, "go", limit)
+	slog.Debug("set the memory limit from the cgroup", "cgroup", cgroup, "go", limit)
 }
 
-// ProcessLimit is the memory limit of Go's runtime in bytes, 0 if it has none.
+// ProcessLimit returns the memory limit of Go's runtime in bytes, 0 if it has none.
 func ProcessLimit() int64 {
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
 		return limit
@@ -38,7 +39,7 @@ func ProcessLimit() int64 {
 	return 0
 }
 
-// MachineMemory is how many bytes of memory the machine has, 0 if that is not known.
+// MachineMemory returns the machine's memory in bytes, 0 if it is not known.
 func MachineMemory() int64 { return machineMemory(os.DirFS("/")) }
 
 func machineMemory(root fs.FS) int64 {
@@ -52,14 +53,15 @@ func machineMemory(root fs.FS) int64 {
 	return 0
 }
 
-// goLimit is what Go's runtime may use of a cgroup's bytes: nine tenths of them, less in a small cgroup. The program's
-// own pages, and those of etcd's database that are being used, are counted as the cgroup's too.
+// goLimit returns the part of a cgroup's bytes that Go's runtime may use: nine tenths of them, less in a small cgroup.
+// The cgroup also contains the program's own pages, and the pages of etcd's database that are in use.
 func goLimit(cgroup int64) int64 {
 	const others = 72 << 20
 	return max(cgroup-max(cgroup/10, others), cgroup/2)
 }
 
-// cgroupLimit is the least memory limit of the process's cgroup and of those above it, in bytes, of version 2 or 1.
+// cgroupLimit returns the lowest memory limit of the process's cgroup and of all cgroups above it, in bytes. It reads
+// cgroups of version 2 and 1.
 func cgroupLimit(root fs.FS) (int64, bool) {
 	own, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -84,7 +86,7 @@ func cgroupLimit(root fs.FS) (int64, bool) {
 			}
 		}
 	}
-	return least, least < 1<<50 // version 1 says "no limit" with a huge number
+	return least, least < 1<<50 // in version 1 a huge number stands for no limit
 }
 
 func hasController(list, name string) bool {
@@ -96,7 +98,7 @@ func hasController(list, name string) bool {
 	return false
 }
 
-// readLimit reads a file with a number; "max", like a file that is not there, is no limit.
+// readLimit reads a file with a number. "max" and a missing file mean no limit.
 func readLimit(root fs.FS, name string) int64 {
 	file, err := root.Open(name)
 	if err != nil {
@@ -112,16 +114,17 @@ func readLimit(root fs.FS, name string) int64 {
 }
 
 const (
-	// least is what requests get however full the process is, so that some are always served.
-	least = 16 << 20
-	// measured is how often Follow looks.
-	measured = time.Second
+	// minSize is the smallest size of a Budget that follows the process's limit, so that some requests are always
+	// served.
+	minSize = 16 << 20
+	// followEvery is the interval of Follow.
+	followEvery = time.Second
 )
 
-// Follow keeps the Budget's size at a half of what the process's limit leaves beside the live heap, until ctx ends. The
-// other half is for what is free and not yet collected.
+// Follow keeps the Budget's size at half of the difference between the process's limit and the live heap, until ctx
+// ends. The other half is for garbage that is not collected yet.
 func (b *Budget) Follow(ctx context.Context, limit int64) {
-	tick := time.NewTicker(measured)
+	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for others := int64(0); ; {
 		others = othersNow(others, liveHeap(), b.Used())
@@ -134,14 +137,15 @@ func (b *Budget) Follow(ctx context.Context, limit int64) {
 	}
 }
 
-// othersNow estimates what is no request's of a live heap, from what it was estimated at before. It falls slowly: bytes
-// that requests have taken, and are yet to allocate, must not make it fall and let even more requests in.
+// othersNow estimates the part of the live heap that does not belong to requests, such as the store. before is the
+// last estimate. The estimate rises at once and falls slowly: bytes that requests have charged but not allocated yet
+// must not make it fall, and let even more requests in.
 func othersNow(before, live, used int64) int64 { return max(live-used, before-before/256) }
 
-// sizeWithin is the size of a budget within a limit when what is no request's takes so much.
-func sizeWithin(limit, others int64) int64 { return max((limit-max(others, 0))/2, least) }
+// sizeWithin returns the size of a budget within a limit, if the rest of the process takes others.
+func sizeWithin(limit, others int64) int64 { return max((limit-max(others, 0))/2, minSize) }
 
-// liveHeap is what the last garbage collection has found in use.
+// liveHeap returns the number of bytes that were live at the last garbage collection.
 func liveHeap() int64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)

@@ -12,8 +12,8 @@ import (
 )
 
 // ReadBody reads the body of a request, of limit bytes at most: more is an *http.MaxBytesError. Memory is reserved as
-// the body arrives, not as its length announces, and lent while the client sends: a client that is late gives way to
-// requests that wait for memory. to is the request's ResponseWriter.
+// the body arrives, not as its length announces. A slow-client timeout runs while the client sends: a client that is
+// late gives way to requests that wait for memory. to is the request's ResponseWriter.
 func (w *Writer) ReadBody(to http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	resume := w.yieldSeats(r.Context())
 	body, err := w.readAll(r.Context(), http.MaxBytesReader(to, r.Body, limit), r.ContentLength, func() {
@@ -30,9 +30,9 @@ func (w *Writer) ReadBody(to http.ResponseWriter, r *http.Request, limit int64) 
 func (w *Writer) readAll(ctx context.Context, from io.Reader, announced int64, giveWay func()) (
 	body []byte, err error) {
 	body = make([]byte, 0, int(min(max(announced, 0), FreeMemory))+bytes.MinRead)
-	var loan *budget.Loan // lasts while the client fills the buffer
+	var timeout *budget.Timeout // lasts while the client fills the buffer
 	defer func() {
-		if !loan.Return() {
+		if !timeout.Stop() {
 			body, err = nil, status.TooManyRequests()
 		}
 	}()
@@ -52,14 +52,14 @@ func (w *Writer) readAll(ctx context.Context, from io.Reader, announced int64, g
 		if announced > int64(cap(body)) {
 			room = min(room, int(announced)+bytes.MinRead)
 		}
-		if !loan.Return() {
+		if !timeout.Stop() {
 			return nil, status.TooManyRequests()
 		}
-		loan = nil
+		timeout = nil
 		if err := w.reserve(ctx, int64(room)); err != nil {
 			return nil, err
 		}
-		loan = w.memory.Lend(lateAfter(room-len(body)), giveWay)
+		timeout = w.memory.StartTimeout(lateAfter(room-len(body)), giveWay)
 		body = append(make([]byte, 0, room), body...)
 	}
 }

@@ -51,7 +51,7 @@ func (w *Writer) countStream() bool {
 	if w.limiter.streams.Add(w.stream.size) <= limit || on.WithinShare(limit) {
 		return true
 	}
-	w.limiter.Memory.Refuse()
+	w.limiter.Memory.CountRejection()
 	return false
 }
 

@@ -73,7 +73,7 @@ func (l *List) EndSelection() { l.slot.release() }
 // server's memory no longer has their revision. A list that could never fit must be read in pages.
 func (l *List) ReserveHistory(ctx context.Context, n int) error {
 	need := 2 * int64(n) // the answer of etcd, and the documents
-	if l.w.Limited() && l.w.memory.Held()+need > l.w.memory.Size() {
+	if l.w.Limited() && l.w.memory.Reserved()+need > l.w.memory.Size() {
 		return apierrors.NewRequestEntityTooLargeError("the list is at a revision of the past and takes more memory " +
 			"than all requests together may use: limit its pages")
 	}
@@ -90,7 +90,7 @@ func (l *List) ReserveItems(ctx context.Context, form *encoding.Form, items []*s
 	for _, o := range items {
 		total, largest = total+len(o.JSON), max(largest, len(o.JSON))
 	}
-	need := max(int64(pointerSize*len(items))-l.w.memory.Held(), 0) + int64(min(2*listChunk, total))
+	need := max(int64(pointerSize*len(items))-l.w.memory.Reserved(), 0) + int64(min(2*listChunk, total))
 	need += form.ObjectMemory(largest)
 	if l.compress && total > gzipThreshold {
 		need += gzipMemory
@@ -215,7 +215,7 @@ func (l *List) Close() {
 		l.finish()
 	}
 	if l.corked != nil {
-		defer l.w.lend(conn.Answer).Return()
+		defer l.w.startTimeout(conn.Answer).Stop()
 		_ = l.corked.Uncork() // an error means that the client has gone
 	}
 }

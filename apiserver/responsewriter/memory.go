@@ -71,7 +71,7 @@ func (w *Writer) ReserveWrite(ctx context.Context, body, object int64) error {
 			"decoding %s would take about %d bytes of memory, and all requests together may use %d", subject, total,
 			size))
 	}
-	if err := w.Reserve(ctx, total-w.memory.Held()); err != nil {
+	if err := w.Reserve(ctx, total-w.memory.Reserved()); err != nil {
 		return err
 	}
 	w.object = object

@@ -43,37 +43,37 @@ func whenSlow(f func()) (done func()) {
 	}
 }
 
-// lend marks the reservation as lent while the client is to read n bytes: other requests that wait for memory may cut
-// the client off once it is late. The caller returns the loan after the write.
-func (w *Writer) lend(n int) *budget.Loan {
-	if w.memory.Held() == 0 {
+// startTimeout starts a slow-client timeout before a write of n bytes: once the client is late, requests that wait for
+// memory may cut it off. The caller stops the timeout after the write.
+func (w *Writer) startTimeout(n int) *budget.Timeout {
+	if w.memory.Reserved() == 0 {
 		return nil
 	}
-	return w.memory.Lend(lateAfter(n), w.cutOff)
+	return w.memory.StartTimeout(lateAfter(n), w.cutOff)
 }
 
 // guard watches over writes that only go on as the client reads, until done is called. If they are slow, the request
 // releases its seats, and slowMemory is counted for it. If that exceeds the budget, the client that is due first is cut
-// off, which may be this one (budget.Stall). Of nested guards the outermost counts.
+// off, which may be this one (Budget.ChargeSlow). Of nested guards the outermost counts.
 func (w *Writer) guard() (done func()) {
 	if w.guarded || w.limiter == nil || w.limiter.Flow == nil && !w.limiter.Memory.Limited() {
 		return func() {}
 	}
 	w.guarded = true
-	var loan *budget.Loan // set by the timer's goroutine, which has ended when fast returns
+	var timeout *budget.Timeout // set by the timer's goroutine, which has ended when fast returns
 	fast := whenSlow(func() {
 		w.ReleaseSeats()
-		loan = w.limiter.Memory.Stall(slowMemory, lateAfter(0), w.cutOff)
+		timeout = w.limiter.Memory.ChargeSlow(slowMemory, lateAfter(0), w.cutOff)
 	})
 	return func() {
 		fast()
-		loan.Return()
+		timeout.Stop()
 		w.guarded = false
 	}
 }
 
 // cutOff makes the write in progress fail, and later ones. It is called from goroutines of other requests, but not
-// after the loan that it belongs to has been returned.
+// after the timeout that it belongs to has been stopped.
 func (w *Writer) cutOff() {
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now())
 	conn.Below(w.request).EndIfStuck()

@@ -98,7 +98,7 @@ func (s *Stream) Begin(ctx context.Context, mediaType string, objects int, remot
 	if err := s.w.Reserve(ctx, initialMemory); err != nil {
 		return err
 	}
-	s.reserved = s.w.memory.Held()
+	s.reserved = s.w.memory.Reserved()
 	if err := s.slot.acquire(ctx); err != nil {
 		return err
 	}
@@ -193,13 +193,13 @@ func (s *Stream) send() error {
 		s.stalled.Begin()
 		s.connection.Cork(conn.Stream)
 		_, err := s.to.Write(s.buf) // which lends the reservation by itself
-		loan := s.w.lend(len(s.buf))
+		timeout := s.w.startTimeout(len(s.buf))
 		s.err = errors.Join(err, s.control.Flush(), s.connection.Uncork())
-		loan.Return()
+		timeout.Stop()
 		s.stalled.End()
 	}
 	s.buf = s.buf[:0]
-	s.w.memory.Return(s.reserved)
+	s.w.memory.ReleaseTo(s.reserved)
 	return s.err
 }
 

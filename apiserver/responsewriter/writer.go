@@ -86,12 +86,12 @@ func (w *Writer) Answered(code int) {
 func (w *Writer) Write(b []byte) (int, error) {
 	w.Answered(http.StatusOK)
 	timer := w.audit.Begin(audit.ResponseWrite)
-	loan := w.lend(len(b))
+	timeout := w.startTimeout(len(b))
 	if !w.guarded && w.bytes+int64(len(b)) > httpBuffer && w.seat.Executing() {
 		defer whenSlow(w.ReleaseSeats)()
 	}
 	n, err := w.ResponseWriter.Write(b)
-	loan.Return()
+	timeout.Stop()
 	timer.End()
 	w.bytes += int64(n)
 	return n, err
