@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// demand integrates a level's demand for seats, those in use and those that requests wait for, over a
-// period.
+// demand integrates a level's demand over a period. The demand is the number of seats in use, plus the seats that
+// requests wait for. The level's lock guards it.
 type demand struct {
 	seats         float64 // since last
 	began, last   time.Duration
@@ -16,7 +16,7 @@ type demand struct {
 	highWatermark float64
 }
 
-// note sets how many seats are wanted from now on.
+// note sets the number of seats in demand from now on.
 func (d *demand) note(now time.Duration, seats int) {
 	d.pass(now)
 	d.seats = float64(seats)
@@ -46,7 +46,7 @@ func (d *demand) reset(now time.Duration) (mean, deviation, high float64) {
 // smoothing is the weight of the past when the demand falls (KEP-1040: its half-life is five minutes).
 const smoothing = 0.977
 
-// stats are of a level's demand, in seats: over the last period and, smoothed, over all.
+// stats describe a level's demand, in seats: over the last period and, smoothed, over all periods.
 type stats struct{ high, mean, deviation, smoothed, target float64 }
 
 func (s *stats) update(mean, deviation, high float64) {
@@ -55,10 +55,11 @@ func (s *stats) update(mean, deviation, high float64) {
 	s.smoothed = max(envelope, smoothing*s.smoothed+(1-smoothing)*envelope)
 }
 
-// adjust divides all seats again by what the levels want:
+// adjust divides all seats again by the levels' demands:
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/1040-priority-and-fairness#seat-borrowing.
-// Each keeps the seats that it does not lend and those of its own that it used. The use of exempt levels is
-// subtracted first. The remaining seats are divided in proportion to the demands, within the levels' bounds.
+// Each level keeps the seats that it does not lend, and its own seats that it used. The use of exempt levels is
+// subtracted first. The remaining seats are divided in proportion to the demands, within the levels' bounds. d.mu is
+// held.
 func (d *Dispatcher) adjust() {
 	now := d.now()
 	left := 0
@@ -86,7 +87,7 @@ func (d *Dispatcher) adjust() {
 	for i, l := range limited {
 		c := &claims[i]
 		c.least = float64(max(l.lower, min(l.nominal, int(math.Round(l.stats.high)))))
-		c.most = max(c.least, float64(l.upper))
+		c.max = max(c.least, float64(l.upper))
 		c.target = max(c.least, l.stats.smoothed)
 		l.stats.target = c.target
 		lower += l.lower
@@ -96,51 +97,51 @@ func (d *Dispatcher) adjust() {
 	switch {
 	case left <= lower: // exempt requests leave less than the lower bounds
 		for i, l := range limited {
-			claims[i].given = float64(l.lower)
+			claims[i].seats = float64(l.lower)
 		}
 	case left <= sure:
 		part := float64(left-lower) / float64(sure-lower)
 		for i, l := range limited {
-			claims[i].given = float64(l.lower) + math.Round(part*(claims[i].least-float64(l.lower)))
+			claims[i].seats = float64(l.lower) + math.Round(part*(claims[i].least-float64(l.lower)))
 		}
 	default:
 		fair = divide(float64(left), claims)
 	}
 	for i, l := range limited {
-		l.limitTo(now, int(math.Round(claims[i].given)))
+		l.limitTo(now, int(math.Round(claims[i].seats)))
 	}
 	d.metrics.fairness.Set(fair)
 }
 
 // claim is one level's part in a division.
-type claim struct{ target, least, most, given float64 }
+type claim struct{ target, least, max, seats float64 }
 
 // divide gives each claim its target times a common proportion, limited to the claim's bounds, so that
-// everything is given out. It returns the proportion. If the sum of the upper bounds is less than there
-// is to give, each gets its upper bound.
+// all seats are given out. It returns the proportion. If the sum of the upper bounds is less than all,
+// each claim gets its upper bound.
 func divide(all float64, claims []claim) float64 {
 	const leastTarget = 0.001 // for a claim without demand, so that there is a proportion
-	given := func(proportion float64) (sum float64) {
+	assign := func(proportion float64) (sum float64) {
 		for i := range claims {
 			c := &claims[i]
-			c.given = min(max(proportion*max(c.target, leastTarget), c.least), c.most)
-			sum += c.given
+			c.seats = min(max(proportion*max(c.target, leastTarget), c.least), c.max)
+			sum += c.seats
 		}
 		return sum
 	}
 	// The sum grows with the proportion, from all the least to all the most.
 	low, high := 0.0, 1.0
-	for high < 1e12 && given(high) < all {
+	for high < 1e12 && assign(high) < all {
 		low, high = high, high*2
 	}
 	for range 100 {
 		middle := (low + high) / 2
-		if given(middle) < all {
+		if assign(middle) < all {
 			low = middle
 		} else {
 			high = middle
 		}
 	}
-	given(high)
+	assign(high)
 	return high
 }

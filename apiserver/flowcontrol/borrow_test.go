@@ -21,7 +21,7 @@ func suggested() []*flowv1.PriorityLevelConfiguration {
 	}
 }
 
-func TestShare_IsByConcurrencyShares(t *testing.T) {
+func TestShare_DividesByConcurrencyShares(t *testing.T) {
 	t.Parallel()
 	d, _ := fake(t, 600)
 	d.Configure(suggested(), nil)
@@ -29,7 +29,7 @@ func TestShare_IsByConcurrencyShares(t *testing.T) {
 	for name, l := range d.levels {
 		got[name] = [3]int{l.nominal, l.lower, l.upper}
 	}
-	require.Equal(t, map[string][3]int{ // ceil(600 * shares / 245), less what is lent; no bound to what is borrowed
+	require.Equal(t, map[string][3]int{ // ceil(600 * shares / 245), less the lendable part; borrowing is not limited
 		"exempt": {0, 0, 600}, "catch-all": {13, 13, 600}, "system": {74, 50, 600}, "node-high": {98, 73, 600},
 		"leader-election": {25, 25, 600}, "workload-high": {98, 49, 600}, "workload-low": {245, 24, 600},
 		"global-default": {49, 24, 600},
@@ -116,26 +116,26 @@ func TestDemand_IsWeightedByTime(t *testing.T) {
 	require.Equal(t, []float64{1, 0, 1}, []float64{mean, deviation, high})
 }
 
-// divide's outcome is the one that its rule describes, whatever the claims.
+// For any claims, the result of divide follows its rule.
 func TestDivide_IsProportionalWithinBounds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		claims := make([]claim, 1+random.IntN(8))
-		least, most := 0.0, 0.0
+		least, upper := 0.0, 0.0
 		for i := range claims {
 			c := &claims[i]
 			c.least = float64(random.IntN(100))
-			c.most = c.least + float64(random.IntN(200))
+			c.max = c.least + float64(random.IntN(200))
 			c.target = c.least + 300*random.Float64()
-			least, most = least+c.least, most+c.most
+			least, upper = least+c.least, upper+c.max
 		}
-		all := least + random.Float64()*(most-least)
+		all := least + random.Float64()*(upper-least)
 		proportion := divide(all, claims)
 		sum := 0.0
 		for _, c := range claims {
-			sum += c.given
-			require.InDelta(t, min(max(proportion*c.target, c.least), c.most), c.given, 1e-3)
+			sum += c.seats
+			require.InDelta(t, min(max(proportion*c.target, c.least), c.max), c.seats, 1e-3)
 		}
 		require.InDelta(t, all, sum, 1e-6*(1+all))
 	}

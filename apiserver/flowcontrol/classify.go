@@ -9,23 +9,23 @@ import (
 	flowv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// configuration is what requests are classified by. It is made anew with every change.
+// configuration has the schemas that requests are classified by. It is immutable: each change makes another one.
 //
-// Policies are indexed by their subjects, so that a request is compared only with those for its user,
-// however many schemas there are.
+// Policies are indexed by their subjects, so that a request is compared only with the policies for its user,
+// even if there are many schemas.
 type configuration struct {
 	schemas  []*schema // in the order of matching
 	catchAll *schema
-	users    policies // by name; those of service accounts are users, too
+	users    policies // by name; service accounts are users, too
 	groups   policies
 	accounts policies // by the namespace, of schemas for all service accounts in it
 	everyone []*policy
 }
 
-// policies are in the order in which they are to be tried.
+// policies are in the order of matching.
 type policies map[string][]*policy
 
-// schema is a FlowSchema whose level exists.
+// schema is a FlowSchema with an existing level.
 type schema struct {
 	name, uid, levelUID string
 	level               *level
@@ -79,7 +79,7 @@ func (c *configuration) add(p *policy, s *flowv1.Subject) {
 
 const accountPrefix = "system:serviceaccount:"
 
-// classify returns the first schema that matches. If none does it is catch-all, even if that has been
+// classify returns the first schema that matches. If none matches, it returns catch-all, even if that has been
 // edited to match less.
 func (c *configuration) classify(r *Request) *schema {
 	var best *policy
@@ -183,8 +183,8 @@ func distinguisher(method *flowv1.FlowDistinguisherMethod) func(*Request) string
 	return nil
 }
 
-// seed is the process's own, so that users cannot choose names that share another user's queues.
+// seed differs in each process, so that users cannot choose names that share another user's queues.
 var seed = maphash.MakeSeed()
 
-// hash is the number from which a flow's hand of queues is dealt.
+// hash returns the number that determines a flow's hand of queues.
 func (r *Request) hash() uint64 { return scramble(r.schema.seed ^ maphash.String(seed, r.flow)) }

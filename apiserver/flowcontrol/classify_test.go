@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// mandatory are the objects that every Dispatcher has: exempt for system:masters, catch-all for the rest.
+// mandatory returns the objects that every Dispatcher has: exempt for system:masters, catch-all for the rest.
 func mandatory(t testing.TB) ([]*flowv1.PriorityLevelConfiguration, []*flowv1.FlowSchema) {
 	return []*flowv1.PriorityLevelConfiguration{exemptLevel(), limited("catch-all", 5, 0, nil)},
 		[]*flowv1.FlowSchema{
@@ -32,7 +32,7 @@ func exemptLevel() *flowv1.PriorityLevelConfiguration {
 		}}
 }
 
-// limited is a level that queues, or rejects if q is nil.
+// limited returns a level that queues, or rejects if q is nil.
 func limited(name string, shares, lendable int32, q *flowv1.QueuingConfiguration) *flowv1.PriorityLevelConfiguration {
 	l := &flowv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: &lendable}
 	l.LimitResponse.Type = flowv1.LimitResponseTypeReject
@@ -50,7 +50,7 @@ func parse(t testing.TB, text string) *flowv1.FlowSchema {
 	return s
 }
 
-// The schemas are those of Kubernetes' documentation, and some that test one rule each.
+// The schemas come from Kubernetes' documentation; others test one rule each.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	schema := func(name string, precedence, subjects, rules string) *flowv1.FlowSchema {
@@ -93,28 +93,28 @@ func TestClassify(t *testing.T) {
 	low.UID = "uid-of-level"
 	d.Configure([]*flowv1.PriorityLevelConfiguration{low}, schemas)
 
-	known := []string{"system:authenticated"}
+	authenticated := []string{"system:authenticated"}
 	account := func(namespace, name string) (string, []string) {
 		return "system:serviceaccount:" + namespace + ":" + name,
 			[]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 	}
-	of := func(user string, groups []string, r Request) Request { r.User, r.Groups = user, groups; return r }
+	as := func(user string, groups []string, r Request) Request { r.User, r.Groups = user, groups; return r }
 	ofAccount := func(namespace, name string, r Request) Request {
 		user, groups := account(namespace, name)
-		return of(user, groups, r)
+		return as(user, groups, r)
 	}
 	events := Request{Verb: "list", Version: "v1", Resource: "events", Namespace: "default"}
 	for name, c := range map[string]struct {
 		request Request
 		want    string
 	}{
-		"masters are exempt": {of("admin", []string{"system:masters", "system:authenticated"},
+		"masters are exempt": {as("admin", []string{"system:masters", "system:authenticated"},
 			Request{Verb: "get", Path: "/livez"}), "exempt"},
-		"a stranger's probe": {of("system:anonymous", []string{"system:unauthenticated"},
+		"a stranger's probe": {as("system:anonymous", []string{"system:unauthenticated"},
 			Request{Verb: "get", Path: "/livez"}), "health-for-strangers"},
-		"a path below a probe's": {of("system:anonymous", []string{"system:unauthenticated"},
+		"a path below a probe's": {as("system:anonymous", []string{"system:unauthenticated"},
 			Request{Verb: "get", Path: "/livez/ping"}), "global-default"},
-		"someone's probe": {of("bob", known, Request{Verb: "get", Path: "/livez"}), "global-default"},
+		"someone's probe": {as("bob", authenticated, Request{Verb: "get", Path: "/livez"}), "global-default"},
 		"events of the account": {ofAccount("default", "default", events),
 			"list-events-default-service-account"},
 		"events of another account": {ofAccount("default", "other", events), "global-default"},
@@ -127,29 +127,29 @@ func TestClassify(t *testing.T) {
 			"global-default"},
 		"any account of a namespace":      {ofAccount("kube-system", "x", events), "of-kube-system"},
 		"a namespace that begins like it": {ofAccount("kube-system2", "x", events), "global-default"},
-		"the first by name": {of("jane", known,
+		"the first by name": {as("jane", authenticated,
 			Request{Verb: "get", Group: "apps", Resource: "deployments", Namespace: "default"}), "jane-a"},
-		"the same precedence, other rule": {of("jane", known,
+		"the same precedence, other rule": {as("jane", authenticated,
 			Request{Verb: "get", Resource: "pods", Namespace: "default", Name: "p"}), "jane-b"},
-		"a subresource": {of("jane", known,
+		"a subresource": {as("jane", authenticated,
 			Request{Verb: "patch", Resource: "pods", Subresource: "status", Namespace: "default", Name: "p"}),
 			"jane-b"},
-		"a subresource that is not named": {of("jane", known,
+		"a subresource that is not named": {as("jane", authenticated,
 			Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "default", Name: "p"}),
 			"global-default"},
-		"a resource that begins like it": {of("jane", known,
+		"a resource that begins like it": {as("jane", authenticated,
 			Request{Verb: "get", Resource: "pod", Namespace: "default"}), "global-default"},
-		"all namespaces, cluster scope": {of("bob", known, Request{Verb: "list", Resource: "pods"}), "cluster"},
-		"one namespace, cluster scope only": {of("bob", known,
+		"all namespaces, cluster scope": {as("bob", authenticated, Request{Verb: "list", Resource: "pods"}), "cluster"},
+		"one namespace, cluster scope only": {as("bob", authenticated,
 			Request{Verb: "list", Resource: "pods", Namespace: "default"}), "global-default"},
-		"a prefix, for any user": {of("bob", known, Request{Verb: "get", Path: "/debug/pprof/heap"}),
+		"a prefix, for any user": {as("bob", authenticated, Request{Verb: "get", Path: "/debug/pprof/heap"}),
 			"debug"},
-		"the path without the slash": {of("bob", known, Request{Verb: "get", Path: "/debug"}), "global-default"},
-		"any group": {of("bob", known, Request{Verb: "list", Group: "batch", Resource: "jobs",
+		"the path without the slash": {as("bob", authenticated, Request{Verb: "get", Path: "/debug"}), "global-default"},
+		"any group": {as("bob", authenticated, Request{Verb: "list", Group: "batch", Resource: "jobs",
 			Namespace: "default"}), "every-group"},
-		"of no group at all": {of("bob", nil, Request{Verb: "list", Group: "batch", Resource: "jobs",
+		"of no group at all": {as("bob", nil, Request{Verb: "list", Group: "batch", Resource: "jobs",
 			Namespace: "default"}), "every-group"},
-		"what nothing matches": {of("bob", nil,
+		"what nothing matches": {as("bob", nil,
 			Request{Verb: "list", Resource: "pods", Namespace: "default"}), "catch-all"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestDistinguisher(t *testing.T) {
 }
 
 // A hand is dealt from a deck of cards, without putting cards back.
-func TestDeal_IsAHandFromADeck(t *testing.T) {
+func TestDeal_DealsAHandFromADeck(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ n, size int }{{1, 1}, {2, 1}, {4, 2}, {6, 6}, {64, 6}, {128, 8}, {1024, 6}} {
 		seen := make([]int, c.n)
@@ -192,10 +192,10 @@ func TestDeal_IsAHandFromADeck(t *testing.T) {
 			}
 			var want []int
 			for range c.size {
-				at := int(hash % uint64(len(deck)))
+				card := int(hash % uint64(len(deck)))
 				hash /= uint64(len(deck))
-				want = append(want, deck[at])
-				deck = append(deck[:at], deck[at+1:]...)
+				want = append(want, deck[card])
+				deck = append(deck[:card], deck[card+1:]...)
 			}
 			require.ElementsMatch(t, want, h.cards[:h.size])
 			for _, card := range want {

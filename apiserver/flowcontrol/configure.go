@@ -19,12 +19,12 @@ const (
 	objectsPerSeat = 100
 )
 
-// WidthOf is the number of seats that a list of so many objects takes.
+// WidthOf returns the number of seats that a list of so many objects takes.
 func WidthOf(objects int) int { return min((objects+objectsPerSeat-1)/objectsPerSeat, maxSeats) }
 
 // Configure replaces the whole configuration. It gets all objects, and may keep them. Requests that
-// wait or are served stay where they are: a removed level ends with the last of them. A schema whose
-// level is missing is not used.
+// wait or are served keep their level: a removed level ends with the last of them. A schema without an
+// existing level is not used.
 func (d *Dispatcher) Configure(levels []*flowv1.PriorityLevelConfiguration, schemas []*flowv1.FlowSchema) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,7 +57,7 @@ func (d *Dispatcher) setLevels(objects []*flowv1.PriorityLevelConfiguration) map
 		take(o) // where it is missing
 	}
 	for name, l := range d.levels {
-		if _, wanted := uids[name]; !wanted {
+		if _, configured := uids[name]; !configured {
 			l.quiescing = true
 		}
 	}
@@ -107,7 +107,7 @@ func (d *Dispatcher) setSchemas(objects []*flowv1.FlowSchema, levels map[string]
 	d.config.Store(newConfiguration(schemas, used))
 }
 
-// forgetIdle ends the levels that are no longer wanted or needed.
+// forgetIdle deletes the removed levels that are idle. d.mu is held.
 func (d *Dispatcher) forgetIdle() {
 	ended := false
 	for name, l := range d.levels {
@@ -122,7 +122,7 @@ func (d *Dispatcher) forgetIdle() {
 	}
 }
 
-// share divides the seats by the levels' shares, and bounds what each may lend and borrow:
+// share divides the seats by the levels' shares, and computes the numbers of seats that each may lend and borrow:
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#prioritylevelconfiguration
 func (d *Dispatcher) share() {
 	sum := 0.0
@@ -136,7 +136,7 @@ func (d *Dispatcher) share() {
 			nominal = math.Ceil(float64(d.Options.Seats) * float64(l.shares()) / sum)
 		}
 		lendable := math.Round(nominal * float64(l.lendable()) / 100)
-		fresh := l.upper == 0 // since no level's is
+		fresh := l.upper == 0 // only a level that was not shared before has 0
 		l.nominal, l.lower, l.upper = int(nominal), int(nominal-lendable), d.Options.Seats
 		if percent := l.borrowing(); percent != nil {
 			l.upper = int(nominal + math.Round(nominal*float64(*percent)/100))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The dumps are tables with a comma after each cell, as those of
+// The dumps are tables with a comma after each cell, as in
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#debug-endpoints.
 
 // DumpLevels writes a line for each priority level.

@@ -8,9 +8,16 @@
 // of type Reject rejects the request, and one of type Queue lets it wait (queue.go) in the shortest of
 // a few queues that its flow has been dealt by shuffle sharding (shard.go). The seats of the levels are
 // computed from their shares (configure.go), and every ten seconds levels without demand lend seats to
-// those with it (borrow.go). metrics.go and dump.go show the state.
+// levels with demand (borrow.go). metrics.go and dump.go show the state.
 //
-// Nothing here knows HTTP or where the configuration is stored.
+// limits.go and slots.go have simpler limits, which are independent of the levels. The package knows neither HTTP nor
+// the place where the configuration is stored.
+//
+// # Concurrency
+//
+// A request meets one lock, its level's: to start, to give up and to finish. The configuration that it is classified
+// by is immutable, behind an atomic pointer. Configuring and adjusting hold Dispatcher.mu, and take the levels' locks
+// one at a time: Dispatcher.mu comes before level.mu, and no two levels are locked together.
 package flowcontrol
 
 import (
@@ -32,8 +39,8 @@ type Options struct {
 	Seats int
 	// QueueWait is the longest time that a request waits for its seats.
 	QueueWait time.Duration
-	// Levels and Schemas are the mandatory configuration, which is used when its objects are missing:
-	// those named exempt and catch-all.
+	// Levels and Schemas are the mandatory objects, exempt and catch-all. They are used while the objects of these
+	// names are missing.
 	Levels  []*flowv1.PriorityLevelConfiguration
 	Schemas []*flowv1.FlowSchema
 	Clock   clock.WithTicker
@@ -44,14 +51,14 @@ type Dispatcher struct {
 	Options
 	began   time.Time
 	metrics *metrics
-	config  atomic.Pointer[configuration]
+	config  atomic.Pointer[configuration] // replaced with mu held, loaded without it
 
 	mu sync.Mutex // held to configure, adjust or read all levels
-	// levels are those that are configured, and removed ones that are still busy.
+	// levels has the configured levels, and removed ones that are still busy.
 	levels map[string]*level
 }
 
-// New begins with the mandatory configuration alone.
+// New returns a Dispatcher with the mandatory configuration only.
 func New(o Options) *Dispatcher {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -61,7 +68,7 @@ func New(o Options) *Dispatcher {
 	return d
 }
 
-// Run lets seats follow the demand until ctx ends.
+// Run adjusts the levels' seats to the demand until ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) {
 	ticker := d.Clock.NewTicker(adjustEvery)
 	defer ticker.Stop()
@@ -86,7 +93,7 @@ type Request struct {
 	Groups []string
 	// Verb is an API verb or, where Path is set, a method in small letters.
 	Verb string
-	// Path is that of a request that is not on a resource; the fields below are empty then.
+	// Path is set for a request that is not on a resource; the fields below are empty then.
 	Path string
 	// Namespace is "" for all namespaces, and for cluster-scoped objects.
 	Group, Version, Resource, Subresource, Namespace, Name string
@@ -94,19 +101,23 @@ type Request struct {
 	// request at most 15 % of its seats.
 	Seats int
 
+	// The request's goroutine sets schema and flow before the level knows the request. Afterwards the level's lock
+	// guards all fields below until the request begins or is rejected. Then arrived, began and width do not change
+	// any more, and the goroutine reads them without the lock.
 	schema  *schema
 	flow    string // the value that identifies the flow within the schema
 	arrived time.Duration
 	began   time.Duration
 	width   int
 	queue   *queue
-	ready   chan struct{} // closed when it may begin; nil if it need not wait
+	ready   chan struct{} // closed, with the level's lock held, when it may begin; nil if it need not wait
 	state   state
 	// next and previous link the queue while the request waits, and the served requests after that.
 	next, previous *Request
 }
 
-// state is the progress of a request. The level's lock guards it.
+// state is the progress of a request. The level's lock guards it. Its transitions are arrived, waiting, executing and
+// finished, in this order; waiting and executing may be skipped.
 type state uint8
 
 const (
@@ -120,7 +131,7 @@ const (
 // objects that are missing.
 type Classification struct{ Schema, SchemaUID, Level, LevelUID string }
 
-// Classify finds the request's schema and level. It is to be called once, before Start.
+// Classify finds the request's schema and level. It must be called once, before Start.
 func (d *Dispatcher) Classify(r *Request) Classification {
 	s := d.config.Load().classify(r)
 	r.schema = s
@@ -148,7 +159,8 @@ func (d *Dispatcher) Start(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// await waits for the seats of a request that is in a queue.
+// await waits for the seats of a request that is in a queue. If the request gets its seats at the same moment as it
+// times out, leave decides, under the level's lock.
 func (d *Dispatcher) await(ctx context.Context, r *Request) error {
 	select {
 	case <-r.ready: // at once
@@ -174,8 +186,10 @@ func (d *Dispatcher) await(ctx context.Context, r *Request) error {
 	return &Rejection{Reason: reason}
 }
 
-// Finish releases the seats. It may be called again, and for a request that has not been started. Start may follow once
-// more, of a request that has waited for something else meanwhile.
+// Finish releases the seats. It may be called again, and for a request that has not been started. After it, a request
+// may Start again, such as after it has waited for memory.
+//
+// It reads r.state without the lock: the state of a request that executes is changed only here.
 func (d *Dispatcher) Finish(r *Request) {
 	if r.schema == nil || r.state != executing {
 		return
@@ -189,7 +203,7 @@ func (d *Dispatcher) Finish(r *Request) {
 // another one may finish it.
 func (r *Request) Executing() bool { return r.state == executing }
 
-// Waited is how long the request was in a queue before it was served. Only the goroutine that started
+// Waited returns how long the request was in a queue before it was served. Only the goroutine that started
 // it may call it.
 func (r *Request) Waited() time.Duration {
 	if r.schema == nil || r.schema.level.exempt {
@@ -198,10 +212,10 @@ func (r *Request) Waited() time.Duration {
 	return max(0, r.began-r.arrived)
 }
 
-// now counts from when the Dispatcher was made.
+// now returns the time since the Dispatcher was made.
 func (d *Dispatcher) now() time.Duration { return d.Clock.Since(d.began) }
 
-// The reasons for which a request is not served, as apiserver_flowcontrol_rejected_requests_total has them.
+// The reasons why a request is not served, as apiserver_flowcontrol_rejected_requests_total has them.
 const (
 	QueueFull        = "queue-full"
 	ConcurrencyLimit = "concurrency-limit" // of a level that does not queue

@@ -34,13 +34,13 @@ func fake(t testing.TB, seats int) (*Dispatcher, *clocktesting.FakeClock) {
 		clock
 }
 
-// allOf is a schema for every request, by user.
+// allOf returns a schema for every request, by user.
 func allOf(t testing.TB, level string) *flowv1.FlowSchema {
 	return parse(t, `{metadata: {name: all}, spec: {matchingPrecedence: 100, priorityLevelConfiguration: {name: `+level+`}, distinguisherMethod: {type: ByUser},
 		rules: [{subjects: [{kind: User, user: {name: "*"}}], resourceRules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"], clusterScope: true, namespaces: ["*"]}]}]}}`)
 }
 
-// only has a level with so many seats, whose requests all come to it.
+// only returns a Dispatcher with one level, which has so many seats and gets all requests.
 func only(t testing.TB, seats int, q *flowv1.QueuingConfiguration) (*Dispatcher, *clocktesting.FakeClock, *level) {
 	t.Helper()
 	d, clock := fake(t, seats)
@@ -75,7 +75,7 @@ func TestStart_RejectsWithoutQueues(t *testing.T) {
 	var rejected *Rejection
 	require.ErrorAs(t, d.Start(t.Context(), c), &rejected)
 	require.Equal(t, ConcurrencyLimit, rejected.Reason)
-	d.Finish(c) // it has nothing
+	d.Finish(c) // it has no seats
 	d.Finish(a)
 	d.Finish(a) // it has given it back already
 	c = listBy("c", 1)
@@ -215,7 +215,7 @@ func (s *simulation) run(until time.Duration) {
 	}
 }
 
-// distinct are users whose queues differ.
+// distinct returns users that have no queue in common.
 func distinct(d *Dispatcher, l *level, n int) []string {
 	var users []string
 	taken := map[int]bool{}
@@ -260,7 +260,7 @@ func TestFairness_IsBySeatTime(t *testing.T) {
 }
 
 // A user with few requests is served next, however many another one sends.
-func TestFairness_AMouseIsNotStarvedByElephants(t *testing.T) {
+func TestFairness_FewRequestsAreNotStarvedByMany(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 10, &flowv1.QueuingConfiguration{Queues: 128, HandSize: 6, QueueLengthLimit: 50})
 	users := distinct(d, l, 3)
@@ -269,14 +269,14 @@ func TestFairness_AMouseIsNotStarvedByElephants(t *testing.T) {
 	mouse := &flow{user: users[2], width: 1, takes: 10 * time.Millisecond, at: 1}
 	s := &simulation{t: t, d: d, clock: clock, level: l, flows: []*flow{elephant, herd, mouse}}
 	s.run(100 * time.Second)
-	// The others have twelve queues, and at least five of those begin in a second: it waits for three at most.
+	// The others have twelve queues, and at least five of them begin in a second: it waits for three seconds at most.
 	require.LessOrEqual(t, mouse.waited, 3*time.Second)
 	require.GreaterOrEqual(t, mouse.done, 33)
 	require.Greater(t, elephant.waited, 10*time.Second)
 }
 
 // Narrow requests do not overtake a wide one forever.
-func TestFairness_TheWideAreServed(t *testing.T) {
+func TestFairness_WideRequestsAreServed(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 70, &flowv1.QueuingConfiguration{Queues: 128, HandSize: 1, QueueLengthLimit: 1000})
 	users := distinct(d, l, 2)
@@ -289,7 +289,7 @@ func TestFairness_TheWideAreServed(t *testing.T) {
 
 // A user with small requests does not wait until wide and long requests of another end, which all began at once and
 // still hold most of the seats.
-func TestFairness_TheSmallPassTheLong(t *testing.T) {
+func TestFairness_SmallRequestsPassLongOnes(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 100, &flowv1.QueuingConfiguration{Queues: 128, HandSize: 6, QueueLengthLimit: 50})
 	users := distinct(d, l, 2)
@@ -309,9 +309,9 @@ type model struct {
 	waiting   map[*Request]bool
 }
 
-// Whatever happens, in any order: seats are never given out twice nor withheld from the next request,
+// After random operations in random order, seats are never given out twice nor withheld from the next request,
 // requests of one queue begin in the order of arrival, and all counts are right.
-func TestLevel_IsItsModel(t *testing.T) {
+func TestLevel_BehavesLikeItsModel(t *testing.T) {
 	t.Parallel()
 	for round := range 30 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
@@ -374,19 +374,19 @@ func TestLevel_IsItsModel(t *testing.T) {
 					}
 				}
 				r := pick(random, m.executing)
-				require.NotNil(t, r, "somebody waits while nobody is served")
+				require.NotNil(t, r, "a request waits while none is served")
 				delete(m.executing, r)
 				d.Finish(r)
 			}
 			require.True(t, l.idle())
-			require.Equal(t, []int{0, 0, 0, 0}, []int{l.inUse, l.wanted, l.waiting, len(l.backlog)})
+			require.Equal(t, []int{0, 0, 0, 0}, []int{l.inUse, l.waitingSeats, l.waiting, len(l.backlog)})
 		})
 	}
 }
 
 func (m *model) check(t *testing.T, l *level) {
 	t.Helper()
-	inUse, wanted := 0, 0
+	inUse, waitingSeats := 0, 0
 	for r := range m.executing {
 		require.Equal(t, executing, r.state)
 		inUse += r.width
@@ -394,11 +394,11 @@ func (m *model) check(t *testing.T, l *level) {
 	queued := map[*queue]int{}
 	for r := range m.waiting {
 		require.Equal(t, waiting, r.state)
-		wanted += r.width
+		waitingSeats += r.width
 		queued[r.queue]++
 	}
-	require.Equal(t, []int{inUse, wanted, len(m.executing), len(m.waiting), len(queued)},
-		[]int{l.inUse, l.wanted, l.executing.n, l.waiting, len(l.backlog)})
+	require.Equal(t, []int{inUse, waitingSeats, len(m.executing), len(m.waiting), len(queued)},
+		[]int{l.inUse, l.waitingSeats, l.executing.n, l.waiting, len(l.backlog)})
 	for q, n := range queued {
 		require.Equal(t, n, q.waiting.n)
 		require.Same(t, q, l.backlog[q.place])
@@ -409,7 +409,7 @@ func (m *model) check(t *testing.T, l *level) {
 	}
 }
 
-// pick is one at random, but the same with every run of the test.
+// pick returns a request at random, but the same in every run of the test.
 func pick(random *rand.Rand, from map[*Request]bool) *Request {
 	if len(from) == 0 {
 		return nil
@@ -422,7 +422,7 @@ func pick(random *rand.Rand, from map[*Request]bool) *Request {
 	return all[random.IntN(len(all))]
 }
 
-// A level whose object was deleted serves the requests that it has accepted, and then ends.
+// After its object was deleted, a level serves the requests that it has accepted, and then ends.
 func TestConfigure_ALevelEndsWithItsLastRequest(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 1, &flowv1.QueuingConfiguration{Queues: 4, HandSize: 1, QueueLengthLimit: 9})
@@ -451,7 +451,7 @@ func TestConfigure_ALevelEndsWithItsLastRequest(t *testing.T) {
 }
 
 // Additional seats go to waiting requests at once.
-func TestConfigure_HoldsAtOnce(t *testing.T) {
+func TestConfigure_TakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	q := &flowv1.QueuingConfiguration{Queues: 4, HandSize: 1, QueueLengthLimit: 9}
 	d, _ := fake(t, 100)
@@ -481,7 +481,7 @@ func TestConfigure_HoldsAtOnce(t *testing.T) {
 	d.Configure(levels(3), schemas)
 	require.Equal(t, 3, count(executing))
 	d.Configure(levels(1), schemas)
-	require.Equal(t, 3, count(executing), "who was let in stays")
+	require.Equal(t, 3, count(executing), "executing requests keep their seats")
 	for _, r := range all[:3] {
 		d.Finish(r)
 	}
@@ -500,7 +500,7 @@ func TestConfigure_HoldsAtOnce(t *testing.T) {
 	require.Equal(t, 8, count(finished))
 }
 
-func TestWidth_IsAPartOfTheLevelAtMost(t *testing.T) {
+func TestWidth_IsLimitedByTheLevel(t *testing.T) {
 	t.Parallel()
 	d, _, l := only(t, 40, nil)
 	require.Equal(t, 6, l.widest) // 15 % of 40

@@ -18,25 +18,28 @@ type level struct {
 	nominal, lower, upper int  // seats, by the configuration alone
 	stats                 stats
 
+	// mu guards the fields below, and the requests of the level while they wait or execute.
 	mu       sync.Mutex
-	limit    int // seats, at present
-	widest   int // seats that one request may have
-	queuing  *flowv1.QueuingConfiguration
-	queues   []*queue // made when first needed
-	backlog  backlog
-	virtual  float64 // time, in seat-seconds
-	arrivals uint64
+	limit    int                          // seats, at present
+	widest   int                          // seats that one request may have
+	queuing  *flowv1.QueuingConfiguration // nil if the level rejects
+	queues   []*queue                     // by index; nil until a flow uses the queue
+	backlog  backlog                      // the queues with waiting requests
+	virtual  float64                      // the virtual time, in seat-seconds; it only grows
+	arrivals uint64                       // counts the queues that came into the backlog, to order equal tags
 
-	executing requests
-	inUse     int // seats of those
-	waiting   int // requests
-	wanted    int // seats of those
-	demand    demand
-	counts    struct{ dispatched, rejected, timedOut, cancelled uint64 }
+	// Invariant after each method: if requests wait, the first queue of the backlog does not fit.
+	executing    requests
+	inUse        int // seats of the executing requests; may exceed limit after that was reduced
+	waiting      int // requests
+	waitingSeats int // seats of the waiting requests
+	demand       demand
+	counts       struct{ dispatched, rejected, timedOut, cancelled uint64 }
 }
 
-// start gives the request its seats, or reports that it has to wait, or why it is rejected.
-func (l *level) start(now time.Duration, r *Request) (wait bool, refused *Rejection) {
+// start gives the request its seats, or reports that it must wait, or returns the reason why it is rejected. A request
+// starts at once only if no other one waits, so that it does not overtake.
+func (l *level) start(now time.Duration, r *Request) (wait bool, rejected *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.arrived = now
@@ -69,11 +72,11 @@ func (l *level) start(now time.Duration, r *Request) (wait bool, refused *Reject
 	q.waiting.add(r)
 	q.seats += r.width
 	l.waiting++
-	l.wanted += r.width
+	l.waitingSeats += r.width
 	r.schema.metrics.queued(q.waiting.n)
 	l.backlog.fix(q)
 	l.dispatch(now)
-	l.demand.note(now, l.inUse+l.wanted)
+	l.demand.note(now, l.inUse+l.waitingSeats)
 	return true, nil
 }
 
@@ -106,16 +109,17 @@ func (r *Request) charge() {
 	q.inUse += r.width
 }
 
-// begin gives the request its seats.
+// begin gives the request its seats. l.mu is held.
 func (l *level) begin(now time.Duration, r *Request) {
 	r.state, r.began = executing, now
 	l.executing.add(r)
 	l.inUse += r.width
 	l.counts.dispatched++
-	l.demand.note(now, l.inUse+l.wanted)
+	l.demand.note(now, l.inUse+l.waitingSeats)
 }
 
-// dispatch starts waiting requests that fit, in order.
+// dispatch starts waiting requests that fit, in order. It must be called whenever seats become free, the limit grows or
+// a waiting request leaves. l.mu is held.
 func (l *level) dispatch(now time.Duration) {
 	for len(l.backlog) > 0 {
 		q := l.next()
@@ -156,10 +160,11 @@ func (l *level) takeOut(r *Request) {
 	r.queue.waiting.remove(r)
 	r.queue.seats -= r.width
 	l.waiting--
-	l.wanted -= r.width
+	l.waitingSeats -= r.width
 }
 
-// leave removes a request that gives up from its queue; false if it has its seats already.
+// leave removes a request that gives up from its queue. It returns false if the request has its seats already; the
+// caller then owns the seats.
 func (l *level) leave(now time.Duration, r *Request, reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +180,7 @@ func (l *level) leave(now time.Duration, r *Request, reason string) bool {
 		l.counts.timedOut++
 	}
 	l.dispatch(now) // it may have been the wide one that held back others
-	l.demand.note(now, l.inUse+l.wanted)
+	l.demand.note(now, l.inUse+l.waitingSeats)
 	return true
 }
 
@@ -193,7 +198,7 @@ func (l *level) finish(now time.Duration, r *Request) {
 		l.backlog.fix(q)
 	}
 	l.dispatch(now)
-	l.demand.note(now, l.inUse+l.wanted)
+	l.demand.note(now, l.inUse+l.waitingSeats)
 }
 
 // set applies the object's spec. Requests in queues that no longer exist are served as before.
@@ -216,13 +221,14 @@ func (l *level) set(spec flowv1.PriorityLevelConfigurationSpec) {
 	}
 }
 
-// limitTo sets the level's number of seats, and starts waiting requests.
+// limitTo sets the level's number of seats, and starts waiting requests. Executing requests keep their seats, even if
+// there are fewer now.
 func (l *level) limitTo(now time.Duration, seats int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.limit = seats
 	l.dispatch(now)
-	l.demand.note(now, l.inUse+l.wanted)
+	l.demand.note(now, l.inUse+l.waitingSeats)
 }
 
 func (l *level) idle() bool {

@@ -3,70 +3,70 @@ package flowcontrol
 import "sync"
 
 // InFlight limits how many requests are served at once where API Priority and Fairness is off. Writes and reads have
-// places of their own, so that neither can starve the other. It is safe for concurrent use.
-type InFlight struct{ reads, writes places }
+// limits of their own, so that neither can starve the other. It is safe for concurrent use.
+type InFlight struct{ reads, writes semaphore }
 
-// places is as many as the channel holds; nil has no bound.
-type places chan struct{}
+// semaphore holds an element for each request that is being served. nil is no limit.
+type semaphore chan struct{}
 
-func newPlaces(n int) places {
+func newSemaphore(n int) semaphore {
 	if n < 0 {
 		return nil
 	}
-	return make(places, n)
+	return make(semaphore, n)
 }
 
-// NewInFlight returns limits to the requests that read and to those that write. A negative one is no limit.
+// NewInFlight returns a limit for requests that read, and one for requests that write. A negative number is no limit.
 func NewInFlight(reads, writes int) *InFlight {
-	return &InFlight{reads: newPlaces(reads), writes: newPlaces(writes)}
+	return &InFlight{reads: newSemaphore(reads), writes: newSemaphore(writes)}
 }
 
-func (l *InFlight) of(reads bool) places {
+func (l *InFlight) of(reads bool) semaphore {
 	if reads {
 		return l.reads
 	}
 	return l.writes
 }
 
-// Take takes a place. It returns false if there is none. After true, the caller calls Leave.
+// Take counts a request. It returns false if the limit is reached. After true, the caller must call Leave.
 func (l *InFlight) Take(reads bool) bool {
-	at := l.of(reads)
-	if at == nil {
+	limit := l.of(reads)
+	if limit == nil {
 		return true
 	}
 	select {
-	case at <- struct{}{}:
+	case limit <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-// Leave gives a place back.
+// Leave undoes Take.
 func (l *InFlight) Leave(reads bool) {
-	if at := l.of(reads); at != nil {
-		<-at
+	if limit := l.of(reads); limit != nil {
+		<-limit
 	}
 }
 
 // PerUser limits how many long-running requests each user has. It is safe for concurrent use.
 type PerUser struct {
-	// Most is how many one user may have; a negative number is no limit.
-	Most int
+	// Max is the number of requests that one user may have; a negative number is no limit. It is set before first use.
+	Max int
 
 	mu     sync.Mutex
-	byUser map[string]int
+	byUser map[string]int // guarded by mu; no zeros, so that it does not grow with the users
 }
 
-// Take counts a request of a user. It returns false if that user has as many as one may have. After true, the caller
-// calls Leave.
+// Take counts a request of a user. It returns false if the user has Max requests already. After true, the caller must
+// call Leave.
 func (l *PerUser) Take(user string) bool {
-	if l.Most < 0 {
+	if l.Max < 0 {
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.byUser[user] >= l.Most {
+	if l.byUser[user] >= l.Max {
 		return false
 	}
 	if l.byUser == nil {
@@ -78,7 +78,7 @@ func (l *PerUser) Take(user string) bool {
 
 // Leave undoes Take.
 func (l *PerUser) Leave(user string) {
-	if l.Most < 0 {
+	if l.Max < 0 {
 		return
 	}
 	l.mu.Lock()

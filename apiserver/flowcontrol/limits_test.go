@@ -27,9 +27,9 @@ func TestInFlight_ReadsAndWritesDoNotStarveEachOther(t *testing.T) {
 	require.False(t, none.Take(write))
 }
 
-func TestPerUser_CountsEachUserAlone(t *testing.T) {
+func TestPerUser_LimitsEachUserSeparately(t *testing.T) {
 	t.Parallel()
-	l := PerUser{Most: 2}
+	l := PerUser{Max: 2}
 	require.True(t, l.Take("jane"))
 	require.True(t, l.Take("jane"))
 	require.False(t, l.Take("jane"))
@@ -39,9 +39,9 @@ func TestPerUser_CountsEachUserAlone(t *testing.T) {
 	l.Leave("jane")
 	l.Leave("jane")
 	l.Leave("joe")
-	require.Empty(t, l.byUser, "nothing is kept of users without requests")
+	require.Empty(t, l.byUser, "users without requests are forgotten")
 
-	unlimited := PerUser{Most: -1}
+	unlimited := PerUser{Max: -1}
 	for range 100 {
 		require.True(t, unlimited.Take("jane"))
 	}

@@ -53,9 +53,9 @@ func newMetrics() *metrics {
 	}
 }
 
-// schemaMetrics are those of one schema and its level, looked up once.
+// schemaMetrics are the metrics of one schema and its level, looked up once.
 type schemaMetrics struct {
-	of                         *metrics
+	metrics                    *metrics
 	level, schema              string
 	dispatched, unaccommodated prometheus.Counter
 	waited, regular, watch     prometheus.Observer
@@ -64,7 +64,7 @@ type schemaMetrics struct {
 
 func (m *metrics) of(level, schema string) *schemaMetrics {
 	return &schemaMetrics{
-		of: m, level: level, schema: schema,
+		metrics: m, level: level, schema: schema,
 		dispatched: m.dispatched.WithLabelValues(level, schema), unaccommodated: m.unaccommodated.WithLabelValues(level,
 			schema),
 		waited:  m.wait.WithLabelValues(level, schema, "true"),
@@ -76,17 +76,17 @@ func (m *metrics) of(level, schema string) *schemaMetrics {
 
 // forget drops the metrics of a level that has ended.
 func (m *metrics) forget(level string) {
-	of := prometheus.Labels{"priority_level": level}
+	labels := prometheus.Labels{"priority_level": level}
 	for _, vec := range []*prometheus.CounterVec{m.rejected, m.dispatched, m.unaccommodated} {
-		vec.DeletePartialMatch(of)
+		vec.DeletePartialMatch(labels)
 	}
 	for _, vec := range []*prometheus.HistogramVec{m.wait, m.execution, m.length, m.seats} {
-		vec.DeletePartialMatch(of)
+		vec.DeletePartialMatch(labels)
 	}
 }
 
 func (m *schemaMetrics) reject(reason string) {
-	m.of.rejected.WithLabelValues(m.level, m.schema, reason).Inc()
+	m.metrics.rejected.WithLabelValues(m.level, m.schema, reason).Inc()
 }
 
 // queued observes the length of the queue that a request has joined.
@@ -104,7 +104,7 @@ func (m *schemaMetrics) dispatch(r *Request) {
 // giveUp counts a request that has left its queue without being served.
 func (m *schemaMetrics) giveUp(reason string, waited time.Duration) {
 	m.reject(reason)
-	m.of.wait.WithLabelValues(m.level, m.schema, "false").Observe(waited.Seconds())
+	m.metrics.wait.WithLabelValues(m.level, m.schema, "false").Observe(waited.Seconds())
 }
 
 func (m *schemaMetrics) finish(r *Request, took time.Duration) {

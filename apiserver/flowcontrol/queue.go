@@ -4,7 +4,7 @@ import "container/heap"
 
 // Queues are served by start-time fair queuing (Goyal, Vin, Cheng 1996), in seat-seconds: each has a
 // tag, which is the service that it has received; the next request to be served is the first of the
-// queue with the lowest tag; and the level's virtual time is the highest tag whose turn has come. A
+// queue with the lowest tag; and the level's virtual time is the highest tag that has been served. A
 // queue that was empty begins again at the virtual time, so that no flow saves up service. The duration
 // of a request is not known when it begins: it is charged a guess, and the rest when it ends. In
 // kube-apiserver, virtual time also advances with the number of busy queues; this has the same bounds
@@ -20,8 +20,8 @@ type queue struct {
 	tag       float64 // seat-seconds
 	arrival   uint64  // of the first waiting request, to order queues with the same tag
 	waiting   requests
-	seats     int // of those that wait
-	executing int // how many are served
+	seats     int // of the waiting requests
+	executing int // the number of requests being served
 	inUse     int // their seats
 	place     int // in the backlog, -1 if no request waits
 }

@@ -19,14 +19,14 @@ func deal(hash uint64, n, size int) hand {
 		left := uint64(n - i)
 		card := int(hash % left)
 		hash /= left
-		// card counts among those that are left: step over the ones that are dealt, which are sorted.
-		at := 0
-		for at < i && h.cards[at] <= card {
+		// card counts only the cards that are left: step over the dealt ones, which are sorted.
+		place := 0
+		for place < i && h.cards[place] <= card {
 			card++
-			at++
+			place++
 		}
-		copy(h.cards[at+1:i+1], h.cards[at:i])
-		h.cards[at] = card
+		copy(h.cards[place+1:i+1], h.cards[place:i])
+		h.cards[place] = card
 	}
 	return h
 }

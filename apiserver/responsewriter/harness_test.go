@@ -25,7 +25,7 @@ const (
 // member of system:masters.
 func newTestLimiter(memory int64) *Limiter {
 	l := NewLimiter(Options{RequestMemory: memory, MemoryWait: patience, WatchesPerUser: 2, StreamMemory: -1})
-	l.slots = flowcontrol.NewTurns(1)
+	l.slots = flowcontrol.NewSlots(1)
 	l.Flow = config.New(flowcontrol.New(flowcontrol.Options{Seats: 1, QueueWait: patience,
 		Levels: mandatory.PriorityLevels(), Schemas: mandatory.FlowSchemas()}), nil, slog.Default())
 	return l

@@ -79,7 +79,7 @@ type Limiter struct {
 	Flow *config.Follower
 
 	// slots bound how many long lists are selected or encoded at the same time (slot.go).
-	slots *flowcontrol.Turns
+	slots *flowcontrol.Slots
 	// userWatches counts the watches of each user. watches counts the watches of all users that this server answers
 	// itself, which bounds their memory.
 	userWatches flowcontrol.PerUser
@@ -94,8 +94,8 @@ type Limiter struct {
 func NewLimiter(o Options) *Limiter {
 	return &Limiter{
 		Memory:       newBudget(o.RequestMemory, o.MemoryWait),
-		slots:        flowcontrol.NewTurns(max(runtime.GOMAXPROCS(0)/2, 1)),
-		userWatches:  flowcontrol.PerUser{Most: o.WatchesPerUser},
+		slots:        flowcontrol.NewSlots(max(runtime.GOMAXPROCS(0)/2, 1)),
+		userWatches:  flowcontrol.PerUser{Max: o.WatchesPerUser},
 		streamMemory: o.StreamMemory,
 	}
 }
