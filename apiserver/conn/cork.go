@@ -1,9 +1,15 @@
-// Package conn looks after connections below the meaning of a request: how many one client may open
-// (limit.go), what is its share of HTTP/2 requests (share.go), how many system calls a write takes (cork.go), when a
-// stream ends that its client does not read (stall.go), and a connection (stuck.go), and when an ended server's memory
-// is freed (releasable.go).
+// Package conn manages connections without regard to the meaning of requests. It limits the connections of one client
+// (limit.go) and of all clients (memory.go), gives clients fair shares of HTTP/2 requests (share.go), combines writes
+// into few system calls (cork.go), ends streams (stall.go) and connections (stuck.go) that clients do not read, and
+// frees the memory of a server that has ended (releasable.go).
 //
 // A net.Listener comes in and goes out. No other package of this repository may be imported here.
+//
+// # Concurrency
+//
+// Listener.mu guards the set of connections, Conn.mu the buffer of one connection. No goroutine holds both. A write to
+// the network happens with Conn.mu held, and may take as long as the client likes; stuck.go watches it from outside,
+// without the lock.
 package conn
 
 import (
@@ -19,14 +25,14 @@ import (
 // take one. net/http and crypto/tls together make several of a document larger than net/http's buffer of 4 KiB,
 // and many of a batch. A stream therefore corks its connection, below TLS, while it writes.
 
-// How many bytes a corked connection holds back at most: that of a stream, of which there are thousands that may all
-// wait for clients that don't read, and that of a long answer.
+// Stream and Answer are the most bytes that a corked connection holds back: for a stream, because thousands of streams
+// may wait for clients that don't read, and for a long answer.
 const (
 	Stream = 18 << 10
 	Answer = 64 << 10
 )
 
-// A connection has a buffer only while it is corked.
+// The pools have the buffers of connections that are not corked.
 var streamCorks, answerCorks = corks(Stream), corks(Answer)
 
 func corks(size int) *sync.Pool {
@@ -43,9 +49,9 @@ func corksOf(size int) *sync.Pool {
 // Listener accepts connections that can be corked, and keeps track of the open ones.
 type Listener struct {
 	net.Listener
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the maps
 	open    map[*Conn]struct{}
-	clients map[netip.Prefix]*client // those with connections
+	clients map[netip.Prefix]*client // the clients with open connections
 }
 
 // NewListener wraps a listener of plain connections. TLS belongs on top of it.
@@ -58,7 +64,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{Conn: c, of: l, address: ClientOf(c.RemoteAddr())}
+	conn := &Conn{Conn: c, listener: l, address: ClientOf(c.RemoteAddr())}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conn.client = l.enter(conn.address)
@@ -78,8 +84,8 @@ func (l *Listener) Busy() bool {
 	return false
 }
 
-// NoteState is for http.Server.ConnState. With HTTP/2, net/http calls it when a connection gets its first stream
-// and when its last one has been written completely.
+// NoteState records whether a connection is active, for http.Server.ConnState. With HTTP/2, net/http calls it when a
+// connection gets its first stream and when its last one has been written completely.
 func NoteState(c net.Conn, state http.ConnState) {
 	if corked := corkedBelow(c); corked != nil {
 		corked.active.Store(state == http.StateActive)
@@ -95,28 +101,31 @@ func corkedBelow(c net.Conn) *Conn {
 	return corked
 }
 
-// Conn is a connection whose writes can be held back. A nil *Conn is valid and never corked.
+// Conn is a connection that can hold back writes. A nil *Conn is valid and never corked.
 type Conn struct {
 	net.Conn
-	of      *Listener
-	address netip.Prefix
-	client  *client     // shared by the connections of one address
-	active  atomic.Bool // a request is in progress
-	// taken is how many bytes the requests in progress take, as the server counts them.
+	listener *Listener    // immutable, like the next two
+	address  netip.Prefix // the unit that clients are counted by (ClientOf)
+	client   *client      // shared by the connections of one address
+	active   atomic.Bool  // a request is in progress
+	// taken is the number of bytes that the requests in progress take, as the server counts them.
 	taken atomic.Int64
-	// writes counts the beginnings and ends of writes: it is odd while one is in progress.
+	// writes counts the beginnings and ends of writes: it is odd while one is in progress. There is one at a time,
+	// under mu.
 	writes atomic.Uint64
 
-	mu   sync.Mutex
-	held *[]byte // nil unless corked
-	// err is why held bytes could not be sent. TLS believes that they were, so nothing may follow them.
+	// mu guards the fields below, and serializes writes to the network.
+	mu     sync.Mutex
+	buffer *[]byte // the bytes that are held back; nil unless corked
+	// err is the reason why bytes that were held back could not be sent. TLS believes that they were, so no write may
+	// follow them.
 	err error
 }
 
 func (c *Conn) Close() error {
-	c.of.mu.Lock()
-	c.of.leave(c)
-	c.of.mu.Unlock()
+	c.listener.mu.Lock()
+	c.listener.leave(c)
+	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }
 
@@ -126,61 +135,61 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	if c.held == nil {
+	if c.buffer == nil {
 		return c.write(b)
 	}
-	if len(*c.held)+len(b) > cap(*c.held) {
+	if len(*c.buffer)+len(b) > cap(*c.buffer) {
 		if err := c.send(); err != nil {
 			return 0, err
 		}
-		if len(b) > cap(*c.held) {
+		if len(b) > cap(*c.buffer) {
 			return c.write(b)
 		}
 	}
-	*c.held = append(*c.held, b...)
+	*c.buffer = append(*c.buffer, b...)
 	return len(b), nil
 }
 
-// send writes the held bytes. c.mu is held.
+// send writes the bytes that are held back. c.mu is held.
 func (c *Conn) send() error {
-	if len(*c.held) > 0 && c.err == nil {
-		_, c.err = c.write(*c.held)
+	if len(*c.buffer) > 0 && c.err == nil {
+		_, c.err = c.write(*c.buffer)
 	}
-	*c.held = (*c.held)[:0]
+	*c.buffer = (*c.buffer)[:0]
 	return c.err
 }
 
-// Cork holds back writes, up to so many bytes (Stream or Answer), until Uncork.
-func (c *Conn) Cork(most int) {
+// Cork holds back writes, up to limit bytes (Stream or Answer), until Uncork. It has no effect on a corked connection.
+func (c *Conn) Cork(limit int) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held == nil {
-		c.held = corksOf(most).Get().(*[]byte)
+	if c.buffer == nil {
+		c.buffer = corksOf(limit).Get().(*[]byte)
 	}
 }
 
-// Uncork sends what is held back and lets writes through again.
+// Uncork sends the bytes that are held back, and lets writes through again.
 func (c *Conn) Uncork() error {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held == nil {
+	if c.buffer == nil {
 		return nil
 	}
 	err := c.send()
-	corksOf(cap(*c.held)).Put(c.held)
-	c.held = nil
+	corksOf(cap(*c.buffer)).Put(c.buffer)
+	c.buffer = nil
 	return err
 }
 
 type corkKey struct{}
 
-// WithConn is for http.Server.ConnContext: Of finds the connection in the context.
+// WithConn puts a connection into the context, for http.Server.ConnContext. Of finds it there.
 func WithConn(ctx context.Context, c net.Conn) context.Context {
 	if corked := corkedBelow(c); corked != nil {
 		return context.WithValue(ctx, corkKey{}, corked)

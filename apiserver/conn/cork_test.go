@@ -25,7 +25,7 @@ func (s *sink) Write(b []byte) (int, error) {
 	return len(b), s.err
 }
 
-func TestCork_WhatIsWrittenTogetherLeavesTogether(t *testing.T) {
+func TestCork_CombinesWrites(t *testing.T) {
 	t.Parallel()
 	below := &sink{}
 	c := &Conn{Conn: below}
@@ -63,13 +63,13 @@ func TestCork_WhatIsWrittenTogetherLeavesTogether(t *testing.T) {
 	before := len(below.writes)
 	_, err := c.Write([]byte("more"))
 	require.ErrorIs(t, err, below.err)
-	require.Len(t, below.writes, before, "nothing may follow what was lost")
+	require.Len(t, below.writes, before, "no write follows a lost one")
 	var none *Conn
 	none.Cork(Answer)
 	require.NoError(t, none.Uncork())
 }
 
-// A batch of events is one write to the network, however many writes TLS makes.
+// A batch of events is one write to the network, although TLS makes several.
 func TestCork_ABatchOfAStreamIsOneWrite(t *testing.T) {
 	t.Parallel()
 	var writes atomic.Int64

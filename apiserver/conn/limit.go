@@ -23,23 +23,23 @@ func ClientOf(address net.Addr) netip.Prefix {
 	return client
 }
 
-// fairListener closes new connections of a client that has the most it may have.
+// fairListener closes new connections of a client that has the maximum.
 type fairListener struct {
 	net.Listener
-	most    int
-	refused *refusals
+	max      int
+	rejected *rejections
 
 	mu   sync.Mutex
-	open map[netip.Prefix]int
+	open map[netip.Prefix]int // guarded by mu; no zeros
 }
 
-// LimitPerClient accepts at most so many open connections from one client (ClientOf); a negative number sets no limit.
-func LimitPerClient(ln net.Listener, most int, log *slog.Logger) net.Listener {
-	if most < 0 {
+// LimitPerClient accepts at most limit open connections from one client (ClientOf); a negative number sets no limit.
+func LimitPerClient(ln net.Listener, limit int, log *slog.Logger) net.Listener {
+	if limit < 0 {
 		return ln
 	}
-	return &fairListener{Listener: ln, most: most, open: map[netip.Prefix]int{},
-		refused: &refusals{log: log, message: "clients have too many connections", every: reportEvery}}
+	return &fairListener{Listener: ln, max: limit, open: map[netip.Prefix]int{},
+		rejected: &rejections{log: log, message: "clients have too many connections", every: reportEvery}}
 }
 
 func (l *fairListener) Accept() (net.Conn, error) {
@@ -52,7 +52,7 @@ func (l *fairListener) Accept() (net.Conn, error) {
 		if l.take(client) {
 			return &fairConn{Conn: conn, leave: sync.OnceFunc(func() { l.leave(client) })}, nil
 		}
-		l.refused.add(client, l.most)
+		l.rejected.add(client, l.max)
 		_ = conn.Close()
 	}
 }
@@ -60,7 +60,7 @@ func (l *fairListener) Accept() (net.Conn, error) {
 func (l *fairListener) take(client netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[client] >= l.most {
+	if l.open[client] >= l.max {
 		return false
 	}
 	l.open[client]++
@@ -75,6 +75,7 @@ func (l *fairListener) leave(client netip.Prefix) {
 	}
 }
 
+// fairConn calls leave when it is closed. It may be closed several times: leave must count once.
 type fairConn struct {
 	net.Conn
 	leave func()
@@ -85,23 +86,24 @@ func (c *fairConn) Close() error {
 	return c.Conn.Close()
 }
 
-// reportEvery is how often refused connections are logged at most.
+// reportEvery is the shortest time between two log lines about rejected connections.
 const reportEvery = 10 * time.Second
 
-// refusals logs that connections were refused: the first one, and then how many there were in each period. A client
-// can connect some ten thousand times a second, and must not choose how much is logged.
-type refusals struct {
+// rejections logs rejected connections: the first one, and then their number in each period. A client can connect some
+// ten thousand times a second, and must not decide how much is logged.
+type rejections struct {
 	log     *slog.Logger
 	message string
 	every   time.Duration
 
+	// mu guards the fields below. The timer's goroutine takes it, too.
 	mu    sync.Mutex
 	count int         // since the last line
 	timer *time.Timer // set while a period lasts
-	last  []any       // attributes of the latest refusal
+	last  []any       // attributes of the latest rejection
 }
 
-func (r *refusals) add(client netip.Prefix, limit int) {
+func (r *rejections) add(client netip.Prefix, limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count++
@@ -111,15 +113,15 @@ func (r *refusals) add(client netip.Prefix, limit int) {
 	}
 }
 
-// report logs what has been counted and begins a period. r.mu is held.
-func (r *refusals) report() {
+// report logs the count and begins a period. r.mu is held.
+func (r *rejections) report() {
 	r.log.Warn(r.message, append(r.last, "refused", r.count)...)
 	r.count = 0
 	r.timer = time.AfterFunc(r.every, r.ended)
 }
 
-// ended ends a period. The next one begins at once if there is anything to log.
-func (r *refusals) ended() {
+// ended ends a period. The next one begins at once if there are rejections to log.
+func (r *rejections) ended() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.timer = nil

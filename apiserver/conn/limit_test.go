@@ -45,7 +45,7 @@ func from(addresses ...string) queued {
 	return q
 }
 
-// accepted are the addresses whose connections a listener accepts until its end.
+// accepted returns the addresses of the connections that a listener accepts until its end.
 func accepted(ln net.Listener) (all []string) {
 	for {
 		conn, err := ln.Accept()
@@ -66,7 +66,7 @@ func TestLimitPerClient_CountsAnIPv6NetworkAsOneClient(t *testing.T) {
 		"fe80::1%eth0", "fe80::2%eth1"}, accepted(ln))
 }
 
-func TestLimitPerClient_LogsHowManyConnectionsItRefused(t *testing.T) {
+func TestLimitPerClient_LogsTheNumberOfRejectedConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -89,7 +89,7 @@ func TestLimitPerClient_LogsHowManyConnectionsItRefused(t *testing.T) {
 	})
 }
 
-func TestWithinShare_IsFairToClientsAndThenToTheirConnections(t *testing.T) {
+func TestWithinShare_IsFairAmongClientsAndTheirConnections(t *testing.T) {
 	t.Parallel()
 	ln := NewListener(from("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2"))
 	var conns []*Conn

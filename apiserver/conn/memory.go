@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// LimitByMemory accepts so many open connections that they fit into memory, which is asked for each: together bytes of
-// them, at each each, or any number if it is 0. More are hung up on.
+// LimitByMemory accepts open connections as long as they take at most together() bytes, at each bytes per connection.
+// If together returns 0, there is no limit. It is called for every connection. Connections above the limit are
+// closed.
 func LimitByMemory(ln net.Listener, together func() int64, each int64, log *slog.Logger) net.Listener {
 	return &memoryListener{Listener: ln, together: together, each: each, log: log}
 }
@@ -26,8 +27,8 @@ func (l *memoryListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		open, most := l.open.Add(1), l.together()
-		if most == 0 || open*l.each <= most {
+		open, limit := l.open.Add(1), l.together()
+		if limit == 0 || open*l.each <= limit {
 			var closed atomic.Bool
 			return &fairConn{Conn: conn, leave: func() {
 				if !closed.Swap(true) {
@@ -36,7 +37,7 @@ func (l *memoryListener) Accept() (net.Conn, error) {
 			}}, nil
 		}
 		l.open.Add(-1)
-		l.log.Debug("no memory for another connection", "client", conn.RemoteAddr(), "open", open-1)
+		l.log.Debug("rejected a connection: no memory for it", "client", conn.RemoteAddr(), "open", open-1)
 		_ = conn.Close()
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLimitByMemory_HangsUpOnWhatDoesNotFit(t *testing.T) {
+func TestLimitByMemory_ClosesConnectionsAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	below, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -6,13 +6,13 @@ import (
 )
 
 // A connection of HTTP/2 may have very many requests, which the server counts by the bytes that they take. When all of
-// them take too much, whoever has few goes on: the clients have a fair share each, and so have the connections of a
-// client within its share.
+// them take too much, requests within a fair share go on: all clients have equal shares, and so have the connections of
+// one client within its share.
 
-// client is one that has connections. Listener.mu guards connections.
+// client is a client with open connections.
 type client struct {
-	connections int64
-	taken       atomic.Int64
+	connections int64        // guarded by Listener.mu
+	taken       atomic.Int64 // bytes that the requests on its connections take
 }
 
 // enter adds a connection of a client. l.mu is held.
@@ -28,7 +28,7 @@ func (l *Listener) enter(address netip.Prefix) *client {
 
 // leave removes a connection. l.mu is held. It may be called twice.
 func (l *Listener) leave(c *Conn) {
-	if _, is := l.open[c]; !is {
+	if _, open := l.open[c]; !open {
 		return
 	}
 	delete(l.open, c)
@@ -37,18 +37,19 @@ func (l *Listener) leave(c *Conn) {
 	}
 }
 
-// Hold adds n bytes to those that requests on the connection take, or takes them off if n is negative.
+// Hold adds n to the bytes that requests on the connection take. A negative n subtracts.
 func (c *Conn) Hold(n int64) {
 	c.taken.Add(n)
 	c.client.taken.Add(n)
 }
 
-// WithinShare reports whether the connection holds no more than its fair share of so many bytes, or its client no more
-// than the client's, all of whose connections may go on then.
-func (c *Conn) WithinShare(most int64) bool {
-	c.of.mu.Lock()
-	clients, connections := int64(len(c.of.clients)), c.client.connections
-	c.of.mu.Unlock()
-	share := most / max(clients, 1)
+// WithinShare reports whether the connection takes no more than its fair share of limit bytes, or its client no more
+// than the client's share. In the second case all connections of the client may go on. The counts may change
+// meanwhile: the result is an estimate.
+func (c *Conn) WithinShare(limit int64) bool {
+	c.listener.mu.Lock()
+	clients, connections := int64(len(c.listener.clients)), c.client.connections
+	c.listener.mu.Unlock()
+	share := limit / max(clients, 1)
 	return c.client.taken.Load() <= share || c.taken.Load() <= share/max(connections, 1)
 }

@@ -6,24 +6,26 @@ import (
 	"time"
 )
 
-// Stall ends a stream whose client does not read: a single write may take limit, and is cut off after at most
+// Stall ends a stream if its client does not read: a single write may take limit, and is cut off after at most
 // one and a half times that. A deadline for each write would do the same, but must be set and cleared for every
-// event (HTTP/2 resets a stream when its deadline passes, even while nothing is written), which costs more than
+// event (HTTP/2 resets a stream when its deadline passes, even between writes), which costs more than
 // encoding the event.
+//
+// The goroutine that writes calls Begin, End and Stop. The timer's goroutine calls check.
 type Stall struct {
 	control *http.ResponseController
 	limit   time.Duration
 
-	mu      sync.Mutex
-	since   time.Time // when the write in progress began; zero between writes
+	mu      sync.Mutex // guards the fields below
+	since   time.Time  // when the write in progress began; zero between writes
 	stopped bool
 	timer   *time.Timer
 }
 
-// EndStalled watches a stream until Stop. Each write stands between Begin and End.
+// EndStalled watches a stream until Stop. The caller calls Begin before each write and End after it.
 func EndStalled(control *http.ResponseController, limit time.Duration) *Stall {
 	s := &Stall{control: control, limit: limit}
-	s.mu.Lock()
+	s.mu.Lock() // check may run before AfterFunc has returned, and uses timer
 	defer s.mu.Unlock()
 	s.timer = time.AfterFunc(limit/2, s.check)
 	return s
@@ -54,7 +56,8 @@ func (s *Stall) check() {
 	s.timer.Reset(s.limit / 2)
 }
 
-// Stop must be called before the handler returns: afterwards the connection belongs to another request.
+// Stop ends the watch. It must be called before the handler returns: afterwards the connection belongs to another
+// request. stopped makes sure of that even if check is waiting for the lock.
 func (s *Stall) Stop() {
 	s.mu.Lock()
 	s.stopped = true

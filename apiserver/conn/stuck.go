@@ -6,30 +6,32 @@ import (
 )
 
 // A client that does not read from its connection at all stops the server's writes to it. net/http bounds them by
-// deadlines of requests, which with HTTP/2 have no effect then: what ends a stream is a frame, and it waits behind the
-// one that is stuck. So the connection itself is cut off.
+// deadlines of requests. With HTTP/2, these have no effect then: a stream is ended by a frame, and the frame waits
+// behind the one that is stuck. So the connection itself is cut off.
+//
+// A write is identified by the count in Conn.writes while it is in progress. A later look that finds the same odd count
+// has found the same write.
 
-// write writes to the network.
+// write writes to the network. c.mu is held.
 func (c *Conn) write(b []byte) (int, error) {
 	c.writes.Add(1)
 	defer c.writes.Add(1)
 	return c.Conn.Write(b)
 }
 
-// cutOff makes the write in progress fail, and all later ones.
+// cutOff makes the write in progress fail, and all later ones. It does not take c.mu, which the write holds.
 func (c *Conn) cutOff() { _ = c.Conn.SetWriteDeadline(time.Unix(1, 0)) }
 
-// EndStuck cuts off connections of which a single write takes longer than limit, after at most twice that, until ctx
-// ends.
+// EndStuck cuts off connections with a write that takes longer than limit, after at most twice that, until ctx ends.
 func (l *Listener) EndStuck(ctx context.Context, limit time.Duration) {
-	look := time.NewTicker(limit)
-	defer look.Stop()
+	ticker := time.NewTicker(limit)
+	defer ticker.Stop()
 	before := map[*Conn]uint64{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-ticker.C:
 		}
 		for c, count := range before {
 			if c.writes.Load() == count {
@@ -40,7 +42,7 @@ func (l *Listener) EndStuck(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// writing are the connections that are being written to, with their counts of writes.
+// writing returns the connections with a write in progress, with their counts of writes.
 func (l *Listener) writing() map[*Conn]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,10 +55,10 @@ func (l *Listener) writing() map[*Conn]uint64 {
 	return all
 }
 
-// stuckFor is how long a write takes that is not only in progress by chance.
+// stuckFor is a duration for a write that is stuck, and not only in progress by chance.
 const stuckFor = 50 * time.Millisecond
 
-// EndIfStuck cuts the connection off soon if nothing can be written to it now. A nil *Conn is left alone.
+// EndIfStuck cuts the connection off soon if the write in progress is stuck. It does not wait. A nil *Conn is ignored.
 func (c *Conn) EndIfStuck() {
 	if c == nil {
 		return

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEndStuck_CutsOffWhereNothingIsRead(t *testing.T) {
+func TestEndStuck_CutsOffClientsThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := NewListener(nil)
 		open := func() (*Conn, net.Conn) {
 			server, client := net.Pipe()
-			c := &Conn{Conn: server, of: l}
+			c := &Conn{Conn: server, listener: l}
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.open[c] = struct{}{}
@@ -44,7 +44,7 @@ func TestEndStuck_CutsOffWhereNothingIsRead(t *testing.T) {
 			_ = slow.Conn.Close()
 		}()
 		began := time.Now()
-		_, err := stuck.Write([]byte("nobody reads this"))
+		_, err := stuck.Write([]byte("the client does not read this"))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Less(t, time.Since(began), 2*time.Second+time.Millisecond)
 		time.Sleep(10 * time.Second)
@@ -58,8 +58,8 @@ func TestEndStuck_CutsOffWhereNothingIsRead(t *testing.T) {
 			idle.EndIfStuck()
 		}()
 		began = time.Now()
-		_, err = idle.Write([]byte("nobody reads this either"))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it was left alone while nothing was written")
+		_, err = idle.Write([]byte("the client does not read this either"))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is ignored without a write in progress")
 		require.Less(t, time.Since(began), 2*time.Second)
 	})
 }
