@@ -1,10 +1,10 @@
-// Package cluster shows what the store holds to the parts of a server that judge requests by it, each through the
-// interface that it asks for:
+// Package cluster shows the stored objects to the parts of a server that judge requests by them, each through the
+// interface that it needs:
 //
 //	cluster.go      admission plugins: objects by name, decoded once per revision
 //	documents.go    admission policies: kinds and versions, and objects as documents
 //	nodes.go        the Node authorizer
-//	rbac.go         RBAC, whose index is kept in step with the stored roles and bindings
+//	rbac.go         RBAC: an index that is kept in step with the stored roles and bindings
 //	credentials.go  authentication
 //
 // All of them read memory; an object that memory lacks is looked up once more when memory is as new as etcd.
@@ -38,9 +38,9 @@ type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
 	Objects  loopback.Client
-	// Authorizer decides for the plugins and policies that ask what a user may do.
+	// Authorizer decides about the rights of users for plugins and policies.
 	Authorizer authz.Authorizer
-	// Appliers have the schemas by which the patches of policies are merged.
+	// Appliers have the schemas for merging the patches of policies.
 	Appliers *fieldmanager.Appliers
 	Log      *slog.Logger
 }
@@ -51,22 +51,25 @@ type Options struct {
 type Cluster struct {
 	Options
 
+	// mu guards the fields below. Objects are decoded without it: two goroutines may decode the same one, and the last
+	// is kept.
 	mu      sync.RWMutex
 	decoded map[storage.Key]decodedObject
-	// byName is of the registry's generation that it was made for.
+	// byName is an index of the registry at generation.
 	byName     map[schema.GroupResource]*api.Resource
 	generation int64
 }
 
+// decodedObject is current as long as memory has the same stored object.
 type decodedObject struct {
-	of  *storage.Object
-	obj api.Object
+	stored *storage.Object
+	obj    api.Object
 }
 
 const (
-	// maxDecoded is how many decoded objects are kept.
+	// maxDecoded is the number of decoded objects that are kept.
 	maxDecoded = 1024
-	// maxListed is how long a list may be whose objects are worth keeping.
+	// maxListed is the length of the longest list with objects that are worth keeping.
 	maxListed = 32
 	// accountPatience is how long a pod waits for the service account of a new namespace.
 	accountPatience = time.Second
@@ -74,7 +77,7 @@ const (
 
 var _ admission.Cluster = (*Cluster)(nil)
 
-// New returns the view of a store. It reads nothing yet.
+// New returns the view of a store. It does not read from the store yet.
 func New(o Options) *Cluster { return &Cluster{Options: o, decoded: map[storage.Key]decodedObject{}} }
 
 // Resource finds a registration by the resource's name alone, nil if it is not served.
@@ -96,7 +99,7 @@ func (c *Cluster) Resource(name schema.GroupResource) *api.Resource {
 	return byName[name]
 }
 
-// Forget drops what may be of kinds that the registry no longer has.
+// Forget drops all decoded objects, because some may be of kinds that the registry no longer has.
 func (c *Cluster) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,10 +110,10 @@ func (c *Cluster) Forget() {
 // decode returns an object that is shared: it must not be changed.
 func (c *Cluster) decode(ctx context.Context, res *api.Resource, o *storage.Object) (api.Object, error) {
 	c.mu.RLock()
-	known := c.decoded[o.Key]
+	last := c.decoded[o.Key]
 	c.mu.RUnlock()
-	if known.of == o {
-		return known.obj, nil
+	if last.stored == o {
+		return last.obj, nil
 	}
 	obj, err := encoding.Decode(ctx, res, o)
 	if err != nil {
@@ -121,7 +124,7 @@ func (c *Cluster) decode(ctx context.Context, res *api.Resource, o *storage.Obje
 	if len(c.decoded) >= maxDecoded {
 		clear(c.decoded)
 	}
-	c.decoded[o.Key] = decodedObject{of: o, obj: obj}
+	c.decoded[o.Key] = decodedObject{stored: o, obj: obj}
 	return obj, nil
 }
 

@@ -27,7 +27,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// objects are those of a store without a server.
+// objects reads and writes the objects of a store without a server.
 type objects struct {
 	loopback.Client // for the methods that are not called
 	store           *storage.Store
@@ -60,7 +60,8 @@ func (o objects) Update(_ context.Context, res *api.Resource, stored *storage.Ob
 	return []storage.Write{{Op: storage.Update, Key: stored.Key, Value: doc, Expect: stored.Revision}}, err
 }
 
-// view is a Cluster, and a second store of the same etcd in which a test writes what the Cluster's memory lacks.
+// view is a Cluster, and a second store on the same etcd. A test writes to the second store, and the Cluster's memory
+// lacks the object for a moment.
 type view struct {
 	*cluster.Cluster
 	t        *testing.T
@@ -97,7 +98,7 @@ func secret(name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
-func TestGet_FindsWhatMemoryLacksAndDecodesItOnce(t *testing.T) {
+func TestGet_ReadsObjectsThatMemoryLacksAndDecodesThemOnce(t *testing.T) {
 	t.Parallel()
 	v := newView(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -181,16 +182,16 @@ func TestCredentials(t *testing.T) {
 	t.Parallel()
 	v := newView(t)
 	c := cluster.Credentials{Cluster: v.Cluster}
-	gone := secret("gone")
-	gone.DeletionTimestamp = &metav1.Time{Time: time.Unix(1767323045, 0)}
-	v.create(gone, secretKind)
+	deleted := secret("gone")
+	deleted.DeletionTimestamp = &metav1.Time{Time: time.Unix(1767323045, 0)}
+	v.create(deleted, secretKind)
 	v.create(secret("a"), secretKind)
 	found, err := c.Find(t.Context(), secrets, "default", "a")
 	require.NoError(t, err)
 	require.Equal(t, authn.Found{UID: "uid-of-a"}, found)
 	found, err = c.Find(t.Context(), secrets, "default", "gone")
 	require.NoError(t, err)
-	require.True(t, gone.DeletionTimestamp.Time.Equal(found.Deleted))
+	require.True(t, deleted.DeletionTimestamp.Time.Equal(found.Deleted))
 	_, err = c.Find(t.Context(), secrets, "default", "none")
 	require.ErrorIs(t, err, authn.ErrNotFound)
 

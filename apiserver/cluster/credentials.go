@@ -44,8 +44,8 @@ func (c Credentials) Find(ctx context.Context, resource schema.GroupResource, na
 		if err != nil {
 			return authn.Found{}, err
 		}
-		if at := obj.GetDeletionTimestamp(); at != nil {
-			found.Deleted = at.Time
+		if deletion := obj.GetDeletionTimestamp(); deletion != nil {
+			found.Deleted = deletion.Time
 		}
 	}
 	return found, nil

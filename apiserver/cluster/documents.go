@@ -20,8 +20,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 )
 
-// Admission policies see more of the cluster than other plugins do, and see and change objects as documents, in the
-// version that a policy is about.
+// Admission policies see more of the cluster than other plugins do. They read and change objects as documents, in the
+// version that the policy names.
 
 // Kind implements admission.Cluster.
 func (c *Cluster) Kind(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
@@ -53,11 +53,11 @@ func (c *Cluster) Served(kind schema.GroupVersionKind) *api.Resource {
 // Versions implements admission.Cluster.
 func (c *Cluster) Versions(resource schema.GroupVersionResource) []*api.Resource {
 	kinds := c.Registry.Snapshot()
-	of := kinds.Resource(resource)
-	if of == nil {
+	res := kinds.Resource(resource)
+	if res == nil {
 		return nil
 	}
-	return fieldmanager.Versions(kinds, of)
+	return fieldmanager.Versions(kinds, res)
 }
 
 // shows finds the registration that shows an object in a version of its kind.
@@ -87,7 +87,7 @@ func (c *Cluster) Show(ctx context.Context, obj api.Object, kind schema.GroupVer
 	}
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
-		return nil, fmt.Errorf("showing a %s: %w", kind.Kind, err)
+		return nil, fmt.Errorf("convert a %s: %w", kind.Kind, err)
 	}
 	doc["apiVersion"], doc["kind"] = kind.GroupVersion().String(), kind.Kind
 	return doc, nil
@@ -102,7 +102,7 @@ func (c *Cluster) Encode(ctx context.Context, obj api.Object, kind schema.GroupV
 		}
 	}
 	if obj.GetObjectKind().GroupVersionKind() != kind {
-		// Others may read the object: that it lacks its kind is changed in a copy of its outermost struct.
+		// Other goroutines may read the object: its kind is set in a copy of its outermost struct.
 		shallow := reflect.New(reflect.TypeOf(obj).Elem())
 		shallow.Elem().Set(reflect.ValueOf(obj).Elem())
 		obj = shallow.Interface().(api.Object)
@@ -110,7 +110,7 @@ func (c *Cluster) Encode(ctx context.Context, obj api.Object, kind schema.GroupV
 	}
 	var doc bytes.Buffer
 	if err := encoding.Marshal(&doc, obj); err != nil {
-		return nil, fmt.Errorf("encoding a %s: %w", kind.Kind, err)
+		return nil, fmt.Errorf("encode a %s: %w", kind.Kind, err)
 	}
 	return bytes.TrimSpace(doc.Bytes()), nil
 }

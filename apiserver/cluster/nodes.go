@@ -16,17 +16,17 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Nodes is what the Node authorizer reads (authz.Cluster).
+// Nodes is the view that the Node authorizer reads (authz.Cluster).
 type Nodes struct{ *Cluster }
 
 var _ authz.Cluster = Nodes{}
 
-// Mentioning implements admission.Cluster. Only objects whose bytes have the text are decoded.
+// Mentioning implements admission.Cluster. It decodes only objects that have the text in their bytes.
 func (c *Cluster) Mentioning(ctx context.Context, resource schema.GroupResource, text string) ([]api.Object, error) {
 	return mentioning[api.Object](ctx, Nodes{c}, resource, storage.Scope{}, text)
 }
 
-// Pods implements authz.Cluster. Only pods whose bytes have the text are decoded.
+// Pods implements authz.Cluster. It decodes only pods that have the text in their bytes.
 func (c Nodes) Pods(ctx context.Context, node, text string) ([]*corev1.Pod, error) {
 	return mentioning[*corev1.Pod](ctx, c, schema.GroupResource{Resource: "pods"}, storage.Scope{IndexValue: node},
 		text)
@@ -84,7 +84,7 @@ func (c Nodes) Slice(ctx context.Context, name string) (*resourcev1.ResourceSlic
 		Resource: "resourceslices"}, "", name)
 }
 
-// one is Cluster.Get that returns nil for an object that does not exist.
+// one does the same as Cluster.Get, but returns nil for an object that does not exist.
 func one[T api.Object](ctx context.Context, c Nodes, resource schema.GroupResource, namespace,
 	name string) (T, error) {
 	var none T

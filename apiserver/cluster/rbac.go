@@ -16,8 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// RBAC returns an index of roles and bindings that is in step with the store. It begins with those that every cluster
-// has, so that they hold before they are written, and goes on with those that are stored.
+// RBAC returns an index of roles and bindings that is in step with the store. It begins with the ones that every
+// cluster has, so that they hold before they are written, and adds the stored ones.
 func (c *Cluster) RBAC(ctx context.Context) (*authz.RBAC, error) {
 	p := &policy{rbac: authz.NewRBAC(), objects: c.Objects, log: c.Log}
 	p.rbac.Refresh = p.refresh
@@ -45,26 +45,27 @@ func (c *Cluster) RBAC(ctx context.Context) (*authz.RBAC, error) {
 		}
 		p.watchers = append(p.watchers, w)
 	}
-	p.take(ctx)
+	p.apply(ctx)
 	return p.rbac, nil
 }
 
 // policy keeps the index of roles and bindings in step with the store. It has no goroutine: before a
-// decision it takes over the changes since the last one, of which there mostly are none.
+// decision it applies the changes since the last one. Mostly there are none, and then it takes no lock.
 type policy struct {
 	rbac    *authz.RBAC
 	objects loopback.Client
 	log     *slog.Logger
 
-	mu       sync.Mutex
+	mu       sync.Mutex       // held to apply changes: its owner is the owner of the watchers
 	watchers []*policyWatcher // fixed; each for one kind
-	// taking reports that one caller is taking over the changes that the watchers no longer report.
-	taking atomic.Bool
+	// applying is set while a caller applies changes: Woken no longer reports changes that the caller has received and
+	// not applied yet.
+	applying atomic.Bool
 }
 
 type policyWatcher struct {
 	res *api.Resource
-	// watcher is replaced when it falls behind.
+	// watcher is replaced when it falls behind. refresh loads it without the lock, and calls Woken only.
 	watcher atomic.Pointer[storage.Watcher]
 }
 
@@ -76,60 +77,65 @@ func (p *policy) open(ctx context.Context, w *policyWatcher) error {
 	return err
 }
 
-// refresh takes over the changes. A caller that comes while another does so waits for it: the changes that the other
-// has received but not taken over yet must count here too.
+// refresh applies the changes. A caller that comes while another applies changes waits for it: changes that the other
+// has received but not applied yet must count here too.
+//
+// The order of the two checks matters. apply sets applying before it makes Woken false. So a change is visible here as
+// Woken, or as applying, or it is in the index already.
 func (p *policy) refresh() {
-	news := false
+	changed := false
 	for _, w := range p.watchers {
-		news = news || w.watcher.Load().Woken()
+		changed = changed || w.watcher.Load().Woken()
 	}
-	if news || p.taking.Load() { // in this order
-		p.take(context.Background())
+	if changed || p.applying.Load() {
+		p.apply(context.Background())
 	}
 }
 
-func (p *policy) take(ctx context.Context) {
+// apply applies all changes that the watchers have.
+func (p *policy) apply(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taking.Store(true)
-	defer p.taking.Store(false)
+	p.applying.Store(true)
+	defer p.applying.Store(false)
 	p.rbac.Change(func(c authz.Changes) {
 		for _, w := range p.watchers {
-			if err := p.takeFrom(ctx, w, c); err != nil {
-				p.lost(ctx, w, c, err)
+			if err := p.applyFrom(ctx, w, c); err != nil {
+				p.restart(ctx, w, c, err)
 			}
 		}
 	})
 }
 
-func (p *policy) takeFrom(ctx context.Context, w *policyWatcher, c authz.Changes) error {
+func (p *policy) applyFrom(ctx context.Context, w *policyWatcher, c authz.Changes) error {
 	for {
 		events, err := w.watcher.Load().Poll()
 		if err != nil || len(events) == 0 {
 			return err
 		}
 		for i := range events {
-			p.apply(ctx, c, w.res, &events[i])
+			p.applyEvent(ctx, c, w.res, &events[i])
 		}
 	}
 }
 
-func (p *policy) apply(ctx context.Context, c authz.Changes, res *api.Resource, e *storage.Event) {
+func (p *policy) applyEvent(ctx context.Context, c authz.Changes, res *api.Resource, e *storage.Event) {
 	namespace, name := e.Object.Key.Namespace, e.Object.Key.Name
-	gone := e.Type == storage.Deleted
+	deleted := e.Type == storage.Deleted
 	var obj api.Object
-	if !gone {
+	if !deleted {
 		var err error
 		if obj, err = encoding.Decode(ctx, res, e.Object); err != nil {
-			p.log.Error("a role or binding grants nothing", "object", e.Object.Key.String(), "error", err)
-			gone = true
+			p.log.Error("cannot decode a role or binding: it grants no rights", "object", e.Object.Key.String(),
+				"err", err)
+			deleted = true
 		}
 	}
 	isBinding := res.Kind == "ClusterRoleBinding" || res.Kind == "RoleBinding"
 	switch {
-	case gone && isBinding:
+	case deleted && isBinding:
 		c.DeleteBinding(namespace, name)
-	case gone:
+	case deleted:
 		c.DeleteRole(namespace, name)
 	}
 	switch o := obj.(type) {
@@ -144,12 +150,12 @@ func (p *policy) apply(ctx context.Context, c authz.Changes, res *api.Resource, 
 	}
 }
 
-// lost begins a kind anew, whose changes came faster than decisions or whose log was lost.
-func (p *policy) lost(ctx context.Context, w *policyWatcher, c authz.Changes, cause error) {
+// restart reads a kind again from the store, after its changes came faster than decisions or its log was lost.
+func (p *policy) restart(ctx context.Context, w *policyWatcher, c authz.Changes, cause error) {
 	if errors.Is(cause, storage.ErrUnavailable) { // the store has closed
 		return
 	}
-	p.log.Warn("reading roles and bindings anew", "kind", w.res.Kind, "error", cause)
+	p.log.Warn("lost changes of roles and bindings, reading them again", "kind", w.res.Kind, "err", cause)
 	switch w.res.Kind {
 	case "ClusterRole":
 		c.Forget(false, true)
@@ -164,9 +170,9 @@ func (p *policy) lost(ctx context.Context, w *policyWatcher, c authz.Changes, ca
 	err := p.open(ctx, w)
 	old.Close()
 	if err == nil {
-		err = p.takeFrom(ctx, w, c)
+		err = p.applyFrom(ctx, w, c)
 	}
 	if err != nil {
-		p.log.Error("reading roles and bindings", "kind", w.res.Kind, "error", err)
+		p.log.Error("cannot read roles and bindings", "kind", w.res.Kind, "err", err)
 	}
 }
