@@ -1,6 +1,6 @@
 // Package configfile reads files of kube-apiserver's flags that hold an object of apiserver.config.k8s.io. Decode is
-// strict; a Follower puts a changed file in force while the server runs, and leaves what was in force if the new one
-// cannot be used. The package knows no kind: its callers say what a file means.
+// strict. A Follower applies a changed file while the server runs; if the new content cannot be used, the last one
+// stays in force. The package knows no kind: its callers interpret the files.
 package configfile
 
 import (
@@ -31,16 +31,16 @@ func Decode(content []byte, kind string, versions []string, into any) error {
 	if err != nil {
 		return fmt.Errorf("strict decoding error: %w", err)
 	}
-	var is struct {
+	var header struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
-	if err := json.UnmarshalCaseSensitivePreserveInts(doc, &is); err != nil {
+	if err := json.UnmarshalCaseSensitivePreserveInts(doc, &header); err != nil {
 		return err
 	}
-	known := slices.ContainsFunc(versions, func(v string) bool { return is.APIVersion == Group+"/"+v })
-	if is.Kind != kind || !known {
-		return fmt.Errorf("is %s %q, not %s/%s %s", is.APIVersion, is.Kind, Group, versions[0], kind)
+	supported := slices.ContainsFunc(versions, func(v string) bool { return header.APIVersion == Group+"/"+v })
+	if header.Kind != kind || !supported {
+		return fmt.Errorf("is %s %q, not %s/%s %s", header.APIVersion, header.Kind, Group, versions[0], kind)
 	}
 	faults, err := json.UnmarshalStrict(doc, into)
 	if err := errors.Join(append(faults, err)...); err != nil {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// every is how often a file is read to see whether it has changed. It is compared by content, because what mounts
-	// files from elsewhere replaces folders and links.
-	every = time.Second
-	// retry is the pause after which a file that could not be used for the time being is tried again.
-	retry = 10 * time.Second
+	// checkEvery is the interval for reading a file to see whether it has changed. It is compared by content, because
+	// mounted files change by replacing folders and links.
+	checkEvery = time.Second
+	// retryAfter is the pause before a file is tried again that could not be used for the time being.
+	retryAfter = 10 * time.Second
 )
 
 // ErrNotYet is wrapped by errors of Apply that may pass though the file stays the same.
@@ -27,65 +27,66 @@ var ErrNotYet = errors.New("not yet")
 // Options describe a file.
 type Options struct {
 	Path string
-	// Name is of the file in metrics and in the log: "authentication" or "authorization".
+	// Name is the file's name in metrics and in the log: "authentication" or "authorization".
 	Name string
 	// Initial is the content that is in force.
 	Initial []byte
-	// Apply puts a new content in force. If it returns an error, it must have changed nothing.
+	// Apply puts a new content in force. If it returns an error, the last content must still be in force, unchanged.
 	Apply func(ctx context.Context, content []byte) error
 	Log   *slog.Logger
 }
 
-// Follower rereads a file when it changes. Its metrics may be collected at any time.
+// Follower rereads a file when it changes. Its metrics may be collected at any time. Only Run's goroutine uses the
+// other fields.
 type Follower struct {
 	Options
 	metrics
-	inForce string // the hash of what is in force
-	refused refusal
+	inForce  string // the hash of the content in force
+	rejected rejection
 }
 
-// refusal is a changed file that was not put in force.
-type refusal struct {
+// rejection is a changed file that was not put in force.
+type rejection struct {
 	hash, text string
-	retry      time.Time // when it is tried again; zero: when it changes
+	retry      time.Time // the time of the next attempt; zero: when the file changes
 }
 
-// New describes a file whose content was read and is in force.
+// New returns a Follower of a file. Its initial content was read and is in force.
 func New(o Options) *Follower {
 	f := &Follower{Options: o, metrics: newMetrics(o.Name), inForce: HashOf(o.Initial)}
 	f.applied(f.inForce)
 	return f
 }
 
-// HashOf is how metrics tell of a content which one it is.
+// HashOf returns the hash that identifies a content in metrics.
 func HashOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 
 // Run follows the file until ctx ends.
 func (f *Follower) Run(ctx context.Context) {
-	look := time.NewTicker(every)
-	defer look.Stop()
+	ticker := time.NewTicker(checkEvery)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
-			f.look(ctx)
+		case <-ticker.C:
+			f.check(ctx)
 		}
 	}
 }
 
-// look puts the file in force if it has changed.
-func (f *Follower) look(ctx context.Context) {
+// check puts the file in force if it has changed.
+func (f *Follower) check(ctx context.Context) {
 	content, err := read(f.Path)
 	if err != nil {
-		f.refuse(refusal{text: err.Error()})
+		f.reject(rejection{text: err.Error()})
 		return
 	}
 	hash := HashOf(content)
-	last := f.refused
+	last := f.rejected
 	switch {
-	case hash == f.inForce: // also after a change that was taken back
-		f.refused = refusal{}
+	case hash == f.inForce: // also after a change that was undone
+		f.rejected = rejection{}
 		return
 	case hash == last.hash && (last.retry.IsZero() || time.Now().Before(last.retry)):
 		return
@@ -94,47 +95,47 @@ func (f *Follower) look(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r := refusal{hash: hash, text: err.Error()}
+		r := rejection{hash: hash, text: err.Error()}
 		if errors.Is(err, ErrNotYet) {
-			r.retry = time.Now().Add(retry)
+			r.retry = time.Now().Add(retryAfter)
 		}
-		f.refuse(r)
+		f.reject(r)
 		return
 	}
-	f.inForce, f.refused = hash, refusal{}
+	f.inForce, f.rejected = hash, rejection{}
 	f.done("success")
 	f.applied(hash)
 	f.Log.Info("the "+f.Name+" configuration has changed and is in force", "file", f.Path, "hash", hash)
 }
 
-// read reads a file up to a byte more than it may have.
+// read reads a file, up to one byte more than maxSize: Decode rejects it then.
 func read(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening a configuration: %w", err)
+		return nil, fmt.Errorf("open a configuration: %w", err)
 	}
 	defer file.Close()
 	content, err := io.ReadAll(io.LimitReader(file, maxSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading a configuration: %w", err)
+		return nil, fmt.Errorf("read a configuration: %w", err)
 	}
 	return content, nil
 }
 
-// refuse notes why a file is not put in force. The same reason is logged once, and counted once unless it was tried
-// again.
-func (f *Follower) refuse(r refusal) {
-	if r.text != f.refused.text || r.hash != f.refused.hash {
-		f.Log.Error("the "+f.Name+" configuration has changed and cannot be used; what was in force stays",
-			"file", f.Path, "error", r.text)
+// reject logs and counts the reason why a file is not put in force. The same reason is logged once, and counted again
+// only if the file was tried again.
+func (f *Follower) reject(r rejection) {
+	if r.text != f.rejected.text || r.hash != f.rejected.hash {
+		f.Log.Error("cannot use the changed "+f.Name+" configuration; the last one stays in force",
+			"file", f.Path, "err", r.text)
 	} else if r.hash == "" {
 		return
 	}
 	f.done("failure")
-	f.refused = r
+	f.rejected = r
 }
 
-// metrics are kube-apiserver's, of the same names. Their label is the hash of the server's host name.
+// metrics have the names of kube-apiserver's. Their label is the hash of the server's host name.
 type metrics struct {
 	server   string
 	reloads  *prometheus.CounterVec
@@ -142,9 +143,9 @@ type metrics struct {
 	config   *prometheus.GaugeVec
 }
 
-// ServerHash is the value of the label apiserver_id_hash: the hash of the server's host name.
+// ServerHash returns the value of the label apiserver_id_hash: the hash of the server's host name.
 func ServerHash() string {
-	host, _ := os.Hostname() // it only tells servers apart
+	host, _ := os.Hostname() // it only distinguishes servers
 	return HashOf([]byte(host))
 }
 
