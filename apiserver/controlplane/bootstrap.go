@@ -17,7 +17,7 @@ import (
 var systemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic,
 	corev1.NamespaceNodeLease}
 
-// systemPriorityClasses are the classes of pods without which a cluster or a node does not work.
+// systemPriorityClasses are the classes of the pods that a cluster or a node cannot work without.
 var systemPriorityClasses = []schedulingv1.PriorityClass{
 	{
 		ObjectMeta:  metav1.ObjectMeta{Name: "system-node-critical"},
@@ -35,14 +35,14 @@ var systemPriorityClasses = []schedulingv1.PriorityClass{
 // Bootstrap writes the objects that every cluster has and this one lacks. Several servers may do so at once.
 func (c *ControlPlane) Bootstrap(ctx context.Context) error {
 	kinds := c.Registry.Snapshot()
-	ofNamespace := kinds.Kind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if ofNamespace == nil {
+	namespaces := kinds.Kind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if namespaces == nil {
 		return errors.New("apiserver: the registry has no Namespace")
 	}
 	var missing []storage.Write
 	add := func(res *api.Resource, obj api.Object) error {
 		_, err := c.Objects.Collection(res).Get(ctx, "", obj.GetName(), storage.At{Any: true})
-		if err == nil || errors.As(err, new(*storage.Damaged)) { // it is there, if it can be read or not
+		if err == nil || errors.As(err, new(*storage.Damaged)) { // a damaged object exists, too
 			return nil
 		}
 		write, err := c.Objects.Create(res, obj)
@@ -50,13 +50,13 @@ func (c *ControlPlane) Bootstrap(ctx context.Context) error {
 		return err
 	}
 	for _, name := range systemNamespaces {
-		if err := add(ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		if err := add(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return err
 		}
 	}
-	if ofClass := kinds.Kind(schedulingv1.SchemeGroupVersion.WithKind("PriorityClass")); ofClass != nil {
+	if classes := kinds.Kind(schedulingv1.SchemeGroupVersion.WithKind("PriorityClass")); classes != nil {
 		for i := range systemPriorityClasses {
-			if err := add(ofClass, systemPriorityClasses[i].DeepCopy()); err != nil {
+			if err := add(classes, systemPriorityClasses[i].DeepCopy()); err != nil {
 				return err
 			}
 		}
@@ -74,7 +74,7 @@ func (c *ControlPlane) Bootstrap(ctx context.Context) error {
 		return c.Bootstrap(ctx) // another server was quicker
 	}
 	if err != nil {
-		return fmt.Errorf("creating what every cluster has: %w", err)
+		return fmt.Errorf("create the objects that every cluster has: %w", err)
 	}
 	return nil
 }

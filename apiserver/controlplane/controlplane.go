@@ -1,12 +1,12 @@
-// Package controlplane is what an API server keeps about itself and for the cluster, as the package of that name of
-// kube-apiserver does: the system namespaces and priority classes (bootstrap.go), the roles and bindings of every
-// cluster (policy.go), the Service "kubernetes" and what it points to (kubernetes_service.go), a Lease by which
-// clients see the server (identity.go), what extension servers need to know to authenticate requests (trust.go),
-// the objects of flow control (flow_objects.go, flow_upkeep.go) and the result of type-checking admission policies
-// (typecheck.go, typecheck_upkeep.go).
+// Package controlplane maintains the objects that an API server writes about itself and for the cluster, as
+// kube-apiserver's package of that name does: the system namespaces and priority classes (bootstrap.go), the roles
+// and bindings of every cluster (policy.go), the Service "kubernetes" and its endpoints (kubernetes_service.go), a
+// Lease that shows the server to clients (identity.go), the data that extension servers need to authenticate requests
+// (trust.go), the objects of flow control (flow_objects.go, flow_upkeep.go) and the result of type-checking admission
+// policies (typecheck.go, typecheck_upkeep.go).
 //
 // A server calls Bootstrap before it serves, Join when it listens, Run while it serves and Leave when it ends. Each
-// write names the revision that it was made from, so that of several servers that see the same need one writes. API
+// write names the revision that it was made from: if several servers see the same need, one of them writes. API
 // objects are read and written through a loopback.Client; the server itself must not be imported.
 package controlplane
 
@@ -44,12 +44,12 @@ type Options struct {
 	Services Services
 	// ServiceCIDRs are shown as the ServiceCIDR "kubernetes".
 	ServiceCIDRs []netip.Prefix
-	// AdvertiseAddress is where the Service "kubernetes" points to (--advertise-address).
+	// AdvertiseAddress is the address that the Service "kubernetes" points to (--advertise-address).
 	AdvertiseAddress netip.Addr
 	// ClientCAs and RequestHeader are published for extension servers; nil where the server has none.
 	ClientCAs     authn.CAs
 	RequestHeader *authn.RequestHeader
-	// TrackTokens says that the use of tokens in Secrets is recorded.
+	// TrackTokens enables recording the use of tokens in Secrets.
 	TrackTokens bool
 	Clock       clock.WithTicker
 	Log         *slog.Logger
@@ -61,7 +61,7 @@ type ControlPlane struct {
 	// The kinds around Services, nil where Services are not served.
 	service, endpoints, endpointSlice, cidr *api.Resource
 	identity                                serverIdentity
-	policyWritten                           chan struct{}
+	policyWritten                           chan struct{} // writePolicy closes it
 }
 
 // New checks that the registry has all the kinds that the Service "kubernetes" needs, if it has Services.
@@ -82,15 +82,14 @@ func New(o Options) (*ControlPlane, error) {
 	return c, nil
 }
 
-// PolicyWritten is closed when the roles and bindings that every cluster has are stored. They hold before: Run writes
-// them while the server serves.
+// PolicyWritten returns a channel that is closed when the roles and bindings that every cluster has are stored, or Run
+// has ended. They are in force before: Run writes them while the server serves.
 func (c *ControlPlane) PolicyWritten() <-chan struct{} { return c.policyWritten }
 
-// Run keeps all but the objects of flow control as they should be until ctx ends, for the server that joined at that
-// address.
-func (c *ControlPlane) Run(ctx context.Context, at netip.AddrPort) {
+// Run maintains all objects, except the objects of flow control, until ctx ends. address is the result of Join.
+func (c *ControlPlane) Run(ctx context.Context, address netip.AddrPort) {
 	var running sync.WaitGroup
-	running.Go(func() { c.keepPublished(ctx, at) })
+	running.Go(func() { c.keepPublished(ctx, address) })
 	running.Go(func() { c.writePolicy(ctx) })
 	if res := c.kind(corev1.SchemeGroupVersion.WithKind("ConfigMap")); res != nil && c.trusts() {
 		running.Go(func() { c.keepTrust(ctx, res) })

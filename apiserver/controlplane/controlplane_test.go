@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// Every cluster has Kubernetes' own flow schemas, each of which refers to a level that is there.
+// Every cluster has Kubernetes' own flow schemas, and each of them refers to an existing level.
 func TestBootstrap_HasFlowSchemasAndTheirLevels(t *testing.T) {
 	t.Parallel()
 	client := servertest.Start(t, apiserver.Options{}).Client(t).FlowcontrolV1()
@@ -55,7 +55,7 @@ func TestOwnService_PointsToTheServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "10.96.0.1", own.Spec.ClusterIP)
 	require.EqualValues(t, port, own.Spec.Ports[0].TargetPort.IntVal)
-	endpoints, err := client.CoreV1().Endpoints("default").Get(ctx, "kubernetes", metav1.GetOptions{}) //nolint:staticcheck // what the server publishes
+	endpoints, err := client.CoreV1().Endpoints("default").Get(ctx, "kubernetes", metav1.GetOptions{}) //nolint:staticcheck // the server publishes it
 	require.NoError(t, err)
 	require.Equal(t, "192.0.2.7", endpoints.Subsets[0].Addresses[0].IP)
 	require.EqualValues(t, port, endpoints.Subsets[0].Ports[0].Port)
@@ -70,7 +70,7 @@ func TestOwnService_PointsToTheServer(t *testing.T) {
 	require.Equal(t, "kubernetes", ip.Spec.ParentRef.Name)
 }
 
-func TestServer_TellsThatItIsThereByALease(t *testing.T) {
+func TestServer_HasALease(t *testing.T) {
 	t.Parallel()
 	leases := servertest.Start(t, apiserver.Options{}).Client(t).CoordinationV1().Leases("kube-system")
 	identity := func() coordinationv1.Lease {
@@ -93,8 +93,8 @@ func TestServer_TellsThatItIsThereByALease(t *testing.T) {
 	}, patience, 100*time.Millisecond, "it is renewed")
 }
 
-// A start restores an object that was deleted, and leaves one alone that was changed.
-func TestBootstrap_WritesWhatIsMissing(t *testing.T) {
+// A start restores an object that was deleted, and does not change one that was changed.
+func TestBootstrap_WritesMissingObjects(t *testing.T) {
 	t.Parallel()
 	store := servertest.Store(t, servertest.Backend(t), storage.Options{})
 	client, ctx := servertest.Start(t, apiserver.Options{Store: store}).Client(t), t.Context()
@@ -104,10 +104,10 @@ func TestBootstrap_WritesWhatIsMissing(t *testing.T) {
 	}
 	classes := client.SchedulingV1().PriorityClasses()
 	require.NoError(t, classes.Delete(ctx, "system-node-critical", metav1.DeleteOptions{}))
-	kept, err := classes.Get(ctx, "system-cluster-critical", metav1.GetOptions{})
+	changed, err := classes.Get(ctx, "system-cluster-critical", metav1.GetOptions{})
 	require.NoError(t, err)
-	kept.Labels = map[string]string{"a": "b"}
-	kept, err = classes.Update(ctx, kept, metav1.UpdateOptions{})
+	changed.Labels = map[string]string{"a": "b"}
+	changed, err = classes.Update(ctx, changed, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
 	servertest.Start(t, apiserver.Options{Store: store})
@@ -116,11 +116,11 @@ func TestBootstrap_WritesWhatIsMissing(t *testing.T) {
 	require.EqualValues(t, 2000001000, again.Value)
 	after, err := classes.Get(ctx, "system-cluster-critical", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.Equal(t, kept.ResourceVersion, after.ResourceVersion)
+	require.Equal(t, changed.ResourceVersion, after.ResourceVersion)
 }
 
-// A server that ends is no longer among those that the Service points to; its Lease stays.
-func TestLeave_TakesTheServerOut(t *testing.T) {
+// The Service no longer points to a server that has ended; its Lease stays.
+func TestLeave_RemovesTheServer(t *testing.T) {
 	t.Parallel()
 	store := servertest.Store(t, servertest.Backend(t), storage.Options{})
 	stays := servertest.Start(t, apiserver.Options{Store: store,

@@ -13,15 +13,15 @@ import (
 )
 
 // The flow schemas and priority levels that every cluster has: the two mandatory pairs, which package api knows because
-// nobody may change them, and the suggested ones
+// validation forbids to change them, and the suggested ones
 // (https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#defaults). flow_upkeep.go keeps the stored
 // objects as they are here.
 
-// queues are the queues of a priority level, in which requests wait.
+// queues are the queues of a priority level for waiting requests.
 type queues struct{ queues, hand, length int32 }
 
-// priorityLevels are the suggested levels, with their shares of the seats, how many percent of
-// those they lend, and their queues.
+// priorityLevels are the suggested levels, with their shares of the seats, the percentage of seats that
+// they lend, and their queues.
 var priorityLevels = []struct {
 	name             string
 	shares, lendable int32
@@ -41,10 +41,10 @@ const (
 )
 
 var (
-	everybody    = groups("system:unauthenticated", "system:authenticated")
-	nodeGroup    = groups("system:nodes")
-	controllers  = users("system:kube-controller-manager")
-	ofKubeSystem = []flowv1.Subject{{Kind: flowv1.SubjectKindServiceAccount,
+	allUsers    = groups("system:unauthenticated", "system:authenticated")
+	nodeGroup   = groups("system:nodes")
+	controllers = users("system:kube-controller-manager")
+	kubeSystem  = []flowv1.Subject{{Kind: flowv1.SubjectKindServiceAccount,
 		ServiceAccount: &flowv1.ServiceAccountSubject{Namespace: metav1.NamespaceSystem, Name: flowv1.NameAll}}}
 
 	simulatedNodes = users("coxswain:simulated-nodes")
@@ -72,11 +72,11 @@ var flowSchemas = []struct {
 		[]flowv1.PolicyRulesWithSubjects{{Subjects: controllers, ResourceRules: []flowv1.ResourcePolicyRule{{
 			Verbs: []string{"get", "create", "update"}, APIGroups: []string{corev1.GroupName},
 			Resources: []string{"endpoints"}, Namespaces: []string{flowv1.NamespaceEvery}}}}}},
-	{"global-default", "global-default", 9900, byUser, everything(everybody)},
+	{"global-default", "global-default", 9900, byUser, everything(allUsers)},
 	{"kube-controller-manager", "workload-high", 800, byNamespace, everything(controllers)},
 	{"kube-scheduler", "workload-high", 800, byNamespace, everything(users("system:kube-scheduler"))},
-	{"kube-system-service-accounts", "workload-high", 900, byNamespace, everything(ofKubeSystem)},
-	{"probes", "exempt", 2, "", []flowv1.PolicyRulesWithSubjects{{Subjects: everybody,
+	{"kube-system-service-accounts", "workload-high", 900, byNamespace, everything(kubeSystem)},
+	{"probes", "exempt", 2, "", []flowv1.PolicyRulesWithSubjects{{Subjects: allUsers,
 		NonResourceRules: []flowv1.NonResourcePolicyRule{{Verbs: []string{"get"},
 			NonResourceURLs: []string{"/healthz", "/readyz", "/livez"}}}}}},
 	{"service-accounts", "workload-low", 9000, byUser, everything(groups("system:serviceaccounts"))},
@@ -91,7 +91,7 @@ var flowSchemas = []struct {
 		[]flowv1.PolicyRulesWithSubjects{{Subjects: simulatedNodes, ResourceRules: nodeHigh}}},
 	{"coxswain-simulated-nodes", "system", 550, byNamespace, everything(simulatedNodes)},
 	{"workload-leader-election", "leader-election", 200, byUser, []flowv1.PolicyRulesWithSubjects{{
-		Subjects: ofKubeSystem, ResourceRules: []flowv1.ResourcePolicyRule{leaseRule}}}},
+		Subjects: kubeSystem, ResourceRules: []flowv1.ResourcePolicyRule{leaseRule}}}},
 }
 
 func groups(names ...string) []flowv1.Subject {
@@ -115,9 +115,9 @@ func resources(verb, group string, clusterScope bool, names ...string) flowv1.Re
 		Namespaces: []string{flowv1.NamespaceEvery}, ClusterScope: clusterScope}
 }
 
-func everything(of []flowv1.Subject) []flowv1.PolicyRulesWithSubjects {
-	return []flowv1.PolicyRulesWithSubjects{{Subjects: of, ResourceRules: []flowv1.ResourcePolicyRule{everyResource},
-		NonResourceRules: everyPath}}
+func everything(subjects []flowv1.Subject) []flowv1.PolicyRulesWithSubjects {
+	return []flowv1.PolicyRulesWithSubjects{{Subjects: subjects,
+		ResourceRules: []flowv1.ResourcePolicyRule{everyResource}, NonResourceRules: everyPath}}
 }
 
 // flowControl returns new copies of the objects, the mandatory ones first.
@@ -152,8 +152,8 @@ func flowControl() (levels []*flowv1.PriorityLevelConfiguration, schemas []*flow
 	return levels, schemas
 }
 
-// dangle sets the condition Dangling of a schema, which reports whether its level exists. Where nothing else
-// has changed the condition keeps its time.
+// dangle sets the condition Dangling of a schema, which reports whether its level exists. An unchanged condition keeps
+// its time.
 func dangle(s *flowv1.FlowSchema, found bool, now metav1.Time) {
 	want := flowv1.FlowSchemaCondition{Type: flowv1.FlowSchemaConditionDangling, Status: flowv1.ConditionFalse,
 		LastTransitionTime: now, Reason: "Found",
@@ -164,12 +164,12 @@ func dangle(s *flowv1.FlowSchema, found bool, now metav1.Time) {
 		want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but "+
 			"there is no such object", s.Spec.PriorityLevelConfiguration.Name)
 	}
-	at := slices.IndexFunc(s.Status.Conditions, func(c flowv1.FlowSchemaCondition) bool { return c.Type == want.Type })
-	if at < 0 {
+	i := slices.IndexFunc(s.Status.Conditions, func(c flowv1.FlowSchemaCondition) bool { return c.Type == want.Type })
+	if i < 0 {
 		s.Status.Conditions = append(s.Status.Conditions, want)
 		return
 	}
-	if c := &s.Status.Conditions[at]; c.Status != want.Status || c.Reason != want.Reason || c.Message != want.Message {
+	if c := &s.Status.Conditions[i]; c.Status != want.Status || c.Reason != want.Reason || c.Message != want.Message {
 		*c = want
 	}
 }

@@ -16,20 +16,19 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Every server maintains the objects of flow control, when they change and once a minute: mandatory ones
-// exist and have their fixed specs; suggested ones exist, and have our specs unless a user has taken them
-// over; objects of ours that are no longer suggested are deleted; and the status of a schema reports whether
-// its level exists.
+// Every server maintains the objects of flow control, when they change and once a minute: mandatory ones exist and
+// have their fixed specs; suggested ones exist, and have our specs unless a user has taken them over; objects of ours
+// that are no longer suggested are deleted; and the status of a schema reports whether its level exists.
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#maintenance-of-the-mandatory-and-suggested-configuration-objects
 //
-// Each write names the revision that it was made from: of several servers that see the same need one writes, and the
-// others are refused and find nothing to do when they look again.
+// Each write names the revision that it was made from: if several servers see the same need, one of them writes. The
+// writes of the others fail, and the watch brings them the change.
 
 const (
 	upkeepEvery = time.Minute
-	// upkeepMost is how often an object is written in that time: servers of different releases, which disagree about
-	// it, would undo each other's writes for ever.
-	upkeepMost = 6
+	// maxUpkeepWrites is the number of writes of one object in that time: servers of different releases, which disagree
+	// about it, would undo each other's writes for ever.
+	maxUpkeepWrites = 6
 )
 
 // KeepFlowControl maintains the objects of flow control until ctx ends.
@@ -49,15 +48,15 @@ func (c *ControlPlane) KeepFlowControl(ctx context.Context) {
 	for {
 		writes, err := c.flowUpkeep(ctx)
 		for _, w := range writes {
-			if written[w.Key]++; written[w.Key] > upkeepMost {
+			if written[w.Key]++; written[w.Key] > maxUpkeepWrites {
 				continue
 			}
-			if _, refused := c.Objects.Commit(ctx, w); refused != nil && !overtaken(refused) {
-				err = errors.Join(err, refused)
+			if _, failed := c.Objects.Commit(ctx, w); failed != nil && !overtaken(failed) {
+				err = errors.Join(err, failed)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			c.Log.Warn("keeping the objects of flow control", "error", err)
+			c.Log.Warn("cannot maintain the objects of flow control", "err", err)
 		}
 		select {
 		case <-changed:
@@ -69,13 +68,13 @@ func (c *ControlPlane) KeepFlowControl(ctx context.Context) {
 	}
 }
 
-// overtaken reports that the object was changed meanwhile. The watch brings the change.
+// overtaken reports whether a commit failed because the object was changed meanwhile. The watch brings the change.
 func overtaken(err error) bool {
 	var conflict *storage.Conflict
 	return errors.As(err, &conflict) || errors.Is(err, storage.ErrExists) || errors.Is(err, storage.ErrNotFound)
 }
 
-// FlowKinds are the registrations of priority levels and flow schemas, nil where they are not served.
+// FlowKinds returns the registrations of priority levels and flow schemas, nil where they are not served.
 func FlowKinds(kinds *api.Snapshot) []*api.Resource {
 	levels, schemas := kinds.Kind(flowv1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration")),
 		kinds.Kind(flowv1.SchemeGroupVersion.WithKind("FlowSchema"))
@@ -85,20 +84,20 @@ func FlowKinds(kinds *api.Snapshot) []*api.Resource {
 	return []*api.Resource{levels, schemas}
 }
 
-// missingFlowControl are the writes that create the objects that this cluster lacks.
+// missingFlowControl returns the writes that create the objects that this cluster lacks.
 func (c *ControlPlane) missingFlowControl(ctx context.Context) ([]storage.Write, error) {
 	writes, err := c.flowUpkeep(ctx)
 	return slices.DeleteFunc(writes, func(w storage.Write) bool { return w.Op != storage.Create }), err
 }
 
-// flowUpkeep are the writes that the objects in memory need.
+// flowUpkeep returns the writes that the objects in memory need.
 func (c *ControlPlane) flowUpkeep(ctx context.Context) ([]storage.Write, error) {
 	kinds := FlowKinds(c.Registry.Snapshot())
 	if kinds == nil {
 		return nil, nil
 	}
 	levels, schemas := flowControl()
-	u := &upkeep{own: c, levels: map[string]bool{}}
+	u := &upkeep{controlPlane: c, levels: map[string]bool{}}
 	u.round(ctx, kinds[0], asObjects(levels))
 	u.round(ctx, kinds[1], asObjects(schemas))
 	return u.writes, u.err
@@ -112,27 +111,27 @@ func asObjects[T api.Object](list []T) []api.Object {
 	return objects
 }
 
-// upkeep is one look at all objects.
+// upkeep compares all objects once with their expected states, and collects the writes.
 type upkeep struct {
-	own    *ControlPlane
-	levels map[string]bool // that exist, or will
-	writes []storage.Write
-	err    error
+	controlPlane *ControlPlane
+	levels       map[string]bool // the ones that exist, or will
+	writes       []storage.Write
+	err          error
 }
 
 func (u *upkeep) add(writes []storage.Write, err error) {
 	u.writes, u.err = append(u.writes, writes...), errors.Join(u.err, err)
 }
 
-func (u *upkeep) round(ctx context.Context, res *api.Resource, wanted []api.Object) {
-	objects := u.own.Objects.Collection(res)
+func (u *upkeep) round(ctx context.Context, res *api.Resource, expected []api.Object) {
+	objects := u.controlPlane.Objects.Collection(res)
 	stored, err := objects.List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 	if err != nil {
 		u.add(nil, err)
 		return
 	}
 	missing := map[string]api.Object{}
-	for _, want := range wanted {
+	for _, want := range expected {
 		missing[want.GetName()] = want
 	}
 	for _, o := range stored.Items {
@@ -148,20 +147,20 @@ func (u *upkeep) round(ctx context.Context, res *api.Resource, wanted []api.Obje
 			continue
 		}
 		u.note(have)
-		u.mend(ctx, res, o, have, want)
+		u.repair(ctx, res, o, have, want)
 	}
-	for _, want := range wanted {
+	for _, want := range expected {
 		if missing[want.GetName()] == nil {
 			continue
 		}
 		u.note(want)
-		if objects.DamagedIn(storage.Scope{Name: want.GetName()}) == nil { // otherwise it is there and cannot be read
+		if objects.DamagedIn(storage.Scope{Name: want.GetName()}) == nil { // otherwise it exists and cannot be read
 			u.create(res, want)
 		}
 	}
 }
 
-// note remembers the levels, because the schemas that refer to them are looked at next.
+// note remembers the levels, because the schemas that refer to them are compared next.
 func (u *upkeep) note(o api.Object) {
 	if _, ok := o.(*flowv1.PriorityLevelConfiguration); ok {
 		u.levels[o.GetName()] = true
@@ -169,7 +168,7 @@ func (u *upkeep) note(o api.Object) {
 }
 
 func (u *upkeep) create(res *api.Resource, o api.Object) {
-	w, err := u.own.Objects.Create(res, o)
+	w, err := u.controlPlane.Objects.Create(res, o)
 	if schema, ok := o.(*flowv1.FlowSchema); ok && err == nil {
 		u.dangle(schema)
 		w.Value, err = encoding.Encode(res, schema)
@@ -178,13 +177,13 @@ func (u *upkeep) create(res *api.Resource, o api.Object) {
 }
 
 func (u *upkeep) dangle(s *flowv1.FlowSchema) {
-	dangle(s, u.levels[s.Spec.PriorityLevelConfiguration.Name], u.own.now())
+	dangle(s, u.levels[s.Spec.PriorityLevelConfiguration.Name], u.controlPlane.now())
 }
 
-// mend adds the write that the object needs: of its spec or, where that is right, of its status.
-func (u *upkeep) mend(ctx context.Context, res *api.Resource, o *storage.Object, have, want api.Object) {
+// repair adds the write that the object needs: of its spec or, if that is right, of its status.
+func (u *upkeep) repair(ctx context.Context, res *api.Resource, o *storage.Object, have, want api.Object) {
 	if want != nil {
-		writes, err := u.own.Objects.Update(ctx, res, o, "", func(obj api.Object) { maintain(obj, want) })
+		writes, err := u.controlPlane.Objects.Update(ctx, res, o, "", func(obj api.Object) { maintain(obj, want) })
 		u.add(writes, err)
 		if len(writes) > 0 || err != nil {
 			return
@@ -193,11 +192,12 @@ func (u *upkeep) mend(ctx context.Context, res *api.Resource, o *storage.Object,
 	if _, ok := have.(*flowv1.FlowSchema); !ok {
 		return
 	}
-	u.add(u.own.Objects.Update(ctx, res, o, "status", func(obj api.Object) { u.dangle(obj.(*flowv1.FlowSchema)) }))
+	u.add(u.controlPlane.Objects.Update(ctx, res, o, "status",
+		func(obj api.Object) { u.dangle(obj.(*flowv1.FlowSchema)) }))
 }
 
-// maintain gives a stored object our spec, unless a user has taken it over: the annotation says so or, where there is
-// none, the spec has been changed.
+// maintain gives a stored object our spec, unless a user has taken it over: the annotation records that. Without the
+// annotation, a changed spec means the same.
 func maintain(obj, want api.Object) {
 	ours, err := strconv.ParseBool(obj.GetAnnotations()[flowv1.AutoUpdateAnnotationKey])
 	if err != nil {

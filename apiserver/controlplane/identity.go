@@ -19,26 +19,27 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Clients see that a server runs by its Lease in kube-system (KEP-1965). The Lease is renewed in the transaction that
-// renews the server's presence, and stays when the server ends: a controller deletes it once it has expired.
+// A server's Lease in kube-system shows clients that the server runs (KEP-1965). The Lease is renewed in the
+// transaction that renews the server's presence, and stays when the server ends: a controller deletes it once it has
+// expired.
 
 const (
-	// IdentityLabel marks such Leases; its value names the sort of server.
+	// IdentityLabel marks such Leases; its value is the kind of server.
 	IdentityLabel = "apiserver.kubernetes.io/identity"
-	// identitySort is the sort that clients know.
+	// identitySort is the kind of server that clients know.
 	identitySort = "kube-apiserver"
-	// identityDuration is how long a Lease is valid without being renewed: an hour, as in kube-apiserver.
+	// identityDuration is the time that a Lease is valid without renewal: an hour, as in kube-apiserver.
 	identityDuration = time.Hour
 )
 
-// serverIdentity is what a server's Lease says about it.
+// serverIdentity is the data of a server's Lease. Join sets it, before Run.
 type serverIdentity struct {
 	name     string // of the Lease: the same after a restart
 	holder   string // this run of the server
 	hostname string
 }
 
-// newIdentity is the identity of a server that listens at addr. kube-apiserver's name distinguishes machines; ours
+// newIdentity returns the identity of a server that listens at addr. kube-apiserver's name distinguishes machines; ours
 // includes the port, so that it distinguishes servers on one machine as well.
 func newIdentity(addr net.Addr) serverIdentity {
 	hostname, err := os.Hostname()
@@ -51,7 +52,7 @@ func newIdentity(addr net.Addr) serverIdentity {
 	return serverIdentity{name: name, holder: name + "_" + string(uuid.NewUUID()), hostname: hostname}
 }
 
-// ownObjects are the writes of the objects by which a server that is present describes itself.
+// ownObjects returns the writes of the objects that describe a running server.
 func (c *ControlPlane) ownObjects(ctx context.Context) ([]storage.Write, error) {
 	lease, err := c.identityLease(ctx)
 	if err != nil {

@@ -26,21 +26,21 @@ import (
 
 const (
 	ownServiceName = "kubernetes"
-	// Presences is the collection of the servers that run, named by their addresses. It is no kind of the API.
+	// Presences is the collection of the running servers, named by their addresses. It is no kind of the API.
 	Presences = "claims/apiservers"
-	// presenceTTL is how long the Service still points at a server that died.
+	// presenceTTL is the time that the Service still points at a server that died.
 	presenceTTL = 45 * time.Second
-	// publishInterval is how often a server renews its presence: kube-apiserver's interval for its identity Lease.
+	// publishInterval is the interval for renewing a server's presence: kube-apiserver's for its identity Lease.
 	publishInterval = 10 * time.Second
-	// startPatience and endPatience are how long the start and the end of a server wait for it. A server that starts
-	// without has no Service kubernetes for an interval.
+	// startPatience and endPatience limit the time that the start and the end of a server wait for publishing. If the
+	// start gives up, there may be no Service kubernetes for an interval.
 	startPatience, endPatience = 10 * time.Second, time.Second
 	// ownServicePort is the Service's port.
 	ownServicePort = 443
 )
 
-// advertised is the address at which other machines reach a server that listens at addr: --advertise-address, the
-// address it is bound to, or that of an interface. It is invalid if there is none.
+// advertised returns the address that other machines reach a server at: --advertise-address, the address that it is
+// bound to, or the address of an interface. addr is the listener's. The result is invalid if there is none.
 func (c *ControlPlane) advertised(addr net.Addr) netip.AddrPort {
 	bound, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *ControlPlane) advertised(addr net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ip, bound.Port())
 }
 
-// hostAddress is the first address of this machine that other machines can reach, IPv4 before IPv6.
+// hostAddress returns the first address of this machine that other machines can reach, IPv4 before IPv6.
 func hostAddress() netip.Addr {
 	addrs, _ := net.InterfaceAddrs() // a machine without interfaces has no address
 	var v6 netip.Addr
@@ -79,7 +79,7 @@ func hostAddress() netip.Addr {
 }
 
 // keepPublished renews this server's presence from time to time, until ctx ends.
-func (c *ControlPlane) keepPublished(ctx context.Context, at netip.AddrPort) {
+func (c *ControlPlane) keepPublished(ctx context.Context, address netip.AddrPort) {
 	publish := virtualtime.Heartbeat(c.Clock).NewTicker(publishInterval)
 	defer publish.Stop()
 	for {
@@ -87,71 +87,73 @@ func (c *ControlPlane) keepPublished(ctx context.Context, at netip.AddrPort) {
 		case <-ctx.Done():
 			return
 		case <-publish.C():
-			c.logTrouble(ctx, "publishing the Service kubernetes", c.publish(ctx, at, true))
+			c.logError(ctx, "cannot publish the Service kubernetes", c.publish(ctx, address, true))
 		}
 	}
 }
 
-// logTrouble logs an error of something that will be tried again.
-func (c *ControlPlane) logTrouble(ctx context.Context, doing string, err error) {
+// logError logs an error of an operation that will be repeated, unless ctx has ended.
+func (c *ControlPlane) logError(ctx context.Context, message string, err error) {
 	if err != nil && ctx.Err() == nil {
-		c.Log.Warn(doing, "error", err)
+		c.Log.Warn(message, "err", err)
 	}
 }
 
-// Join enters the server that listens at addr among those that clients find, and returns the address at which they
-// reach it.
+// Join adds the server that listens at addr to the Service, and returns the address that clients reach it at. It must
+// be called before Run.
 func (c *ControlPlane) Join(ctx context.Context, addr net.Addr) netip.AddrPort {
-	at := c.advertised(addr)
+	address := c.advertised(addr)
 	c.identity = newIdentity(addr)
-	c.publishOnce(ctx, at, true)
-	return at
+	c.publishOnce(ctx, address, true)
+	return address
 }
 
-// Leave takes the server at that address out again.
-func (c *ControlPlane) Leave(ctx context.Context, at netip.AddrPort) { c.publishOnce(ctx, at, false) }
+// Leave removes the server from the Service.
+func (c *ControlPlane) Leave(ctx context.Context, address netip.AddrPort) {
+	c.publishOnce(ctx, address, false)
+}
 
-// publishOnce is publish for the start and the end of a server, which wait for it for a limited time.
-func (c *ControlPlane) publishOnce(ctx context.Context, at netip.AddrPort, present bool) {
+// publishOnce publishes at the start and at the end of a server, which wait for it for a limited time.
+func (c *ControlPlane) publishOnce(ctx context.Context, address netip.AddrPort, present bool) {
 	patience := endPatience
 	if present {
 		patience = startPatience
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := c.publish(ctx, at, present); err != nil {
-		c.Log.Warn("publishing the Service kubernetes", "error", err)
+	if err := c.publish(ctx, address, present); err != nil {
+		c.Log.Warn("cannot publish the Service kubernetes", "err", err)
 	}
 }
 
 // publish brings the Service, and the objects that point at the servers, up to date. All changes are written in one
-// transaction; nothing is written where nothing has changed.
-func (c *ControlPlane) publish(ctx context.Context, at netip.AddrPort, present bool) error {
+// transaction; without changes, there is no write.
+func (c *ControlPlane) publish(ctx context.Context, address netip.AddrPort, present bool) error {
 	if c.service == nil {
 		return nil
 	}
 	for attempt := 1; ; attempt++ {
-		writes, err := c.publication(ctx, at, present)
+		writes, err := c.publication(ctx, address, present)
 		if err != nil || len(writes) == 0 {
 			return err
 		}
 		_, err = c.Objects.Commit(ctx, writes...)
-		var refused *storage.Refusal
-		if errors.As(err, &refused) && attempt < 5 {
+		var lost *storage.Refusal
+		if errors.As(err, &lost) && attempt < 5 {
 			continue // another server or a user was quicker
 		}
 		return err
 	}
 }
 
-func (c *ControlPlane) publication(ctx context.Context, at netip.AddrPort, present bool) ([]storage.Write, error) {
+func (c *ControlPlane) publication(ctx context.Context, address netip.AddrPort, present bool) ([]storage.Write, error) {
 	var writes []storage.Write
 	if present {
 		cidr, err := c.defaultServiceCIDR(ctx)
 		if err != nil {
 			return nil, err
 		}
-		service, err := c.ownService(ctx, at.Port())
+		service, err := c.ownService(ctx, address.Port())
 		if err != nil {
 			return nil, err
 		}
@@ -161,10 +163,10 @@ func (c *ControlPlane) publication(ctx context.Context, at netip.AddrPort, prese
 		}
 		writes = slices.Concat(cidr, service, own)
 	}
-	if !at.IsValid() {
+	if !address.IsValid() {
 		return writes, nil
 	}
-	presence, all, err := c.presence(ctx, at, present)
+	presence, all, err := c.presence(ctx, address, present)
 	if err != nil {
 		return nil, err
 	}
@@ -193,8 +195,7 @@ func (c *ControlPlane) defaultServiceCIDR(ctx context.Context) ([]storage.Write,
 		})
 }
 
-// ownService creates the Service with the first address of the range, or sets its target port to the port at which this
-// server listens.
+// ownService creates the Service with the first address of the range, or sets its target port to this server's port.
 func (c *ControlPlane) ownService(ctx context.Context, port uint16) ([]storage.Write, error) {
 	ports := []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: ownServicePort,
 		TargetPort: intstr.FromInt32(int32(port))}}
@@ -218,15 +219,15 @@ func (c *ControlPlane) ownService(ctx context.Context, port uint16) ([]storage.W
 	return append(reserves, w), err
 }
 
-// presence is the write that records that the server at that address is there, or no longer is. all are the servers
-// that are then present, sorted.
-func (c *ControlPlane) presence(ctx context.Context, at netip.AddrPort,
+// presence returns the write that records that the server at an address runs, or no longer runs. all are the servers
+// that run after the write, sorted.
+func (c *ControlPlane) presence(ctx context.Context, address netip.AddrPort,
 	present bool) ([]storage.Write, []netip.AddrPort, error) {
 	list, err := c.Store.Collection(Presences, storage.CollectionOptions{}).List(ctx, storage.ListRequest{})
 	if err != nil {
 		return nil, nil, err
 	}
-	key := storage.Key{Collection: Presences, Name: at.String()}
+	key := storage.Key{Collection: Presences, Name: address.String()}
 	value, err := json.Marshal(metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: key.Name}})
 	if err != nil {
 		return nil, nil, err
@@ -246,7 +247,7 @@ func (c *ControlPlane) presence(ctx context.Context, at netip.AddrPort,
 		}
 	}
 	if present {
-		all = append(all, at)
+		all = append(all, address)
 	} else if write.Op == storage.Update {
 		write.Op, write.Value, write.TTL = storage.Delete, nil, 0
 	} else {
@@ -258,8 +259,8 @@ func (c *ControlPlane) presence(ctx context.Context, at netip.AddrPort,
 
 func (c *ControlPlane) ownEndpoints(ctx context.Context, all []netip.AddrPort) ([]storage.Write, error) {
 	var subsets []corev1.EndpointSubset
-	for _, at := range all {
-		address, port := corev1.EndpointAddress{IP: at.Addr().String()}, int32(at.Port())
+	for _, server := range all {
+		address, port := corev1.EndpointAddress{IP: server.Addr().String()}, int32(server.Port())
 		same := slices.IndexFunc(subsets, func(sub corev1.EndpointSubset) bool { return sub.Ports[0].Port == port })
 		if same >= 0 {
 			subsets[same].Addresses = append(subsets[same].Addresses, address)
@@ -283,16 +284,16 @@ func (c *ControlPlane) ownEndpointSlice(ctx context.Context, all []netip.AddrPor
 	var endpoints []discoveryv1.Endpoint
 	var ports []discoveryv1.EndpointPort
 	ready, https, tcp := true, "https", corev1.ProtocolTCP
-	for i, at := range all {
-		port := int32(at.Port())
+	for i, server := range all {
+		port := int32(server.Port())
 		if i == 0 {
-			if at.Addr().Is6() {
+			if server.Addr().Is6() {
 				family = discoveryv1.AddressTypeIPv6
 			}
 			ports = []discoveryv1.EndpointPort{{Name: &https, Port: &port, Protocol: &tcp}}
 		}
-		if at.Addr().Is6() == all[0].Addr().Is6() && at.Port() == all[0].Port() {
-			endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: []string{at.Addr().String()},
+		if server.Addr().Is6() == all[0].Addr().Is6() && server.Port() == all[0].Port() {
+			endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: []string{server.Addr().String()},
 				Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
 		}
 	}

@@ -15,8 +15,8 @@ func (c *ControlPlane) kind(gvk schema.GroupVersionKind) *api.Resource {
 	return c.Registry.Snapshot().Kind(gvk)
 }
 
-// put is the write, if one is needed, by which an object of the server's own becomes what change makes of it; fresh is
-// the object that change begins with where there is none.
+// put applies change to one of the server's own objects, and returns the write, or none if the object does not change.
+// If the object does not exist, change is applied to fresh, and the write creates it.
 func (c *ControlPlane) put(ctx context.Context, res *api.Resource, fresh api.Object, change func(api.Object)) (
 	[]storage.Write, error) {
 	o, err := c.Objects.Collection(res).Get(ctx, fresh.GetNamespace(), fresh.GetName(), storage.At{})

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// policyBatch is how many roles and bindings are written in one transaction: etcd takes 128 by default.
+// policyBatch is the number of roles and bindings that are written in one transaction: etcd's default limit is 128.
 const policyBatch = 100
 
 // writePolicy stores the roles and bindings that every cluster has and this one lacks.
@@ -29,7 +29,7 @@ func (c *ControlPlane) writePolicy(ctx context.Context) {
 			// Another server writes the same, or a user changes them.
 			_, _ = c.Store.Revision(ctx)
 		default:
-			c.Log.Error("writing the roles and bindings of every cluster", "error", err)
+			c.Log.Error("cannot write the roles and bindings of every cluster", "err", err)
 			return
 		}
 	}
@@ -64,13 +64,13 @@ func (c *ControlPlane) policyWrites(ctx context.Context) ([]storage.Write, error
 			writes = append(writes, w)
 			return err
 		}
-		if errors.As(err, new(*storage.Damaged)) { // the store has logged it, and the others are not to wait for it
+		if errors.As(err, new(*storage.Damaged)) { // the store has logged it; the others must not wait
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		w, err := c.mend(ctx, res, have, obj)
+		w, err := c.repair(ctx, res, have, obj)
 		if w != nil {
 			writes = append(writes, *w)
 		}
@@ -92,26 +92,26 @@ func (c *ControlPlane) policyWrites(ctx context.Context) ([]storage.Write, error
 	return writes, errors.Join(errs...)
 }
 
-// mend is the write that adds what a role or binding lacks, nil if it lacks nothing.
-func (c *ControlPlane) mend(ctx context.Context, res *api.Resource, stored *storage.Object, want api.Object) (
+// repair returns the write that adds missing rules or subjects to a role or binding, nil if it is complete.
+func (c *ControlPlane) repair(ctx context.Context, res *api.Resource, stored *storage.Object, want api.Object) (
 	*storage.Write, error) {
 	have, err := encoding.Decode(ctx, res, stored)
 	if err != nil {
 		return nil, err
 	}
-	mended, anew := authz.Reconcile(have, want)
-	if mended == nil {
+	repaired, recreate := authz.Reconcile(have, want)
+	if repaired == nil {
 		return nil, nil
 	}
-	obj := mended.(api.Object)
+	obj := repaired.(api.Object)
 	w := storage.Write{Op: storage.Update, Key: stored.Key, Expect: stored.Revision}
-	if anew {
+	if recreate {
 		fresh, err := c.Objects.Create(res, obj)
 		w.Value = fresh.Value
 		return &w, err
 	}
 	if w.Value, err = encoding.Encode(res, obj); err != nil {
-		return nil, fmt.Errorf("adding what %s lacks: %w", stored.Key, err)
+		return nil, fmt.Errorf("complete %s: %w", stored.Key, err)
 	}
 	return &w, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// The use of tokens in Secrets is recorded (KEP-2799): each Secret has a label with the day on which its token was last
-// used, and a ConfigMap has the day since which that is recorded. A controller deletes tokens that have long been idle.
+// The use of tokens in Secrets is recorded (KEP-2799): each Secret has a label with the day of the last use of its
+// token, and a ConfigMap has the first day of recording. A controller deletes tokens that have long been idle.
 
 // trackingConfigMap is in kube-system; its key "since" has that day.
 const (

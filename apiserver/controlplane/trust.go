@@ -19,38 +19,40 @@ import (
 )
 
 // Extension servers authenticate requests as this server does: they read its CAs, and the headers of front proxies,
-// from a ConfigMap that every server keeps, as kube-apiserver's cluster_authentication_trust_controller does. It
-// has what all servers that wrote it have told, so that servers with different CAs can share a cluster;
+// from a ConfigMap that every server maintains, as kube-apiserver's cluster_authentication_trust_controller does. It
+// has the data of all servers that wrote it, so that servers with different CAs can share a cluster;
 // certificates that have expired are left out.
 
 const (
 	trustConfigMap = "extension-apiserver-authentication" // in kube-system
 	trustClientCAs = "client-ca-file"
 	trustProxyCAs  = "requestheader-client-ca-file"
-	// trustMost is how much a ConfigMap may hold; one that would hold more begins anew.
-	trustMost = corev1.MaxSecretSize
-	// trustExpired is for how long a certificate that has expired stays.
+	// maxTrust is the largest size of the ConfigMap's data. If it would become larger, the data of other servers is
+	// dropped.
+	maxTrust = corev1.MaxSecretSize
+	// trustExpired is the time that a certificate stays after it has expired.
 	trustExpired = 5 * time.Minute
 )
 
-// trusts reports whether there is anything to publish.
+// trusts reports whether the server has data to publish.
 func (c *ControlPlane) trusts() bool {
 	return c.RequestHeader != nil || c.ClientCAs != nil && len(c.ClientCAs.PEM()) > 0
 }
 
-// keepTrust keeps the ConfigMap until ctx ends: at once when it changes, and within a minute when a file of CAs does.
+// keepTrust maintains the ConfigMap until ctx ends: at once when it changes, and within a minute when a file of CAs
+// does.
 func (c *ControlPlane) keepTrust(ctx context.Context, res *api.Resource) {
 	changed := make(chan struct{}, 1)
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() {
-		of := storage.Scope{Namespace: metav1.NamespaceSystem, Name: trustConfigMap}
-		c.Objects.Collection(res).Signal(ctx, of, changed)
+		scope := storage.Scope{Namespace: metav1.NamespaceSystem, Name: trustConfigMap}
+		c.Objects.Collection(res).Signal(ctx, scope, changed)
 	})
 	tick := time.NewTicker(upkeepEvery)
 	defer tick.Stop()
 	for {
-		c.logTrouble(ctx, "publishing how requests are authenticated", c.publishTrust(ctx, res))
+		c.logError(ctx, "cannot publish the authentication of requests", c.publishTrust(ctx, res))
 		select {
 		case <-changed:
 		case <-tick.C:
@@ -81,7 +83,7 @@ func (c *ControlPlane) publishTrust(ctx context.Context, res *api.Resource) erro
 	return nil
 }
 
-// trust is what the ConfigMap should hold, where it holds have: that of other servers, and this server's.
+// trust returns the data that the ConfigMap should have: the data of other servers in have, and this server's.
 func (c *ControlPlane) trust(have map[string]string) (map[string]string, error) {
 	var clients, proxies []byte
 	lists := []struct {
@@ -116,13 +118,14 @@ func (c *ControlPlane) trust(have map[string]string) (map[string]string, error) 
 			data[list.key] = merged
 		}
 	}
-	if size(data) > trustMost && have != nil {
+	if size(data) > maxTrust && have != nil {
 		return c.trust(nil)
 	}
 	return data, errors.Join(errs...)
 }
 
-// mergeBundles are the certificates of the PEM texts, each of them once, without those that ended before a time.
+// mergeBundles returns the certificates of the PEM texts, each of them once. It leaves out certificates that expired
+// before a time.
 func mergeBundles(ended time.Time, bundles ...[]byte) (string, error) {
 	var merged []byte
 	seen := map[string]bool{}
@@ -143,7 +146,7 @@ func mergeBundles(ended time.Time, bundles ...[]byte) (string, error) {
 	return string(merged), nil
 }
 
-// mergeLists is a JSON list of the names in a JSON list and of own ones, each of them once.
+// mergeLists returns a JSON list of the names in a JSON list and of own ones, each of them once.
 func mergeLists(have string, own []string) (string, error) {
 	var names []string
 	if have != "" {

@@ -36,7 +36,7 @@ func newCA(t *testing.T) *pki.CA {
 	return ca
 }
 
-// touch has the server look at the ConfigMap, if it has not done so by itself since its clock moved.
+// touch makes the server check the ConfigMap, if it has not done so by itself since its clock moved.
 func touch(t *testing.T, maps typedcorev1.ConfigMapInterface) {
 	t.Helper()
 	_, err := maps.Patch(t.Context(), trustName, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
@@ -77,7 +77,7 @@ func trusting(clients, proxies authn.CAs, names ...string) apiserver.Options {
 	return o
 }
 
-// administers makes a client of a server whose CAs are the test's own.
+// administers makes a client of a server with the test's own CAs.
 func administers(t *testing.T, s *servertest.Server, ca *pki.CA) typedcorev1.ConfigMapInterface {
 	t.Helper()
 	cert, key, err := ca.Client("admin", "system:masters")
@@ -118,7 +118,7 @@ func TestTrust_IsPublishedAndRestored(t *testing.T) {
 }
 
 // Servers with different CAs publish all of them, and none undoes another's writes.
-func TestTrust_IsThatOfAllServers(t *testing.T) {
+func TestTrust_HasTheCAsOfAllServers(t *testing.T) {
 	t.Parallel()
 	store := servertest.Store(t, servertest.Backend(t), storage.Options{})
 	var clients, proxies [2]*pki.CA
@@ -136,7 +136,7 @@ func TestTrust_IsThatOfAllServers(t *testing.T) {
 	becomes(t, maps, published(both(clients), both(proxies), `["a","b"]`))
 }
 
-// Without front proxies only the CAs of clients are published; those that have expired are not.
+// Without front proxies only the CAs of clients are published. Expired ones are not.
 func TestTrust_OfClientsAlone(t *testing.T) {
 	t.Parallel()
 	old := newCA(t)
@@ -200,8 +200,8 @@ func TestTrust_FollowsFiles(t *testing.T) {
 	becomes(t, maps, published(string(clients.PEM()), string(after.PEM()), `[]`))
 }
 
-// What others wrote is bounded: a ConfigMap that is full begins anew.
-func TestTrust_BeginsAnewWhereThereIsTooMuch(t *testing.T) {
+// The data of other servers is limited: if the ConfigMap becomes too large, it is dropped.
+func TestTrust_DropsOthersDataAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	clients := newCA(t)
 	maps := administers(t, servertest.Start(t, trusting(authn.PublishedCAs(clients.PEM()),
@@ -214,8 +214,8 @@ func TestTrust_BeginsAnewWhereThereIsTooMuch(t *testing.T) {
 	becomes(t, maps, want)
 }
 
-// An extension server with the rights that its documentation asks for can authenticate and authorize requests: it
-// watches the ConfigMap, and asks about tokens and rights. It can read no other ConfigMap.
+// An extension server with the documented rights can authenticate and authorize requests: it watches the ConfigMap, and
+// creates TokenReviews and SubjectAccessReviews. It can read no other ConfigMap.
 func TestTrust_IsReadByDelegators(t *testing.T) {
 	t.Parallel()
 	clients := newCA(t)

@@ -15,11 +15,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/openapi"
 )
 
-// mostTypesChecked is the number of kinds for which the expressions of one policy are checked.
-const mostTypesChecked = 10
+// maxTypesChecked is the largest number of kinds that the expressions of one policy are checked for.
+const maxTypesChecked = 10
 
 // checkTypes compiles the expressions of a policy's validations for each kind that it names, with that kind's fields,
-// and returns the compiler's complaints. The policy is not refused because of them, for it may be right all the same.
+// and returns the compiler's complaints. The policy is not rejected because of them: it may be right nevertheless.
 // An error in a variable shows where the variable is used.
 // https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#type-checking
 func checkTypes(kinds *api.Snapshot, spec *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
@@ -28,7 +28,7 @@ func checkTypes(kinds *api.Snapshot, spec *admissionv1.ValidatingAdmissionPolicy
 		return nil
 	}
 	var warnings []admissionv1.ExpressionWarning
-	check := func(at *field.Path, source string) {
+	check := func(path *field.Path, source string) {
 		var found []string
 		for _, c := range checkers {
 			if complaints := c.check(source); complaints != "" {
@@ -36,15 +36,15 @@ func checkTypes(kinds *api.Snapshot, spec *admissionv1.ValidatingAdmissionPolicy
 			}
 		}
 		if len(found) > 0 {
-			warnings = append(warnings, admissionv1.ExpressionWarning{FieldRef: at.String(),
+			warnings = append(warnings, admissionv1.ExpressionWarning{FieldRef: path.String(),
 				Warning: strings.Join(found, "\n")})
 		}
 	}
 	for i, v := range spec.Validations {
-		at := field.NewPath("spec", "validations").Index(i)
-		check(at.Child("expression"), v.Expression)
+		path := field.NewPath("spec", "validations").Index(i)
+		check(path.Child("expression"), v.Expression)
 		if v.MessageExpression != "" {
-			check(at.Child("messageExpression"), v.MessageExpression)
+			check(path.Child("messageExpression"), v.MessageExpression)
 		}
 	}
 	return warnings
@@ -66,8 +66,8 @@ func (c typeChecker) check(source string) string {
 }
 
 func typeCheckers(kinds *api.Snapshot, spec *admissionv1.ValidatingAdmissionPolicySpec) []typeChecker {
-	of := typesToCheck(kinds, spec.MatchConstraints)
-	if len(of) == 0 {
+	types := typesToCheck(kinds, spec.MatchConstraints)
+	if len(types) == 0 {
 		return nil
 	}
 	declared := cel.Declarations{Params: spec.ParamKind != nil, Authorizer: true, Stored: true}
@@ -76,8 +76,8 @@ func typeCheckers(kinds *api.Snapshot, spec *admissionv1.ValidatingAdmissionPoli
 			declared.Param = celShape(res, "params@")
 		}
 	}
-	checkers := make([]typeChecker, len(of))
-	for i, res := range of {
+	checkers := make([]typeChecker, len(types))
+	for i, res := range types {
 		declared.Object = celShape(res, "")
 		checkers[i] = typeChecker{res.GVK(), cel.NewCompiler(true), declared}
 		for _, v := range spec.Variables {
@@ -87,14 +87,14 @@ func typeCheckers(kinds *api.Snapshot, spec *admissionv1.ValidatingAdmissionPoli
 	return checkers
 }
 
-// celShape is the form of a kind's objects. The prefix distinguishes two kinds of one name.
+// celShape returns the form of a kind's objects. The prefix distinguishes two kinds of one name.
 func celShape(res *api.Resource, prefix string) *cel.Shape {
 	name, definitions := openapi.Form(res)
 	return cel.NewShape(prefix+res.Kind, name, definitions)
 }
 
-// typesToCheck are the first kinds that the rules name, in the order of their names. A rule with a wildcard names no
-// kind, unless the wildcard is among its resources.
+// typesToCheck returns the first kinds that the rules name, in the order of their names. A rule with a wildcard names
+// no kind, unless the wildcard is among its resources.
 func typesToCheck(kinds *api.Snapshot, match *admissionv1.MatchResources) []*api.Resource {
 	if match == nil {
 		return nil
@@ -102,7 +102,7 @@ func typesToCheck(kinds *api.Snapshot, match *admissionv1.MatchResources) []*api
 	var found []*api.Resource
 	for _, rule := range match.ResourceRules {
 		for _, gvr := range namedResources(&rule.Rule) {
-			if res := kinds.Resource(gvr); res != nil && len(found) < mostTypesChecked && !slices.Contains(found, res) {
+			if res := kinds.Resource(gvr); res != nil && len(found) < maxTypesChecked && !slices.Contains(found, res) {
 				found = append(found, res)
 			}
 		}
@@ -121,7 +121,7 @@ func namedResources(r *admissionv1.Rule) []schema.GroupVersionResource {
 	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
 		for _, version := range slices.Sorted(slices.Values(r.APIVersions)) {
 			for _, resource := range slices.Sorted(slices.Values(r.Resources)) {
-				if !strings.ContainsAny(resource, "*/") { // nor subresources, whose kinds are others
+				if !strings.ContainsAny(resource, "*/") { // subresources have other kinds
 					named = append(named, schema.GroupVersionResource{Group: group, Version: version,
 						Resource: resource})
 				}

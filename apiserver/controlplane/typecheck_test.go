@@ -53,7 +53,7 @@ func policiesOf(t *testing.T, o apiserver.Options) admissionclient.ValidatingAdm
 	return servertest.Start(t, o).Client(t).AdmissionregistrationV1().ValidatingAdmissionPolicies()
 }
 
-// typeChecked is the policy when its spec has been checked.
+// typeChecked waits until a policy's spec has been checked, and returns the policy.
 func typeChecked(t *testing.T, policies admissionclient.ValidatingAdmissionPolicyInterface,
 	name string) (p *admissionv1.ValidatingAdmissionPolicy) {
 	t.Helper()
@@ -67,7 +67,7 @@ func typeChecked(t *testing.T, policies admissionclient.ValidatingAdmissionPolic
 	return p
 }
 
-func TestTypeCheck_OfWhatIsNamed(t *testing.T) {
+func TestTypeCheck_ChecksTheNamedKinds(t *testing.T) {
 	t.Parallel()
 	policies := policiesOf(t, apiserver.Options{})
 	type of = []admissionv1.NamedRuleWithOperations
@@ -177,7 +177,7 @@ func TestTypeCheck_OfWhatIsNamed(t *testing.T) {
 }
 
 // The first ten kinds are enough.
-func TestTypeCheck_OfTenKinds(t *testing.T) {
+func TestTypeCheck_ChecksTenKindsAtMost(t *testing.T) {
 	t.Parallel()
 	policies := policiesOf(t, apiserver.Options{})
 	p := checking("many", []string{"object.nothing == 1"},
@@ -242,13 +242,13 @@ func TestTypeCheck_FollowsTheSpec(t *testing.T) {
 	require.NoError(t, err)
 	typeChecked(t, policies, "next") // so that the change of the first has been seen
 	require.Equal(t, seen.ResourceVersion, typeChecked(t, policies, "few").ResourceVersion)
-	// Until its status says that nobody has.
+	// Until its status shows that no server has.
 	edit(func(p *admissionv1.ValidatingAdmissionPolicy) { p.Status.ObservedGeneration = 0 }, policies.UpdateStatus)
 	require.Empty(t, typeChecked(t, policies, "few").Status.TypeChecking.ExpressionWarnings)
 }
 
 // Of two servers one writes, once.
-func TestTypeCheck_ServersDoNotFight(t *testing.T) {
+func TestTypeCheck_OneServerWrites(t *testing.T) {
 	t.Parallel()
 	o := apiserver.Options{Store: servertest.Store(t, servertest.Backend(t), storage.Options{})}
 	first, second := policiesOf(t, o), policiesOf(t, o)
@@ -274,7 +274,7 @@ func TestTypeCheck_ServersDoNotFight(t *testing.T) {
 	expect(watch.Deleted, "a")
 }
 
-// refusing is a backend that refuses the first update of an object.
+// refusing is a backend that rejects the first update of an object.
 type refusing struct {
 	storage.Backend
 	name    string
@@ -296,7 +296,7 @@ func (b *refusing) Commit(ctx context.Context, writes []storage.Write) (out *sto
 }
 
 // A status that could not be written is written later.
-func TestTypeCheck_ComesBackToWhatFailed(t *testing.T) {
+func TestTypeCheck_RepeatsFailedWrites(t *testing.T) {
 	t.Parallel()
 	backend := &refusing{Backend: servertest.Backend(t), name: "late", done: make(chan struct{})}
 	policies := policiesOf(t, apiserver.Options{Store: servertest.Store(t, backend, storage.Options{})})

@@ -10,15 +10,15 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Every server keeps the type checker's result for each ValidatingAdmissionPolicy in its status, as
-// kube-controller-manager's validatingadmissionpolicy-status-controller does. A spec whose generation is in
-// status.observedGeneration has been checked and is left alone.
+// Every server writes the type checker's result for each ValidatingAdmissionPolicy to its status, as
+// kube-controller-manager's validatingadmissionpolicy-status-controller does. If status.observedGeneration is the
+// spec's generation, the spec has been checked.
 //
-// Each write names the revision that was checked. Of several servers one writes; the others are refused, and see the
-// result as they see any change.
+// Each write names the revision that was checked. Of several servers one writes; the writes of the others fail, and the
+// watch brings them the result.
 
-// keepTypeChecks does so until ctx ends: at once for a policy that changes, within a minute for one that could not be
-// written. Where there are no policies it costs a watcher that sleeps.
+// keepTypeChecks checks policies until ctx ends: at once after a change, and again within a minute after a failed
+// write. Without policies it costs only a watcher that sleeps.
 func (c *ControlPlane) keepTypeChecks(ctx context.Context, res *api.Resource) {
 	for ctx.Err() == nil {
 		round, end := context.WithTimeout(ctx, upkeepEvery)
@@ -34,7 +34,7 @@ func (c *ControlPlane) keepTypeChecks(ctx context.Context, res *api.Resource) {
 	}
 }
 
-// typeCheckUpkeep looks at all policies, and then at each that changes.
+// typeCheckUpkeep checks all policies, and then each one that changes.
 func (c *ControlPlane) typeCheckUpkeep(ctx context.Context, res *api.Resource) error {
 	watcher, err := c.Objects.Collection(res).Watch(ctx, storage.WatchRequest{Any: true})
 	if err != nil {
@@ -51,7 +51,8 @@ func (c *ControlPlane) typeCheckUpkeep(ctx context.Context, res *api.Resource) e
 				continue
 			}
 			if err := c.noteTypeCheck(ctx, res, e.Object); err != nil && ctx.Err() == nil {
-				c.Log.Warn("checking the types of an admission policy", "policy", e.Object.Key.Name, "error", err)
+				c.Log.Warn("cannot write the type checks of an admission policy", "policy", e.Object.Key.Name, "err",
+					err)
 			}
 		}
 	}
