@@ -1,8 +1,8 @@
-// Package metrics counts and times the requests of the API server. The names and labels are those that Kubernetes'
-// dashboards query (https://kubernetes.io/docs/reference/instrumentation/metrics/).
+// Package metrics counts and times the requests of the API server. Kubernetes' dashboards query the same names and
+// labels (https://kubernetes.io/docs/reference/instrumentation/metrics/).
 //
-// A dashboard would need all of their series at once only if everything were asked for at once: only the combinations
-// of labels that were used last are shown, which keeps /metrics at some hundred kilobytes.
+// Only the combinations of labels that were used last are shown: a cluster rarely uses all of them at once. This keeps
+// /metrics at some hundred kilobytes.
 package metrics
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// How many combinations of labels are shown of requests that were counted, and of those that were timed, which take
-// thirty lines each.
+// maxCounted and maxTimed are the numbers of combinations of labels that are shown for counted and for timed
+// requests. A combination of timed requests takes thirty lines.
 const (
 	maxCounted = 250
 	maxTimed   = 32
 )
 
-// Request is the labels of a request.
+// Request has the labels of a request.
 type Request struct{ Verb, Group, Version, Resource, Subresource, Scope, DryRun string }
 
-// answered is a request with what came of it.
+// answered is a request with the code of its response.
 type answered struct {
 	Request
 	code int
@@ -36,7 +36,7 @@ type answered struct {
 
 var (
 	byRequest = []string{"verb", "group", "version", "resource", "subresource", "scope"}
-	// ours is the label of requests that reach this server, whichever server answers them.
+	// ours is the label of requests that reach this server, including requests that another server answers.
 	ours = prometheus.Labels{"component": "apiserver"}
 )
 
@@ -54,7 +54,7 @@ type Requests struct {
 	events   *prometheus.CounterVec
 }
 
-// New returns metrics of requests, of which there were none yet.
+// New returns metrics without requests.
 func New() *Requests {
 	m := &Requests{
 		running: &longRunning{now: map[Request]int{}},
@@ -100,7 +100,7 @@ func (m *Requests) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// InFlight is the number of requests that are being served, of those that read or of those that write.
+// InFlight returns the gauge of requests that are being served: requests that read, or requests that write.
 func (m *Requests) InFlight(method string) prometheus.Gauge {
 	if method == http.MethodGet || method == http.MethodHead {
 		return m.current.WithLabelValues("readOnly")
@@ -108,7 +108,8 @@ func (m *Requests) InFlight(method string) prometheus.Gauge {
 	return m.current.WithLabelValues("mutating")
 }
 
-// UnderWay is how many requests are being served, all in all; watches and other long-running ones do not count.
+// UnderWay returns the number of all requests that are being served. Watches and other long-running requests do not
+// count.
 func (m *Requests) UnderWay() int {
 	n := 0.
 	for _, kind := range []string{"readOnly", "mutating"} {
@@ -128,8 +129,8 @@ func (m *Requests) Events(group, version, resource string) prometheus.Counter {
 // Open counts n long-running requests as open, or as closed if n is negative.
 func (m *Requests) Open(r Request, n int) { m.running.add(r, n) }
 
-// Done notes a request's answer: its code, how long it took, how long of that it waited for its seats, and the length
-// of the body. Streams are counted and not timed.
+// Done records a request's response: its code, its duration, the part of it that the request waited for its seats, and
+// the length of the body. Streams are counted and not timed.
 func (m *Requests) Done(r Request, code int, took, waited time.Duration, bytes int64) {
 	m.requests.Of(answered{r, code}).Inc()
 	if r.Verb != "WATCH" && r.Verb != "CONNECT" {
@@ -137,7 +138,7 @@ func (m *Requests) Done(r Request, code int, took, waited time.Duration, bytes i
 	}
 }
 
-// Verb is the label of a verb of the API.
+// Verb returns the label of a verb of the API.
 func Verb(verb string) string {
 	switch verb {
 	case "create":
@@ -148,8 +149,7 @@ func Verb(verb string) string {
 	return strings.ToUpper(verb)
 }
 
-// Method is the label of a request that is not on a resource. It keeps clients from making metrics by inventing
-// methods.
+// Method returns the label of a request that is not on a resource. Clients cannot create metrics by inventing methods.
 func Method(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 )
 
-// scrape is the text that a client of /metrics receives.
+// scrape returns the text that a client of /metrics receives.
 func scrape(t *testing.T, m *metrics.Requests) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -36,19 +36,19 @@ func TestRequests_StreamsAreCountedAndNotTimed(t *testing.T) {
 	m.Done(dry, http.StatusCreated, time.Second, 0, 100)
 	m.Open(watch, 1)
 	text := scrape(t, m)
-	const of = `group="",resource="pods",scope=`
+	const labels = `group="",resource="pods",scope=`
 	for _, line := range []string{
-		`apiserver_longrunning_requests{component="apiserver",` + of +
+		`apiserver_longrunning_requests{component="apiserver",` + labels +
 			`"cluster",subresource="",verb="WATCH",version="v1"} 1`,
-		`apiserver_request_total{code="200",component="apiserver",dry_run="",` + of +
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",` + labels +
 			`"cluster",subresource="",verb="WATCH",version="v1"} 1`,
-		`apiserver_request_total{code="200",component="apiserver",dry_run="",` + of +
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",` + labels +
 			`"resource",subresource="",verb="GET",version="v1"} 1`,
-		`apiserver_request_total{code="201",component="apiserver",dry_run="All",` + of +
+		`apiserver_request_total{code="201",component="apiserver",dry_run="All",` + labels +
 			`"resource",subresource="",verb="POST",version="v1"} 1`,
-		`apiserver_request_duration_seconds_bucket{component="apiserver",dry_run="",` + of +
+		`apiserver_request_duration_seconds_bucket{component="apiserver",dry_run="",` + labels +
 			`"resource",subresource="",verb="GET",version="v1",le="1"} 0`,
-		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",` + of +
+		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",` + labels +
 			`"resource",subresource="",verb="GET",version="v1",le="0.5"} 1`,
 	} {
 		require.Contains(t, text, line)
@@ -59,7 +59,7 @@ func TestRequests_StreamsAreCountedAndNotTimed(t *testing.T) {
 	require.NotContains(t, scrape(t, m), "apiserver_longrunning_requests{")
 }
 
-func TestRequests_ShowThoseCountedLast(t *testing.T) {
+func TestRequests_ShowTheLastCombinationsOfLabels(t *testing.T) {
 	t.Parallel()
 	m := metrics.New()
 	for i := range 1000 {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// timings are the families of histograms; timing is what one combination of labels has of them.
+// timings are the families of histograms; timing has the histograms of one combination of labels.
 type (
 	timings struct{ duration, sli, size *prometheus.HistogramVec }
 	timing  struct{ duration, sli, size prometheus.Observer }
@@ -17,7 +17,7 @@ func newTimings() *timings {
 		o := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: ours}
 		return prometheus.NewHistogramVec(o, append(labels, byRequest...))
 	}
-	seconds := []float64{0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30} // 1, 5 and 30 are what Kubernetes' SLOs ask for
+	seconds := []float64{0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30} // Kubernetes' SLOs need 1, 5 and 30
 	return &timings{
 		duration: histogram("apiserver_request_duration_seconds",
 			"Response latency distribution in seconds for each verb, dry run value, group, version, resource, "+
@@ -34,7 +34,7 @@ func newTimings() *timings {
 	}
 }
 
-// begin makes the histograms of a combination. A dry run has only the one that tells it from others.
+// begin makes the histograms of a combination. A dry run has only the one with a label for dry runs.
 func (f *timings) begin(r Request) *timing {
 	labels := r.labels()
 	t := &timing{duration: f.duration.WithLabelValues(append([]string{r.DryRun}, labels...)...)}

@@ -23,7 +23,7 @@ func FuzzMergePatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc, patch []byte) {
 		if !json.Valid(doc) || !json.Valid(patch) || firstByte(doc) != '{' || firstByte(patch) != '{' ||
 			repeatsName(doc) || repeatsName(patch) {
-			return // refused before, or nothing that two readers need agree on
+			return // rejected before, or a document that parsers may read differently
 		}
 		got, err := Merge(doc, patch)
 		require.NoError(t, err)

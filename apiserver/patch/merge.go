@@ -1,9 +1,9 @@
-// Package patch applies patches to JSON documents and to decoded objects. It is pure functions: documents, patches and
-// objects come in and go out, and neither requests nor the server are known here.
+// Package patch applies patches to JSON documents and to decoded objects. It has pure functions: documents, patches and
+// objects come in and go out. It knows neither requests nor the server.
 //
-// merge.go is RFC 7396, strategic.go bounds what the library for strategic merge patches does; named.go patches and
-// decodes only the members of an object that a patch names. JSON patches are applied by the library for them (patch.go
-// of package apiserver).
+// merge.go implements RFC 7396. strategic.go limits the work of the library for strategic merge patches. named.go
+// patches and decodes only the members of an object that a patch names. JSON patches are applied by the library for
+// them (patch.go of package apiserver).
 package patch
 
 import (
@@ -25,20 +25,20 @@ func Merge(doc, patch []byte) ([]byte, error) {
 func appendMerged(buf, doc, patch []byte) ([]byte, error) {
 	changes, err := membersOf(patch)
 	if err != nil {
-		return nil, fmt.Errorf("decoding the patch: %w", err)
+		return nil, fmt.Errorf("decode the patch: %w", err)
 	}
 	var members []member
 	if firstByte(doc) == '{' {
 		if members, err = membersOf(doc); err != nil {
-			return nil, fmt.Errorf("decoding the object: %w", err)
+			return nil, fmt.Errorf("decode the object: %w", err)
 		}
 	}
-	to := byName(changes)
+	pending := byName(changes)
 	empty := len(buf) + 1
 	buf = append(buf, '{')
 	for _, m := range members {
-		change, changed := to[m.name]
-		delete(to, m.name)
+		change, changed := pending[m.name]
+		delete(pending, m.name)
 		if changed && firstByte(change) == 'n' {
 			continue
 		}
@@ -49,8 +49,8 @@ func appendMerged(buf, doc, patch []byte) ([]byte, error) {
 		}
 	}
 	for _, m := range changes { // that have no place in the object yet
-		change, left := to[m.name]
-		delete(to, m.name)
+		change, left := pending[m.name]
+		delete(pending, m.name)
 		if !left || firstByte(change) == 'n' {
 			continue
 		}
@@ -68,7 +68,7 @@ func appendChange(buf, value, change []byte) ([]byte, error) {
 	return append(buf, change...), nil
 }
 
-// appendName begins a member; empty is how long buf is before the first.
+// appendName begins a member; empty is the length of buf before the first one.
 func appendName(buf []byte, empty int, name string) []byte {
 	if len(buf) > empty {
 		buf = append(buf, ',')
@@ -88,7 +88,7 @@ type member struct {
 	value []byte
 }
 
-// byName finds members by their names. Of two by one name it is the last that counts.
+// byName returns the values by name. Of two members with one name, the last counts.
 func byName(members []member) map[string][]byte {
 	values := make(map[string][]byte, len(members))
 	for _, m := range members {
@@ -99,8 +99,8 @@ func byName(members []member) map[string][]byte {
 
 var errNoObject = errors.New("not a JSON object")
 
-// membersOf takes an object apart, and nothing in it. It trusts that the document is valid,
-// and only sees to it that it does not run over the end of one that is not.
+// membersOf splits an object into its members, and does not parse their values. It trusts that the document is valid.
+// In an invalid one, it only makes sure not to read beyond the end.
 func membersOf(doc []byte) ([]member, error) {
 	i := skipSpace(doc, 0)
 	if i == len(doc) || doc[i] != '{' {
@@ -150,7 +150,7 @@ func skipSpace(doc []byte, i int) int {
 	return i
 }
 
-// skipString is where the string ends that begins at i.
+// skipString returns the end of the string that begins at i.
 func skipString(doc []byte, i int) int {
 	for i++; i < len(doc) && doc[i] != '"'; i++ {
 		if doc[i] == '\\' {
@@ -160,7 +160,7 @@ func skipString(doc []byte, i int) int {
 	return min(i+1, len(doc))
 }
 
-// skipValue is where the value ends that begins at i.
+// skipValue returns the end of the value that begins at i.
 func skipValue(doc []byte, i int) int {
 	depth := 0
 	for i < len(doc) {

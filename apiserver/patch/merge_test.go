@@ -7,7 +7,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// The cases of RFC 7396, appendix A, in which patch and result are objects, and ours.
+// The cases of RFC 7396, appendix A, with objects as patch and result, and others.
 func TestMergePatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ doc, patch, want string }{
@@ -50,7 +50,7 @@ func BenchmarkMergePatch(b *testing.B) {
 	}
 }
 
-// BenchmarkMergePatchOfTheLibrary is the price of Merge by the library.
+// BenchmarkMergePatchOfTheLibrary applies the same patch by the library, for comparison.
 func BenchmarkMergePatchOfTheLibrary(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

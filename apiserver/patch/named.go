@@ -12,17 +12,18 @@ import (
 )
 
 // A patch most often names one member of the object, its status or a member of its metadata. Named.Apply patches and
-// decodes only what is named, and takes all else from the object that has been decoded already.
+// decodes only the named members, and takes the others from the object that has been decoded already.
 
 // Named are the members that a merge or strategic patch names.
 type Named struct {
-	// members of the object; nil if the patch has to see the whole of it, for a directive
-	// may be about any member.
+	// members of the object; nil if the patch needs the whole object, because a directive
+	// may affect any member.
 	members []string
-	// metadata are the members of metadata; nil for the whole of that.
+	// metadata are the members of metadata; nil for the whole metadata.
 	metadata []string
 }
 
+// NamedBy returns the members that a patch names.
 func NamedBy(patch []byte) (n Named) {
 	members, err := membersOf(patch)
 	if err != nil {
@@ -33,14 +34,14 @@ func NamedBy(patch []byte) (n Named) {
 	}
 	for _, m := range members {
 		if m.name == "metadata" {
-			below, _ := membersOf(m.value) // of what is no object, none
+			below, _ := membersOf(m.value) // a value that is not an object has none
 			n.metadata = plainNames(below)
 		}
 	}
 	return n
 }
 
-// plainNames are the members' names, nil if there are none or one is a directive's.
+// plainNames returns the members' names, nil if there are none or one is a directive's.
 func plainNames(members []member) (names []string) {
 	for _, m := range members {
 		if strings.HasPrefix(m.name, "$") {
@@ -51,13 +52,13 @@ func plainNames(members []member) (names []string) {
 	return names
 }
 
-// Apply returns the object that a patch makes of old, whose document is doc; apply patches a document.
-// It reports false where anything is out of the ordinary, and leaves it to the long way to find out.
+// Apply returns a patched copy of old. doc is old's document, and apply patches a document. Apply reports false if
+// it meets an error or a special case; the caller then patches the whole document, and reports the error.
 func (n Named) Apply(old api.Object, doc []byte, apply func([]byte) ([]byte, error)) (api.Object, bool) {
 	if n.members == nil {
 		return nil, false
 	}
-	part, err := n.of(doc)
+	part, err := n.cut(doc)
 	if err != nil {
 		return nil, false
 	}
@@ -75,8 +76,8 @@ func (n Named) Apply(old api.Object, doc []byte, apply func([]byte) ([]byte, err
 	return patched, true
 }
 
-// of is the part of a document that is named.
-func (n Named) of(doc []byte) ([]byte, error) {
+// cut returns a document with the named members only.
+func (n Named) cut(doc []byte) ([]byte, error) {
 	members, err := membersOf(doc)
 	if err != nil {
 		return nil, err

@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// ErrTooLong is the error of a strategic merge patch that merges longer lists than the server has time for.
+// ErrTooLong is the error for a strategic merge patch that merges longer lists than the server has time for.
 var ErrTooLong = errors.New("a strategic merge patch cannot merge lists so long: use a JSON or a merge patch")
 
-// maxPairs bounds how many pairs of elements a patch may have compared. The library takes about 150 ns for each, and
-// goes on when the request is over: lists of 9,000 elements would take it most of a minute.
+// maxPairs limits the number of comparisons of elements for a patch. The library takes about 150 ns for each, and
+// goes on when the request is over: lists of 9,000 elements would take most of a minute.
 const maxPairs = 8 << 20
 
 // Strategic applies a strategic merge patch to an object. Lists are merged by the keys that the tags of into's type
@@ -23,7 +23,7 @@ const maxPairs = 8 << 20
 func Strategic(doc, patch []byte, into any) (patched []byte, err error) {
 	defer func() {
 		if fault := recover(); fault != nil { // a merge key that is an object
-			patched, err = nil, fmt.Errorf("applying a strategic merge patch: %v", fault)
+			patched, err = nil, fmt.Errorf("apply a strategic merge patch: %v", fault)
 		}
 	}()
 	schema, err := strategicpatch.NewPatchMetaFromStruct(into)
@@ -44,8 +44,8 @@ func Strategic(doc, patch []byte, into any) (patched []byte, err error) {
 	return json.Marshal(object)
 }
 
-// pairs estimates how many pairs of elements are compared when the changes are merged into an object. Each
-// element that is merged is compared with all that are or will be in its list, and all are sorted.
+// pairs estimates the number of comparisons of elements when the changes are merged into an object. Each merged
+// element is compared with all elements that are or will be in its list, and all are sorted.
 func pairs(object, changes map[string]any, schema strategicpatch.LookupPatchMeta) (n int) {
 	for key, value := range changes {
 		switch value := value.(type) {
@@ -65,7 +65,8 @@ func pairs(object, changes map[string]any, schema strategicpatch.LookupPatchMeta
 	return n
 }
 
-// pairsOfList is pairs of one list, or of one of a directive, such as "$setElementOrder/ports".
+// pairsOfList returns the estimate of pairs for one list, or for the list of a directive, such as
+// "$setElementOrder/ports".
 func pairsOfList(object map[string]any, key string, list []any, schema strategicpatch.LookupPatchMeta) int {
 	directive, name, _ := strings.Cut(key, "/")
 	if !strings.HasPrefix(key, "$") {
@@ -81,13 +82,13 @@ func pairsOfList(object map[string]any, key string, list []any, schema strategic
 	}
 	below, meta, err := schema.LookupPatchMetadataForSlice(key)
 	if !ok || err != nil || !slices.Contains(meta.GetPatchStrategies(), "merge") {
-		return 0 // the list is put in the place of the old one
+		return 0 // the list replaces the old one
 	}
 	n := all * all
-	by, seen, again := map[any]map[string]any{}, map[any]bool{}, 0
+	byKey, seen, again := map[any]map[string]any{}, map[any]bool{}, 0
 	for _, element := range old {
 		if e, ok := element.(map[string]any); ok {
-			by[keyOf(e[meta.GetPatchMergeKey()])] = e
+			byKey[keyOf(e[meta.GetPatchMergeKey()])] = e
 		}
 	}
 	for _, element := range list {
@@ -100,16 +101,16 @@ func pairsOfList(object map[string]any, key string, list []any, schema strategic
 			again++
 		}
 		seen[key] = true
-		n += pairs(by[key], e, below)
+		n += pairs(byKey[key], e, below)
 	}
-	if again > 0 { // elements with the key of an earlier one are merged with that, whose lists grow
-		most := elements(list) + elements(old)
-		n += again * most * most
+	if again > 0 { // elements with the key of an earlier one are merged with it, so that its lists grow
+		longest := elements(list) + elements(old)
+		n += again * longest * longest
 	}
 	return n
 }
 
-// elements counts those of all lists in a value.
+// elements counts the elements of all lists in a value.
 func elements(value any) (n int) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -125,7 +126,7 @@ func elements(value any) (n int) {
 	return n
 }
 
-// keyOf is a value that may be the key of a map: that of a merge key is a string or a number.
+// keyOf returns the value of a merge key, a string or a number, as the key of a map. It returns nil for other values.
 func keyOf(value any) any {
 	switch value.(type) {
 	case map[string]any, []any:

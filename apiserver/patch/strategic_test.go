@@ -14,7 +14,7 @@ import (
 
 type m = map[string]any
 
-// variables are n elements of a list that is merged by name.
+// variables returns n elements of a list that is merged by name.
 func variables(n int, value string) (list []m) {
 	for i := range n {
 		list = append(list, m{"name": fmt.Sprintf("V%d", i), "value": value})
@@ -22,7 +22,7 @@ func variables(n int, value string) (list []m) {
 	return list
 }
 
-// template is a Deployment, or a patch of one, with a container.
+// template returns a Deployment, or a patch of one, with a container.
 func template(container m) m {
 	container["name"] = "c"
 	return m{"spec": m{"template": m{"spec": m{"containers": []m{container}}}}}

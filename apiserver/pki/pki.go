@@ -1,6 +1,6 @@
 // Package pki makes the certificates of a control plane: a CA of its own, the server's
-// certificate, and client certificates whose common name is a user and whose organizations
-// are groups. Keys are ECDSA P-256. Everything secret is written with mode 0600.
+// certificate, and client certificates. The common name of a client certificate is a user, and its organizations
+// are groups. Keys are ECDSA P-256. Secret files have mode 0600.
 package pki
 
 import (
@@ -25,11 +25,11 @@ import (
 	"time"
 )
 
-// The lifetimes of certificates. Leaves are issued anew at every start.
+// The lifetimes of certificates. Leaves are issued again at every start.
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
-	// clockSkew is how far another machine's clock may be behind ours. An hour is a common mistake.
+	// clockSkew is the time that another machine's clock may be behind ours. An hour is a common mistake.
 	clockSkew = 2 * time.Hour
 )
 
@@ -38,35 +38,36 @@ type CA struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	pem  []byte
-	// within is the validity of what it issues; nil is from now on, for the life of each certificate.
+	// within is the validity of the certificates that it issues. With nil, each is valid from now on, for its life.
 	within *validity
 }
 
-type validity struct{ from, to time.Time }
+type validity struct{ from, until time.Time }
 
 // NewCA makes a CA that exists in memory only.
 func NewCA() (*CA, error) { return NewNamedCA("coxswain") }
 
-// NewNamedCA is NewCA with a common name.
+// NewNamedCA makes a CA with a common name, in memory only.
 func NewNamedCA(name string) (*CA, error) { return newCA(name, nil) }
 
-// NewCAWithin is NewNamedCA for a control plane whose clock is not the machine's: the CA's certificate and those that
-// it issues are valid from one time to another, whenever they are made. Only a Leaf with a Life ends sooner.
-func NewCAWithin(name string, from, to time.Time) (*CA, error) {
-	return newCA(name, &validity{from, to})
+// NewCAWithin makes a CA, in memory only, for a control plane with another clock than the machine's. The CA's
+// certificate and all that it issues are valid from one time until another, independently of the time when they are
+// made. Only a Leaf with a Life ends sooner.
+func NewCAWithin(name string, from, until time.Time) (*CA, error) {
+	return newCA(name, &validity{from, until})
 }
 
-// anyClock is how long the certificates of NewCAByClock are valid: longer than a test moves its clock.
+// anyClock is the life of NewCAByClock's certificates: longer than a test moves its clock.
 const anyClock = 200 * 365 * 24 * time.Hour
 
-// NewCAByClock is NewCAWithin for a control plane of a test whose clock shows a given time now. The certificates are
-// valid by that clock, which the server checks them by, and by the machine's, which clients do.
+// NewCAByClock makes a CA, in memory only, for a control plane in a test: its clock shows now. The certificates are
+// valid by that clock, because the server checks them by it, and by the machine's clock, because clients do.
 func NewCAByClock(name string, now time.Time) (*CA, error) {
-	from, to := time.Now(), now
-	if to.Before(from) {
-		from, to = to, from
+	from, until := time.Now(), now
+	if until.Before(from) {
+		from, until = until, from
 	}
-	return NewCAWithin(name, from.Add(-24*time.Hour), to.Add(anyClock))
+	return NewCAWithin(name, from.Add(-24*time.Hour), until.Add(anyClock))
 }
 
 func newCA(name string, within *validity) (*CA, error) {
@@ -76,7 +77,7 @@ func newCA(name string, within *validity) (*CA, error) {
 	}
 	template := certificate(pkix.Name{CommonName: name}, caLife)
 	if within != nil {
-		template.NotBefore, template.NotAfter = within.from, within.to
+		template.NotBefore, template.NotAfter = within.from, within.until
 	}
 	template.IsCA, template.BasicConstraintsValid = true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
@@ -95,7 +96,7 @@ func newCA(name string, within *validity) (*CA, error) {
 // alone is an error: the rest of a CA is never replaced.
 func OpenCA(dir string) (*CA, error) { return OpenNamedCA(filepath.Join(dir, "ca"), "coxswain") }
 
-// OpenNamedCA is OpenCA for the files FILE.crt and FILE.key, with the common name for a new CA.
+// OpenNamedCA does the same as OpenCA for the files FILE.crt and FILE.key, with the common name for a new CA.
 func OpenNamedCA(file, name string) (*CA, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
@@ -134,7 +135,7 @@ func createCA(certFile, keyFile, name string) (*CA, error) {
 		return nil, err
 	}
 	if err := WriteSecret(certFile, ca.pem); err != nil {
-		return nil, errors.Join(err, os.Remove(keyFile)) // it has signed nothing yet
+		return nil, errors.Join(err, os.Remove(keyFile)) // the CA has not signed any certificate yet
 	}
 	return ca, nil
 }
@@ -145,13 +146,13 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// PEM is the CA's certificate.
+// PEM returns the CA's certificate.
 func (ca *CA) PEM() []byte { return ca.pem }
 
-// Certificate is the CA's own certificate. It must not be changed.
+// Certificate returns the CA's own certificate. It must not be changed.
 func (ca *CA) Certificate() *x509.Certificate { return ca.cert }
 
-// KeyPEM is the CA's private key, for other signers.
+// KeyPEM returns the CA's private key, for other signers.
 func (ca *CA) KeyPEM() ([]byte, error) { return KeyPEM(ca.key) }
 
 // Pool returns a pool of the CA's certificate alone.
@@ -226,7 +227,7 @@ func (ca *CA) pair(l Leaf) (tls.Certificate, error) {
 	return tls.X509KeyPair(cert, key)
 }
 
-// Client makes a certificate and key, in PEM, by which a client is the user in the groups.
+// Client makes a client certificate and its key, in PEM, for a user in the groups.
 func (ca *CA) Client(user string, groups ...string) (cert, key []byte, err error) {
 	return ca.Issue(Leaf{User: user, Groups: groups, Client: true})
 }

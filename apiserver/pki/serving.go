@@ -16,8 +16,7 @@ type Certificate interface {
 	Current() (*tls.Certificate, error)
 }
 
-// CertificateFiles are a certificate, with its chain, and its key in PEM files, which are read
-// again when they change.
+// CertificateFiles reads a certificate, with its chain, and its key from PEM files, and again when they change.
 func CertificateFiles(log *slog.Logger, certFile, keyFile string) (Certificate, error) {
 	files, err := reload.Open(log, func(contents [][]byte) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(contents[0], contents[1])

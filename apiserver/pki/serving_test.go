@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestServing_MakesItsCertificateAnewWhenAThirdOfItsLifeIsLeft(t *testing.T) {
+func TestServing_RenewsItsCertificateWhenAThirdOfItsLifeIsLeft(t *testing.T) {
 	t.Parallel()
 	ca, err := NewCA()
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateBinding returns what is wrong with a Binding's target.
+// ValidateBinding returns the errors of a Binding's target.
 func ValidateBinding(b *corev1.Binding) field.ErrorList {
 	target := field.NewPath("target")
 	var errs field.ErrorList

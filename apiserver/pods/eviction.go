@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// IsDisruption reports whether the eviction of a pod disrupts anything, and must be spent from its budget. A pod that
-// has not started, has ended or is being deleted is no healthy one that is lost.
+// IsDisruption reports whether the eviction of a pod is a disruption, which its budget must allow. A pod that has not
+// started, has ended or is being deleted does not count as a healthy pod that is lost.
 func IsDisruption(pod *corev1.Pod) bool {
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
@@ -22,8 +22,8 @@ func IsDisruption(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp.IsZero()
 }
 
-// BudgetOf names the budget, of those in a pod's namespace, whose selector matches the pod; "" if there is none. Two
-// are an error: a disruption is spent from one.
+// BudgetOf returns the name of the budget that selects a pod, or "". budgets are all budgets in the pod's namespace.
+// Two that select the pod are an error: a disruption is spent from one.
 func BudgetOf(pod *corev1.Pod, budgets []*policyv1.PodDisruptionBudget) (name string, err error) {
 	for _, b := range budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -39,8 +39,8 @@ func BudgetOf(pod *corev1.Pod, budgets []*policyv1.PodDisruptionBudget) (name st
 	return name, nil
 }
 
-// Spend takes the disruption of a pod from its budget, and notes it there until the budget's controller has seen the
-// pod go. A pod that is not ready may go without, if the budget says so (KEP-3017).
+// Spend takes the disruption of a pod from its budget, and records it there until the budget's controller has seen the
+// pod's deletion. An unready pod needs no disruption, if the budget's policy allows it (KEP-3017).
 func Spend(pdb *policyv1.PodDisruptionBudget, pod *corev1.Pod, now time.Time) error {
 	if !isReady(pod) && sparesUnready(pdb) {
 		return nil
@@ -60,7 +60,7 @@ func Spend(pdb *policyv1.PodDisruptionBudget, pod *corev1.Pod, now time.Time) er
 	return nil
 }
 
-// exhausted is the answer if a budget forbids an eviction.
+// exhausted returns the Status for an eviction that a budget forbids.
 func exhausted(format string, args ...any) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
@@ -78,7 +78,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// sparesUnready reports whether a pod that is not ready may go without spending.
+// sparesUnready reports whether an unready pod may be evicted without spending a disruption.
 func sparesUnready(pdb *policyv1.PodDisruptionBudget) bool {
 	if p := pdb.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true
@@ -86,7 +86,7 @@ func sparesUnready(pdb *policyv1.PodDisruptionBudget) bool {
 	return pdb.Status.CurrentHealthy >= pdb.Status.DesiredHealthy && pdb.Status.DesiredHealthy > 0
 }
 
-// MarkEvicted gives a pod the condition by which its owner knows why it goes (KEP-3329).
+// MarkEvicted sets the condition that informs a pod's owner about the reason of its deletion (KEP-3329).
 func MarkEvicted(pod *corev1.Pod, now time.Time) {
 	setCondition(pod, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
 		Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",

@@ -1,6 +1,6 @@
-// Package pods decides what the subresources binding and eviction of a pod do: from the objects alone, without I/O.
-// binding.go puts a pod on a node; eviction.go asks its disruption budget whether it may go. The server reads the
-// objects, and commits those that were changed.
+// Package pods implements the decisions of the subresources binding and eviction of a pod: from the objects alone,
+// without I/O. binding.go puts a pod on a node; eviction.go checks its disruption budget. The server reads the objects,
+// and commits the changed ones.
 package pods
 
 import (

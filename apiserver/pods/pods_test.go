@@ -19,7 +19,7 @@ var (
 	before = metav1.NewTime(now.Add(-time.Hour))
 )
 
-func TestBind_OnceAndNotWhereThePodMustWait(t *testing.T) {
+func TestBind_RejectsBoundDeletedAndGatedPods(t *testing.T) {
 	t.Parallel()
 	binding := func(uid string) *corev1.Binding {
 		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u",
@@ -64,7 +64,7 @@ func TestValidateBinding_NamesANode(t *testing.T) {
 	require.Empty(t, pods.ValidateBinding(&corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}))
 }
 
-func TestIsDisruption_OnlyOfPodsThatRun(t *testing.T) {
+func TestIsDisruption_CountsOnlyRunningPods(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[corev1.PodPhase]bool{corev1.PodRunning: true, corev1.PodUnknown: true,
 		corev1.PodPending: false, corev1.PodSucceeded: false, corev1.PodFailed: false} {
@@ -75,7 +75,7 @@ func TestIsDisruption_OnlyOfPodsThatRun(t *testing.T) {
 	}
 }
 
-func TestBudgetOf_IsTheOneThatMatches(t *testing.T) {
+func TestBudgetOf_ReturnsTheBudgetThatSelectsThePod(t *testing.T) {
 	t.Parallel()
 	budget := func(name string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
 		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -145,7 +145,7 @@ func TestSpend_TakesOneDisruption(t *testing.T) {
 	}
 }
 
-func TestMarkEvicted_KeepsTheTimeOfTheFirst(t *testing.T) {
+func TestMarkEvicted_KeepsTheTimeOfTheFirstEviction(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{}
 	pods.MarkEvicted(pod, before.Time)

@@ -18,18 +18,18 @@ func TestReady_ReturnsOnlyUsableAddresses(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:     []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(9443))}},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1", "10.1.0.2"}}, {Addresses: nil}}}
-	of := []*discoveryv1.EndpointSlice{slice}
-	at, err := serviceresolver.Ready(service, of, "https", nil)
+	endpointSlices := []*discoveryv1.EndpointSlice{slice}
+	address, err := serviceresolver.Ready(service, endpointSlices, "https", nil)
 	require.NoError(t, err)
-	require.Equal(t, "10.1.0.1:9443", at)
-	at, err = serviceresolver.Ready(service, of, "https", func(e *discoveryv1.Endpoint) []string {
+	require.Equal(t, "10.1.0.1:9443", address)
+	address, err = serviceresolver.Ready(service, endpointSlices, "https", func(e *discoveryv1.Endpoint) []string {
 		if len(e.Addresses) == 0 {
 			return nil
 		}
 		return e.Addresses[1:]
 	})
 	require.NoError(t, err)
-	require.Equal(t, "10.1.0.2:9443", at)
-	_, err = serviceresolver.Ready(service, of, "https", func(*discoveryv1.Endpoint) []string { return nil })
+	require.Equal(t, "10.1.0.2:9443", address)
+	_, err = serviceresolver.Ready(service, endpointSlices, "https", func(*discoveryv1.Endpoint) []string { return nil })
 	require.ErrorContains(t, err, `no endpoints available for service "web"`)
 }
