@@ -36,7 +36,7 @@ var resources = map[string]*api.Resource{
 	"nodes":    {Version: "v1", Kind: "Node", Plural: "nodes", Singular: "node"},
 }
 
-// front is a server that does nothing but send requests on.
+// front is a server that only forwards requests.
 type front struct {
 	t      *testing.T
 	url    string
@@ -49,10 +49,10 @@ type front struct {
 	slices  []*discoveryv1.EndpointSlice
 }
 
-// withKubelet is a front with the pod "web" on a node whose agent is a Kubelet.
+// withKubelet returns a front with the pod "web" on a node with a Kubelet as agent.
 func withKubelet(t *testing.T) *front { return withAgent(t, proxytest.Kubelet) }
 
-// withAgent is the same with another agent.
+// withAgent returns the same with another agent.
 func withAgent(t *testing.T, agent http.HandlerFunc) *front {
 	t.Helper()
 	port, options := proxytest.Serve(t, agent)
@@ -132,19 +132,20 @@ func (f *front) EndpointSlices(_ context.Context, _, service string) ([]*discove
 // ServeHTTP routes as the API server does, and authorizes everything.
 func (f *front) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	rest := strings.TrimPrefix(strings.TrimPrefix(hr.URL.Path, "/api/v1/"), "namespaces/default/")
-	at := append(strings.SplitN(rest, "/", 4), "", "", "")
-	res := resources[at[0]]
+	parts := append(strings.SplitN(rest, "/", 4), "", "", "")
+	res := resources[parts[0]]
 	switched := false
 	fail := func(_ *http.Request, err error) {
 		if switched {
 			panic(http.ErrAbortHandler)
 		}
-		s := status.Of(err, status.Subject{Resource: res.GroupResource(), Name: at[1]})
+		s := status.Of(err, status.Subject{Resource: res.GroupResource(), Name: parts[1]})
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(int(s.Code))
 		_ = json.NewEncoder(w).Encode(s)
 	}
-	r := &proxy.Request{Request: hr, Resource: res, Namespace: "default", Name: at[1], Subresource: at[2], Path: at[3],
+	r := &proxy.Request{Request: hr, Resource: res, Namespace: "default", Name: parts[1],
+		Subresource: parts[2], Path: parts[3],
 		Query: hr.URL.Query(), Fail: fail, Switched: func() { switched = true }}
 	if err := f.proxy.Serve(w, r); err != nil {
 		fail(hr, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
-// KubeletOptions configure how nodes are reached for logs, exec, attach, port-forward and proxying.
+// KubeletOptions configure connections to nodes for logs, exec, attach, port-forward and proxying.
 type KubeletOptions struct {
 	// CAs verify the nodes' serving certificates (--kubelet-certificate-authority); nil does
 	// not verify them, as in kube-apiserver.
@@ -42,7 +42,7 @@ var DefaultKubeletAddressTypes = []corev1.NodeAddressType{
 // nodeHeader names the node to an agent that serves several. A kubelet serves one and ignores it.
 const nodeHeader = "Coxswain-Node"
 
-// DialTimeout is how long a node, a pod or a service may take to accept a connection.
+// DialTimeout limits the time that a node, a pod or a service may take to accept a connection.
 const DialTimeout = 30 * time.Second
 
 // unverified returns a transport to nodes that accepts any certificate (PodLogOptions.insecureSkipTLSVerifyBackend).
@@ -53,7 +53,7 @@ func (px *Proxy) unverified() *http.Transport {
 	return t
 }
 
-// kubeletAt returns the address at which the agent of a node serves.
+// kubeletAt returns the host and port of a node's agent.
 func (px *Proxy) kubeletAt(ctx context.Context, nodeName string) (host, port string, err error) {
 	obj, err := px.objects.Object(ctx, nodeKind, "", nodeName)
 	if err != nil {
@@ -75,9 +75,9 @@ func (px *Proxy) kubeletAt(ctx context.Context, nodeName string) (host, port str
 
 func preferredAddress(node *corev1.Node, types []corev1.NodeAddressType) string {
 	for _, t := range types {
-		at := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == t })
-		if at >= 0 && node.Status.Addresses[at].Address != "" {
-			return node.Status.Addresses[at].Address
+		i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == t })
+		if i >= 0 && node.Status.Addresses[i].Address != "" {
+			return node.Status.Addresses[i].Address
 		}
 	}
 	return ""

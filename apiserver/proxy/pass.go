@@ -16,21 +16,21 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
-// passage is how one request is sent on.
+// passage describes how one request is forwarded.
 type passage struct {
-	to        *url.URL
+	target    *url.URL
 	transport http.RoundTripper
-	// check inspects the response, if it is not nil; its error is the answer.
+	// check inspects the response, if it is not nil. An error replaces the response.
 	check func(*http.Response) error
-	// failed makes the answer if no response came back.
+	// failed returns the error for the client if no response came back.
 	failed func(error) error
-	// host is the Host header; "" is that of to.
+	// host is the Host header; "" is the target's.
 	host string
-	// node is the node whose agent is addressed; "" if the request does not go to an agent.
+	// node is the name of the node if the request goes to its agent, "" otherwise.
 	node string
 }
 
-// pass sends the request on, and the response back, until both are done or the server stops.
+// pass forwards the request, and the response back, until both are done or the server stops.
 func (px *Proxy) pass(w http.ResponseWriter, r *Request, via passage) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -38,7 +38,7 @@ func (px *Proxy) pass(w http.ResponseWriter, r *Request, via passage) {
 	proxy := &httputil.ReverseProxy{
 		Transport: via.transport,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL, pr.Out.Host = via.to, via.host
+			pr.Out.URL, pr.Out.Host = via.target, via.host
 			pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 			pr.SetXForwarded()
 			pr.Out.Header.Set("X-Forwarded-Uri", pr.In.URL.Path)
@@ -86,7 +86,7 @@ func hideBearer(h http.Header) {
 	h.Set(name, strings.Join(protocols, ", "))
 }
 
-// backendRefusal converts an agent's refusal to a Status.
+// backendRefusal converts an agent's error response to a Status.
 func backendRefusal(res *http.Response, method string, resource schema.GroupResource, name string) error {
 	if res.StatusCode < 300 {
 		return nil

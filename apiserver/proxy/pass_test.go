@@ -39,7 +39,7 @@ func TestPass_KeepsCredentialsFromTheBackend(t *testing.T) {
 	require.Empty(t, (<-seen).Values("Coxswain-Node"), "only agents serve several nodes")
 }
 
-func TestPass_AgentsRefusalsAreStatuses(t *testing.T) {
+func TestPass_ConvertsErrorsOfAgentsToStatuses(t *testing.T) {
 	t.Parallel()
 	f := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("tailLines") {
@@ -100,7 +100,7 @@ func TestAskAgent_NamesTheNode(t *testing.T) {
 	}
 }
 
-func TestForward_OnlyToAddressesThatClientsMayReach(t *testing.T) {
+func TestForward_RejectsAddressesThatClientsMustNotReach(t *testing.T) {
 	t.Parallel()
 	f := withKubelet(t)
 	allow := func(ip string) *answer {
@@ -116,7 +116,7 @@ func TestForward_OnlyToAddressesThatClientsMayReach(t *testing.T) {
 		`invalid pod request "a:b:c:d"`)
 }
 
-func TestForward_ToReadyEndpointsThatArePods(t *testing.T) {
+func TestForward_ReachesReadyEndpointsThatArePods(t *testing.T) {
 	t.Parallel()
 	f := withKubelet(t)
 	f.put("Service", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "svc"}, Spec: corev1.ServiceSpec{
@@ -153,7 +153,7 @@ func TestForward_ToReadyEndpointsThatArePods(t *testing.T) {
 		`no service port 80 found for service "svc"`)
 }
 
-func TestForward_RedirectsStayBelowTheProxy(t *testing.T) {
+func TestForward_KeepsRedirectsBelowTheProxy(t *testing.T) {
 	t.Parallel()
 	f := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", strings.TrimPrefix(r.URL.Path, "/to:"))
@@ -172,7 +172,7 @@ func TestForward_RedirectsStayBelowTheProxy(t *testing.T) {
 	require.Equal(t, nodes+"/n/proxy/?a=b", a.header.Get("Location"), "links are relative to the page's path")
 }
 
-func TestConnects_IsTheListOfPathsWithoutADeadline(t *testing.T) {
+func TestConnects_ListsThePathsWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		pods + "/web/exec":                   true,
@@ -191,13 +191,13 @@ func TestConnects_IsTheListOfPathsWithoutADeadline(t *testing.T) {
 	}
 }
 
-// dialSocket opens the WebSocket of an exec in the pod "web", whose agent speaks SPDY alone.
+// dialSocket opens the WebSocket of an exec in the pod "web". The agent speaks only SPDY.
 func dialSocket(t *testing.T, f *front, command string) *websocket.Conn {
 	t.Helper()
 	dialer := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}
-	at := "ws" + strings.TrimPrefix(f.url, "http") + pods + "/web/exec?container=main&stdin=true&stdout=true&command=" +
+	url := "ws" + strings.TrimPrefix(f.url, "http") + pods + "/web/exec?container=main&stdin=true&stdout=true&command=" +
 		command
-	conn, res, err := dialer.DialContext(t.Context(), at, nil)
+	conn, res, err := dialer.DialContext(t.Context(), url, nil)
 	require.NoError(t, err)
 	_ = res.Body.Close()
 	t.Cleanup(func() { _ = conn.Close() })
@@ -226,10 +226,10 @@ func TestTranslate_EndsAClientThatBreaksTheProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			gone := make(chan struct{})
+			ended := make(chan struct{})
 			f := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
 				oldKubelet(w, r)
-				close(gone)
+				close(ended)
 			})
 			conn := dialSocket(t, f, "wait")
 			_, message, err := conn.ReadMessage()
@@ -238,7 +238,7 @@ func TestTranslate_EndsAClientThatBreaksTheProtocol(t *testing.T) {
 			require.NoError(t, send(conn))
 			require.Error(t, broken(conn))
 			select {
-			case <-gone: // the agent is not left behind
+			case <-ended: // the agent is not left behind
 			case <-time.After(patience):
 				t.Fatal("the agent still waits")
 			}
@@ -248,10 +248,10 @@ func TestTranslate_EndsAClientThatBreaksTheProtocol(t *testing.T) {
 
 func TestServe_EndsWithTheServer(t *testing.T) {
 	t.Parallel()
-	gone := make(chan struct{})
+	ended := make(chan struct{})
 	f := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		oldKubelet(w, r)
-		close(gone)
+		close(ended)
 	})
 	conn := dialSocket(t, f, "wait")
 	_, _, err := conn.ReadMessage()
@@ -259,13 +259,13 @@ func TestServe_EndsWithTheServer(t *testing.T) {
 	f.stop()
 	require.Error(t, broken(conn))
 	select {
-	case <-gone:
+	case <-ended:
 	case <-time.After(patience):
 		t.Fatal("the agent still waits")
 	}
 }
 
-func TestStreams_AgentsThatRefuseTheUpgrade(t *testing.T) {
+func TestStreams_FailIfTheAgentRejectsTheUpgrade(t *testing.T) {
 	t.Parallel()
 	f := withAgent(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
 	f.get(pods+"/web/portforward", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13",

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
 
-// podLog answers a GET of a container's log.
+// podLog serves a GET of a container's log.
 func (px *Proxy) podLog(w http.ResponseWriter, r *Request) error {
 	options, err := logOptions(r.Query)
 	if err != nil {
@@ -35,11 +35,11 @@ func (px *Proxy) podLog(w http.ResponseWriter, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if pod.Spec.NodeName == "" { // nothing has been logged yet
+	if pod.Spec.NodeName == "" { // it has not been scheduled: there is no log yet
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	at, err := px.kubelet(r.Context(), pod, logQuery(options), "containerLogs", pod.Namespace, pod.Name, container)
+	target, err := px.kubelet(r.Context(), pod, logQuery(options), "containerLogs", pod.Namespace, pod.Name, container)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (px *Proxy) podLog(w http.ResponseWriter, r *Request) error {
 	r.Request = r.Request.Clone(r.Context())
 	r.Header.Del("Accept") // the client's Accept is for a Status; a log is text
 	px.pass(w, r, passage{
-		to: at, transport: transport, node: pod.Spec.NodeName,
+		target: target, transport: transport, node: pod.Spec.NodeName,
 		check: func(res *http.Response) error {
 			if err := backendRefusal(res, r.Method, corev1.Resource("pods/log"), r.Name); err != nil {
 				return err
@@ -58,7 +58,7 @@ func (px *Proxy) podLog(w http.ResponseWriter, r *Request) error {
 			res.Header = http.Header{"Content-Type": {"text/plain"}}
 			return nil
 		},
-		failed: func(err error) error { return apierrors.NewInternalError(fmt.Errorf("Get %q: %w", at, err)) },
+		failed: func(err error) error { return apierrors.NewInternalError(fmt.Errorf("Get %q: %w", target, err)) },
 	})
 	return nil
 }
@@ -98,8 +98,8 @@ func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 		if err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid sinceTime: %v", err))
 		}
-		at := metav1.NewTime(since)
-		options.SinceTime = &at
+		sinceTime := metav1.NewTime(since)
+		options.SinceTime = &sinceTime
 	}
 	return options, nil
 }
@@ -193,7 +193,7 @@ func (px *Proxy) podStream(w http.ResponseWriter, r *Request) error {
 	if !isUpgrade(r.Request) {
 		return apierrors.NewBadRequest("Upgrade request required")
 	}
-	at, err := px.kubelet(r.Context(), pod, query, path...)
+	target, err := px.kubelet(r.Context(), pod, query, path...)
 	if err != nil {
 		return err
 	}
@@ -206,12 +206,12 @@ func (px *Proxy) podStream(w http.ResponseWriter, r *Request) error {
 	}
 	switch {
 	case tunneled && r.Subresource == "portforward":
-		return px.tunnel(w, r, at, pod.Spec.NodeName)
+		return px.tunnel(w, r, target, pod.Spec.NodeName)
 	case translated && r.Subresource != "portforward":
-		return px.translate(w, r, at, pod.Spec.NodeName, query)
+		return px.translate(w, r, target, pod.Spec.NodeName, query)
 	}
 	px.pass(w, r, passage{
-		to: at, transport: px.kubelets, node: pod.Spec.NodeName,
+		target: target, transport: px.kubelets, node: pod.Spec.NodeName,
 		failed: func(err error) error {
 			return apierrors.NewInternalError(fmt.Errorf("error dialing backend: %w", err))
 		},
@@ -224,7 +224,7 @@ func streamQuery(q url.Values, subresource string) url.Values {
 	agent := url.Values{}
 	for option, name := range map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"} {
 		on := query.Flag(q, option)
-		if _, said := q[option]; !said && subresource == "attach" {
+		if _, present := q[option]; !present && subresource == "attach" {
 			on = option == "stdout" || option == "stderr" // the defaults of an attach
 		}
 		if on {

@@ -70,24 +70,24 @@ func TestLog_GoesToTheAgentWithItsOptions(t *testing.T) {
 	}
 }
 
-// streamAt is the URL of a subresource of the pod "web" with its options.
+// streamAt returns the URL of a subresource of the pod "web" with its options.
 func (f *front) streamAt(subresource string, o runtime.Object) *url.URL {
 	f.t.Helper()
 	query, err := scheme.ParameterCodec.EncodeParameters(o, corev1.SchemeGroupVersion)
 	require.NoError(f.t, err)
-	at, err := url.Parse(f.url + pods + "/web/" + subresource + "?" + query.Encode())
+	target, err := url.Parse(f.url + pods + "/web/" + subresource + "?" + query.Encode())
 	require.NoError(f.t, err)
-	return at
+	return target
 }
 
 func TestExec_OverBothUpgrades(t *testing.T) {
 	t.Parallel()
 	f := withKubelet(t)
-	at := f.streamAt("exec", &corev1.PodExecOptions{Container: "main", Command: []string{"cat", "-"}, Stdin: true,
+	target := f.streamAt("exec", &corev1.PodExecOptions{Container: "main", Command: []string{"cat", "-"}, Stdin: true,
 		Stdout: true})
-	overSPDY, err := remotecommand.NewSPDYExecutor(f.config, http.MethodPost, at)
+	overSPDY, err := remotecommand.NewSPDYExecutor(f.config, http.MethodPost, target)
 	require.NoError(t, err)
-	overWebSocket, err := remotecommand.NewWebSocketExecutor(f.config, http.MethodGet, at.String())
+	overWebSocket, err := remotecommand.NewWebSocketExecutor(f.config, http.MethodGet, target.String())
 	require.NoError(t, err)
 	for name, executor := range map[string]remotecommand.Executor{"SPDY": overSPDY, "WebSocket": overWebSocket} {
 		t.Run(name, func(t *testing.T) {
@@ -104,13 +104,13 @@ func TestExec_OverBothUpgrades(t *testing.T) {
 func TestPortForward_OverBothUpgrades(t *testing.T) {
 	t.Parallel()
 	f := withKubelet(t)
-	at, err := url.Parse(f.config.Host + pods + "/web/portforward")
+	target, err := url.Parse(f.config.Host + pods + "/web/portforward")
 	require.NoError(t, err)
 	transport, upgrader, err := spdytransport.RoundTripperFor(f.config)
 	require.NoError(t, err)
-	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(at, f.config)
+	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(target, f.config)
 	require.NoError(t, err)
-	overSPDY := spdytransport.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
+	overSPDY := spdytransport.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, target)
 	for name, dialer := range map[string]dialed.Dialer{"SPDY": overSPDY, "WebSocket": overWebSocket} {
 		t.Run(name, func(t *testing.T) {
 			port, stop := forwarding(t, dialer)
@@ -142,7 +142,7 @@ func forwarding(t *testing.T, dialer dialed.Dialer) (port uint16, stop func()) {
 	}
 }
 
-// echoed is what comes back from a forwarded port of what is sent there, nil if the connection breaks.
+// echoed sends data to a forwarded port, and returns the echo; nil if the connection breaks.
 func echoed(t *testing.T, port uint16, sent []byte) []byte {
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if !assert.NoError(t, err) {

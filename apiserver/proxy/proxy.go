@@ -1,6 +1,6 @@
-// Package proxy sends requests on to nodes' agents, pods and services: logs, exec, attach, port-forward and …/proxy.
-// Responses go back as they are. WebSocket and SPDY are upgrades of the connection, which is then a pipe between the
-// client and the agent, except where the agent speaks SPDY alone (translate.go, tunnel.go).
+// Package proxy forwards requests to nodes' agents, pods and services: logs, exec, attach, port-forward and …/proxy.
+// Responses go back unchanged. WebSocket and SPDY are upgrades of the connection, which is then a pipe between the
+// client and the agent, except if the agent speaks only SPDY (translate.go, tunnel.go).
 //
 // An authorized and admitted Request comes in; objects are read through a serviceresolver.Reader. The server and
 // storage must not be imported.
@@ -33,28 +33,28 @@ type Request struct {
 	Resource                     *api.Resource
 	Namespace, Name, Subresource string
 	Query                        url.Values
-	// Path is what follows …/proxy/.
+	// Path is the path after …/proxy/.
 	Path string
-	// Fail answers with an error instead. It is given the request as it was sent on.
+	// Fail sends an error to the client. Its argument is the request as it was forwarded.
 	Fail func(*http.Request, error)
 	// Switched is called when the connection has been upgraded.
 	Switched func()
 }
 
-// Proxy sends requests on. Its methods are safe for concurrent use.
+// Proxy forwards requests. Its methods are safe for concurrent use.
 //
 // Its transports speak HTTP/1.1 only: an HTTP/2 connection cannot be upgraded.
 type Proxy struct {
 	objects      serviceresolver.Reader
 	log          *log.Logger
 	addressTypes []corev1.NodeAddressType
-	// drain is done when the server stops, which ends every request.
+	// drain is done when the server stops. That ends every request.
 	drain    context.Context
 	kubelets *http.Transport // with the server's certificate
 	workload *http.Transport // to pods and services, without a certificate
 }
 
-// New returns a Proxy whose requests end with ctx. log gets the messages of net/http.
+// New returns a Proxy. Its requests end when ctx does. log gets the messages of net/http. The caller must Close it.
 func New(ctx context.Context, o KubeletOptions, objects serviceresolver.Reader, log *log.Logger) *Proxy {
 	if len(o.AddressTypes) == 0 {
 		o.AddressTypes = DefaultKubeletAddressTypes
@@ -87,7 +87,7 @@ func (px *Proxy) Close() {
 	px.workload.CloseIdleConnections()
 }
 
-// Serve answers a request to one of the subresources that are connected to.
+// Serve serves a request to one of the subresources that are connected to.
 func (px *Proxy) Serve(w http.ResponseWriter, r *Request) error {
 	switch r.Subresource {
 	case "log":

@@ -19,16 +19,16 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/serviceresolver"
 )
 
-// forward sends a request of any method on to a pod, a service or a node:
+// forward forwards a request of any method to a pod, a service or a node:
 // …/pods/[SCHEME:]NAME[:PORT]/proxy/PATH.
 // https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/
 func (px *Proxy) forward(w http.ResponseWriter, r *Request) error {
-	to, transport, err := px.proxyTarget(r)
+	target, transport, err := px.proxyTarget(r)
 	if err != nil {
 		return err
 	}
-	to.Path = r.Path
-	if to.Path == "" && !strings.HasSuffix(r.URL.Path, "/") &&
+	target.Path = r.Path
+	if target.Path == "" && !strings.HasSuffix(r.URL.Path, "/") &&
 		(r.Method == http.MethodGet || r.Method == http.MethodHead) && !isUpgrade(r.Request) {
 		// Links in a page are relative to its path.
 		location := &url.URL{Path: r.URL.Path + "/", RawQuery: r.URL.RawQuery}
@@ -36,17 +36,17 @@ func (px *Proxy) forward(w http.ResponseWriter, r *Request) error {
 		w.WriteHeader(http.StatusMovedPermanently)
 		return nil
 	}
-	to.Path = "/" + to.Path
-	to.RawQuery = r.URL.RawQuery
+	target.Path = "/" + target.Path
+	target.RawQuery = r.URL.RawQuery
 	node := ""
 	if transport == px.kubelets {
 		_, node, _, _ = utilnet.SplitSchemeNamePort(r.Name)
 	}
-	own := strings.TrimSuffix(r.URL.Path, to.Path)
+	own := strings.TrimSuffix(r.URL.Path, target.Path)
 	px.pass(w, r, passage{
-		to: to, transport: transport, host: r.Host, node: node,
+		target: target, transport: transport, host: r.Host, node: node,
 		check: func(res *http.Response) error {
-			moveLocation(res, to, own)
+			moveLocation(res, target, own)
 			return nil
 		},
 		failed: func(err error) error {
@@ -149,15 +149,16 @@ func (px *Proxy) serviceTarget(r *Request, name, port string) (string, error) {
 			return "", err
 		}
 	}
-	of, err := px.objects.EndpointSlices(r.Context(), r.Namespace, name)
+	endpointSlices, err := px.objects.EndpointSlices(r.Context(), r.Namespace, name)
 	if err != nil {
 		return "", err
 	}
-	return serviceresolver.Ready(service, of, port, func(e *discoveryv1.Endpoint) []string { return px.ofPod(r, e) })
+	return serviceresolver.Ready(service, endpointSlices, port,
+		func(e *discoveryv1.Endpoint) []string { return px.ofPod(r, e) })
 }
 
-// ofPod returns the addresses of an endpoint that belong to its pod: anybody who may write a slice could point it
-// anywhere, and the server must not be led there.
+// ofPod returns the addresses of an endpoint that belong to its pod. A user with the right to write a slice could put
+// any address into it, and the server must not connect there.
 func (px *Proxy) ofPod(r *Request, e *discoveryv1.Endpoint) []string {
 	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
 		return nil

@@ -40,13 +40,13 @@ const (
 )
 
 const (
-	// socketPing is how often the peer of a WebSocket is pinged.
+	// socketPing is the interval of pings to the peer of a WebSocket.
 	socketPing = 5 * time.Second
-	// socketPatience is how long the peer may be silent, or a write to it may take.
+	// socketPatience limits the time that the peer may be silent, or that a write to it may take.
 	socketPatience = time.Minute
-	// maxSocketMessage is how many bytes one message may have.
+	// maxSocketMessage is the largest size of one message, in bytes.
 	maxSocketMessage = 32 << 20
-	// maxResizes is how many terminal sizes are queued; older ones are useless.
+	// maxResizes is the number of terminal sizes that are queued; older ones are useless.
 	maxResizes = 1
 )
 
@@ -64,13 +64,13 @@ func (px *Proxy) declares(ctx context.Context, nodeName, feature string) (bool, 
 	return slices.Contains(obj.(*corev1.Node).Status.DeclaredFeatures, feature), nil
 }
 
-// accept upgrades the connection to a WebSocket, after which no other answer is possible.
+// accept upgrades the connection to a WebSocket. No other response is possible after that.
 func (px *Proxy) accept(w http.ResponseWriter, r *Request, protocol string) (*websocket.Conn, error) {
 	upgrader := websocket.Upgrader{
 		Subprotocols: []string{protocol},
 		CheckOrigin:  func(*http.Request) bool { return true }, // credentials are not a browser's to send by itself
-		Error: func(w http.ResponseWriter, _ *http.Request, _ int, why error) {
-			r.Fail(r.Request, apierrors.NewBadRequest(why.Error()))
+		Error: func(w http.ResponseWriter, _ *http.Request, _ int, reason error) {
+			r.Fail(r.Request, apierrors.NewBadRequest(reason.Error()))
 		},
 	}
 	conn, err := upgrader.Upgrade(w, r.Request, nil)
@@ -81,28 +81,29 @@ func (px *Proxy) accept(w http.ResponseWriter, r *Request, protocol string) (*we
 	return conn, nil
 }
 
-// translate answers the WebSocket of an exec or an attach, and speaks SPDY with the agent.
-func (px *Proxy) translate(w http.ResponseWriter, r *Request, to *url.URL, node string, wants url.Values) error {
-	upstream, err := px.spdyExecutor(to, node)
+// translate serves the WebSocket of an exec or an attach, and speaks SPDY with the agent. streams are the parameters of
+// the agent.
+func (px *Proxy) translate(w http.ResponseWriter, r *Request, target *url.URL, node string, streams url.Values) error {
+	upstream, err := px.spdyExecutor(target, node)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
 	conn, err := px.accept(w, r, streamproto.StreamProtocolV5Name)
 	if err != nil {
-		return nil // accept has answered
+		return nil // accept has responded
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(px.drain, cancel)()
 	socket := newSocket(conn, cancel)
-	options := remotecommand.StreamOptions{Tty: wants.Has("tty"), TerminalSizeQueue: socket}
-	if wants.Has("input") {
+	options := remotecommand.StreamOptions{Tty: streams.Has("tty"), TerminalSizeQueue: socket}
+	if streams.Has("input") {
 		options.Stdin = socket.stdin
 	}
-	if wants.Has("output") {
+	if streams.Has("output") {
 		options.Stdout = socket.channel(channelStdout)
 	}
-	if wants.Has("error") && !options.Tty {
+	if streams.Has("error") && !options.Tty {
 		options.Stderr = socket.channel(channelStderr)
 	}
 	socket.start(ctx)
@@ -110,14 +111,14 @@ func (px *Proxy) translate(w http.ResponseWriter, r *Request, to *url.URL, node 
 	return nil
 }
 
-// spdyExecutor runs commands at an agent.
-func (px *Proxy) spdyExecutor(to *url.URL, node string) (remotecommand.Executor, error) {
+// spdyExecutor returns an Executor that runs commands at an agent.
+func (px *Proxy) spdyExecutor(target *url.URL, node string) (remotecommand.Executor, error) {
 	transport, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: px.kubelets,
 		PingPeriod: socketPing})
 	if err != nil {
 		return nil, err
 	}
-	return remotecommand.NewSPDYExecutorRejectRedirects(forNode{transport, node}, transport, http.MethodPost, to)
+	return remotecommand.NewSPDYExecutorRejectRedirects(forNode{transport, node}, transport, http.MethodPost, target)
 }
 
 // forNode names the node to an agent that serves several.
@@ -136,11 +137,11 @@ func (n forNode) RoundTrip(r *http.Request) (*http.Response, error) {
 type socket struct {
 	conn    *websocket.Conn
 	cancel  context.CancelFunc
-	writing sync.Mutex
+	writing sync.Mutex // serializes messages; gorilla/websocket allows one writer at a time, control messages excepted
 	stdin   *io.PipeReader
-	toStdin *io.PipeWriter
-	sizes   chan remotecommand.TerminalSize
-	running sync.WaitGroup
+	toStdin *io.PipeWriter                  // the goroutine that reads messages writes and closes it
+	sizes   chan remotecommand.TerminalSize // the same goroutine sends and closes it
+	running sync.WaitGroup                  // the two goroutines of start
 }
 
 // newSocket returns a socket that calls cancel when it ends.
@@ -191,7 +192,7 @@ func (s *socket) read() error {
 		channel, data := message[0], message[1:]
 		switch {
 		case channel == channelStdin:
-			// Once the command reads no more, the rest is of no use; the client may go on all the same.
+			// When the command reads no more, the rest is useless, but the client may go on.
 			_, _ = s.toStdin.Write(data)
 		case channel == channelResize:
 			s.resize(data)
@@ -201,7 +202,7 @@ func (s *socket) read() error {
 	}
 }
 
-// resize keeps the newest size.
+// resize queues the newest size, and drops an older one that was not taken.
 func (s *socket) resize(data []byte) {
 	decoder := json.NewDecoder(strings.NewReader(string(data)))
 	for {
@@ -261,7 +262,7 @@ func (s *socket) end(ctx context.Context, err error) {
 			time.Now().Add(socketPatience))
 	}
 	s.cancel()
-	_ = s.stdin.Close() // a write that nobody reads ends
+	_ = s.stdin.Close() // ends a write that is not read
 	_ = s.conn.Close()
 	s.running.Wait()
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/proxy/proxytest"
 )
 
-// oldKubelet is an agent that speaks SPDY alone and refuses WebSockets. Attaching is answered by cat.
+// oldKubelet serves an agent that speaks only SPDY and rejects WebSockets. An attach runs cat.
 func oldKubelet(w http.ResponseWriter, r *http.Request) {
 	if websocket.IsWebSocketUpgrade(r) {
 		http.Error(w, "this agent knows no WebSockets", http.StatusBadRequest)
@@ -53,11 +53,11 @@ func oldKubelet(w http.ResponseWriter, r *http.Request) {
 	if q.Get("tty") == "1" {
 		want++
 	}
-	of := map[string]httpstream.Stream{}
-	for len(of) < want {
+	byType := map[string]httpstream.Stream{}
+	for len(byType) < want {
 		select {
 		case s := <-streams:
-			of[s.Headers().Get(corev1.StreamType)] = s
+			byType[s.Headers().Get(corev1.StreamType)] = s
 		case <-conn.CloseChan():
 			return
 		}
@@ -65,42 +65,42 @@ func oldKubelet(w http.ResponseWriter, r *http.Request) {
 	end := `{"metadata":{},"status":"Success"}`
 	switch command := append(q["command"], "cat"); command[0] {
 	case "cat": // until stdin is closed
-		_, _ = io.Copy(of["stdout"], of["stdin"])
-		_, _ = io.WriteString(of["stdout"], "|end of stdin")
+		_, _ = io.Copy(byType["stdout"], byType["stdin"])
+		_, _ = io.WriteString(byType["stdout"], "|end of stdin")
 	case "both":
-		_, _ = io.WriteString(of["stdout"], "out")
-		_, _ = io.WriteString(of["stderr"], "err")
+		_, _ = io.WriteString(byType["stdout"], "out")
+		_, _ = io.WriteString(byType["stderr"], "err")
 	case "false":
 		end = `{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"42"}]}}`
 	case "resize":
-		decoder := json.NewDecoder(of["resize"])
+		decoder := json.NewDecoder(byType["resize"])
 		for range 2 {
 			var size remotecommand.TerminalSize
 			if decoder.Decode(&size) != nil {
 				return
 			}
 			out, _ := json.Marshal(size)
-			_, _ = of["stdout"].Write(append(out, '\n'))
+			_, _ = byType["stdout"].Write(append(out, '\n'))
 		}
 	case "break":
-		_, _ = io.WriteString(of["stdout"], "so far")
+		_, _ = io.WriteString(byType["stdout"], "so far")
 		return // the connection, and with it everything
 	case "wait":
-		_, _ = io.WriteString(of["stdout"], "waiting")
+		_, _ = io.WriteString(byType["stdout"], "waiting")
 		<-conn.CloseChan()
 		return
 	}
 	for _, name := range []string{"stdout", "stderr"} {
-		if s := of[name]; s != nil {
+		if s := byType[name]; s != nil {
 			_ = s.Close()
 		}
 	}
-	_, _ = io.WriteString(of["error"], end)
-	_ = of["error"].Close()
+	_, _ = io.WriteString(byType["error"], end)
+	_ = byType["error"].Close()
 	<-conn.CloseChan()
 }
 
-// overWebSocket runs a command in the pod "old", whose agent is an oldKubelet.
+// overWebSocket returns an Executor that runs a command in the pod "web" over WebSocket.
 func overWebSocket(t *testing.T, f *front, o *corev1.PodExecOptions) remotecommand.Executor {
 	t.Helper()
 	o.Container = "main"
@@ -115,24 +115,24 @@ func socketTo(t *testing.T, f *front, subresource string, o runtime.Object) remo
 	return executor
 }
 
-// sizes are those that a terminal has had.
+// sizes are the sizes of a terminal.
 type sizes chan *remotecommand.TerminalSize
 
 func (s sizes) Next() *remotecommand.TerminalSize { return <-s }
 
-// told is a buffer that says when something has come.
-type told struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	came chan string
+// signaling is a buffer that sends its content to a channel after each write, if there is room.
+type signaling struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	written chan string
 }
 
-func (b *told) Write(p []byte) (int, error) {
+func (b *signaling) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.text.Write(p)
 	select {
-	case b.came <- b.text.String():
+	case b.written <- b.text.String():
 	default:
 	}
 	return len(p), nil
@@ -140,15 +140,15 @@ func (b *told) Write(p []byte) (int, error) {
 
 func TestTranslate_WebSocketForAgentsThatSpeakSPDY(t *testing.T) {
 	t.Parallel()
-	gone := make(chan struct{}, 8)
+	ended := make(chan struct{}, 8)
 	f := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		oldKubelet(w, r)
-		gone <- struct{}{}
+		ended <- struct{}{}
 	})
 	run := func(t *testing.T, o *corev1.PodExecOptions, streams remotecommand.StreamOptions) error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		defer func() { <-gone }() // nothing is left behind
+		defer func() { <-ended }() // the agent has ended, too
 		return overWebSocket(t, f, o).StreamWithContext(ctx, streams)
 	}
 	t.Run("stdin ends and stdout goes on", func(t *testing.T) {
@@ -180,10 +180,10 @@ func TestTranslate_WebSocketForAgentsThatSpeakSPDY(t *testing.T) {
 		require.Equal(t, 42, exit.ExitStatus())
 	})
 	t.Run("resizing", func(t *testing.T) {
-		queue, out := make(sizes, 1), &told{came: make(chan string, 8)}
+		queue, out := make(sizes, 1), &signaling{written: make(chan string, 8)}
 		queue <- &remotecommand.TerminalSize{Width: 80, Height: 24}
 		go func() {
-			<-out.came
+			<-out.written
 			queue <- &remotecommand.TerminalSize{Width: 132, Height: 50}
 			close(queue)
 		}()
@@ -200,25 +200,25 @@ func TestTranslate_WebSocketForAgentsThatSpeakSPDY(t *testing.T) {
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	})
 	t.Run("the client breaks off", func(t *testing.T) {
-		out := &told{came: make(chan string, 8)}
+		out := &signaling{written: make(chan string, 8)}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			<-out.came
+			<-out.written
 			cancel()
 		}()
 		err := overWebSocket(t, f, &corev1.PodExecOptions{Command: []string{"wait"}, Stdin: true, Stdout: true}).
 			StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: neverEnds{t.Context()}, Stdout: out})
 		require.ErrorIs(t, err, context.Canceled)
-		<-gone // the agent is told
+		<-ended // the agent ends, too
 	})
 }
 
 func TestTranslate_AttachForAgentsThatSpeakSPDY(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 1)
+	paths := make(chan string, 1)
 	f := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		oldKubelet(w, r)
-		asked <- r.URL.Path
+		paths <- r.URL.Path
 	})
 	for name, tty := range map[string]bool{"streams": false, "a terminal": true} {
 		t.Run(name, func(t *testing.T) {
@@ -231,23 +231,23 @@ func TestTranslate_AttachForAgentsThatSpeakSPDY(t *testing.T) {
 			require.NoError(t, socketTo(t, f, "attach", o).StreamWithContext(t.Context(), streams))
 			require.Equal(t, "hello|end of stdin", out.String())
 			require.Empty(t, errs.String())
-			require.Equal(t, "/attach/default/web/main", <-asked) // and nothing is left behind
+			require.Equal(t, "/attach/default/web/main", <-paths) // the agent has ended, too
 		})
 	}
 	t.Run("the client breaks off", func(t *testing.T) {
-		out := &told{came: make(chan string, 8)}
+		out := &signaling{written: make(chan string, 8)}
 		ctx, cancel := context.WithCancel(t.Context())
 		in, typed := io.Pipe()
 		defer in.Close()
 		go func() {
 			_, _ = io.WriteString(typed, "hello")
-			<-out.came
+			<-out.written
 			cancel()
 		}()
 		err := socketTo(t, f, "attach", &corev1.PodAttachOptions{Container: "main", Stdin: true, Stdout: true}).
 			StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out})
 		require.ErrorIs(t, err, context.Canceled)
-		<-asked // the agent is told
+		<-paths // the agent ends, too
 	})
 }
 
@@ -258,9 +258,9 @@ func TestTunnel_PortForwardForAgentsThatSpeakSPDY(t *testing.T) {
 		oldKubelet(w, r)
 		ended <- r.URL.Path
 	})
-	at, err := url.Parse(f.config.Host + pods + "/web/portforward")
+	target, err := url.Parse(f.config.Host + pods + "/web/portforward")
 	require.NoError(t, err)
-	dialer, err := portforward.NewSPDYOverWebsocketDialer(at, f.config)
+	dialer, err := portforward.NewSPDYOverWebsocketDialer(target, f.config)
 	require.NoError(t, err)
 	port, stop := forwarding(t, dialer)
 	var talking sync.WaitGroup
@@ -273,10 +273,10 @@ func TestTunnel_PortForwardForAgentsThatSpeakSPDY(t *testing.T) {
 	}
 	talking.Wait()
 	stop()
-	require.Equal(t, "/portForward/default/web", <-ended) // the agent is told that the client has gone
+	require.Equal(t, "/portForward/default/web", <-ended) // the agent ends with the client
 }
 
-// neverEnds is the input of somebody who says nothing.
+// neverEnds is an input without data.
 type neverEnds struct{ ctx context.Context }
 
 func (n neverEnds) Read([]byte) (int, error) {
@@ -284,8 +284,8 @@ func (n neverEnds) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A node that declares that its agent speaks WebSocket is sent the client's as it is.
-func TestTranslate_NotWhereTheNodeSpeaksWebSocket(t *testing.T) {
+// If a node declares that its agent speaks WebSocket, the client's WebSocket is passed to it.
+func TestTranslate_PassesWebSocketsToNodesThatSpeakIt(t *testing.T) {
 	t.Parallel()
 	upgrades := make(chan string, 1)
 	f := withAgent(t, func(w http.ResponseWriter, r *http.Request) {

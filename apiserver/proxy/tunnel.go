@@ -19,26 +19,26 @@ import (
 
 func exitCode(e exec.CodeExitError) string { return strconv.Itoa(e.ExitStatus()) }
 
-// tunnel terminates the WebSocket of a port-forward, in which the client speaks SPDY, and copies its content
-// to and from an agent that does not speak WebSocket.
-func (px *Proxy) tunnel(w http.ResponseWriter, r *Request, to *url.URL, node string) error {
+// tunnel terminates the WebSocket of a port-forward, and copies its content, which is SPDY, to and from an agent that
+// does not speak WebSocket.
+func (px *Proxy) tunnel(w http.ResponseWriter, r *Request, target *url.URL, node string) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(px.drain, cancel)()
-	agent, err := px.upgradeToSPDY(ctx, to, node, r.Name)
+	agent, err := px.upgradeToSPDY(ctx, target, node, r.Name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = agent.Close() }()
 	ws, err := px.accept(w, r, portforwardconst.WebsocketsSPDYTunnelingPortForwardV1)
 	if err != nil {
-		return nil // accept has answered
+		return nil // accept has responded
 	}
 	client := portforward.NewTunnelingConnection("tunnel", ws)
 	defer func() { _ = client.Close() }()
 	done := make(chan struct{}, 2)
-	pass := func(to io.Writer, from io.Reader) {
-		_, _ = io.Copy(to, from)
+	pass := func(dst io.Writer, src io.Reader) {
+		_, _ = io.Copy(dst, src)
 		done <- struct{}{}
 	}
 	go pass(agent, client)
@@ -58,8 +58,8 @@ func (px *Proxy) tunnel(w http.ResponseWriter, r *Request, to *url.URL, node str
 }
 
 // upgradeToSPDY upgrades a new connection to an agent to SPDY and returns it.
-func (px *Proxy) upgradeToSPDY(ctx context.Context, to *url.URL, node, pod string) (io.ReadWriteCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), nil)
+func (px *Proxy) upgradeToSPDY(ctx context.Context, target *url.URL, node, pod string) (io.ReadWriteCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), nil)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -1,4 +1,4 @@
-// Package proxytest has a node's agent for tests of requests that are sent on to agents.
+// Package proxytest has a node's agent for tests of requests that are forwarded to agents.
 package proxytest
 
 import (
@@ -25,13 +25,14 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 )
 
-// PodIP is an address that no machine has: connections to any of its ports come to the agent.
+// PodIP is an address that no machine has. Connections to any of its ports reach the agent.
 const PodIP = "192.0.2.77"
 
 // Client is the name in the certificate that the API server shows to agents.
 const Client = "kube-apiserver-kubelet-client"
 
-// Serve serves an agent on a port of this machine until the test ends. The options reach it, and nothing else at PodIP.
+// Serve serves an agent on a port of this machine until the test ends. With the options, all connections to PodIP reach
+// it.
 func Serve(t *testing.T, agent http.HandlerFunc) (port uint16, o proxy.KubeletOptions) {
 	t.Helper()
 	ca, err := pki.NewCA()
@@ -42,31 +43,31 @@ func Serve(t *testing.T, agent http.HandlerFunc) (port uint16, o proxy.KubeletOp
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	at := netip.MustParseAddrPort(server.Listener.Addr().String())
+	listening := netip.MustParseAddrPort(server.Listener.Addr().String())
 	cert, key, err := ca.Client(Client, "system:masters")
 	require.NoError(t, err)
 	client, err := tls.X509KeyPair(cert, key)
 	require.NoError(t, err)
-	return at.Port(), proxy.KubeletOptions{
+	return listening.Port(), proxy.KubeletOptions{
 		CAs: ca.Pool(), Certificate: &client, AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if strings.HasPrefix(address, PodIP+":") {
-				address = at.String()
+				address = listening.String()
 			}
 			return (&net.Dialer{}).DialContext(ctx, network, address)
 		},
 	}
 }
 
-// Kubelet is a node's agent as far as the API server sees one: its containers write the request that they received, and
-// send back their input.
+// Kubelet serves as a node's agent, as the API server sees one: its containers write the request that they received,
+// and echo their input.
 func Kubelet(w http.ResponseWriter, r *http.Request) {
 	path := strings.Split(r.URL.Path, "/")
 	switch {
 	case len(r.TLS.PeerCertificates) == 0 && path[1] != "pod":
 		w.WriteHeader(http.StatusUnauthorized)
 	case r.Header.Get("Authorization") != "":
-		http.Error(w, "this is not for me to see", http.StatusTeapot)
+		http.Error(w, "the agent must not receive this header", http.StatusTeapot)
 	case path[1] == "containerLogs" && path[4] == "crashed":
 		http.Error(w, `container "crashed" in pod "web" is waiting to start`, http.StatusBadRequest)
 	case path[1] == "exec" || path[1] == "attach":
@@ -76,17 +77,17 @@ func Kubelet(w http.ResponseWriter, r *http.Request) {
 	case path[1] == "moved":
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
 	default:
-		who := "nobody"
+		client := "nobody"
 		if len(r.TLS.PeerCertificates) > 0 {
-			who = r.TLS.PeerCertificates[0].Subject.CommonName
+			client = r.TLS.PeerCertificates[0].Subject.CommonName
 		}
-		fmt.Fprintf(w, "%s %s for %s", r.Method, r.URL.RequestURI(), who)
+		fmt.Fprintf(w, "%s %s for %s", r.Method, r.URL.RequestURI(), client)
 	}
 }
 
-// Stream answers an exec, over WebSocket or SPDY, with the command and the input.
+// Stream serves an exec, over WebSocket or SPDY: it sends back the command and the input.
 func Stream(w http.ResponseWriter, r *http.Request) {
-	said := strings.Join(r.URL.Query()["command"], " ") + ":"
+	command := strings.Join(r.URL.Query()["command"], " ") + ":"
 	if websocket.IsWebSocketUpgrade(r) {
 		upgrader := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
 		conn, err := upgrader.Upgrade(w, r, nil)
@@ -95,7 +96,7 @@ func Stream(w http.ResponseWriter, r *http.Request) {
 		}
 		defer conn.Close()
 		const stdin, stdout, status, closed = 0, 1, 3, 255
-		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{stdout}, said...))
+		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{stdout}, command...))
 		for {
 			_, message, err := conn.ReadMessage()
 			if err != nil || len(message) == 2 && message[0] == closed {
@@ -123,7 +124,7 @@ func Stream(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	_, _ = io.WriteString(byType["stdout"], said)
+	_, _ = io.WriteString(byType["stdout"], command)
 	_, _ = io.Copy(byType["stdout"], byType["stdin"])
 	_, _ = io.WriteString(byType["error"], `{"status":"Success"}`)
 	_ = byType["stdout"].Close()
@@ -131,7 +132,7 @@ func Stream(w http.ResponseWriter, r *http.Request) {
 	<-conn.CloseChan()
 }
 
-// Forward answers a port-forward, over WebSocket or SPDY, with the data that is sent to any port.
+// Forward serves a port-forward, over WebSocket or SPDY: it echoes the data that is sent to any port.
 func Forward(w http.ResponseWriter, r *http.Request) {
 	echo := func(s httpstream.Stream, _ <-chan struct{}) error {
 		go func() {
@@ -167,7 +168,7 @@ func Forward(w http.ResponseWriter, r *http.Request) {
 	_ = conn.Close()
 }
 
-// AcceptSPDY begins to speak SPDY with a client; conn is nil where that came to nothing.
+// AcceptSPDY begins to speak SPDY with a client; conn is nil if the upgrade failed.
 func AcceptSPDY(w http.ResponseWriter, r *http.Request, protocols ...string) (
 	streams chan httpstream.Stream, conn httpstream.Connection) {
 	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
