@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The options of a verb come in the query, those of a delete in the body as well. Other parameters are ignored, as in
-// kube-apiserver.
+// The options of a verb come in the query; the options of a delete may also come in the body. Other parameters are
+// ignored, as in kube-apiserver.
 
-// CheckWrite refuses options of a create or an update that make no sense. kind is that of the options.
+// CheckWrite rejects invalid options of a create or an update. kind is the kind of the options.
 func CheckWrite(q url.Values, kind string) error {
 	return Invalid(kind, validation.ValidateCreateOptions(&metav1.CreateOptions{
 		DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"),
@@ -24,7 +24,7 @@ func CheckWrite(q url.Values, kind string) error {
 	}))
 }
 
-// CheckPatch refuses options that do not fit the type of the patch.
+// CheckPatch rejects options that do not fit the type of the patch.
 func CheckPatch(q url.Values, patch types.PatchType) error {
 	options := &metav1.PatchOptions{
 		DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"),
@@ -40,7 +40,7 @@ func CheckPatch(q url.Values, patch types.PatchType) error {
 	return Invalid("PatchOptions", validation.ValidatePatchOptions(options, patch))
 }
 
-// Invalid is the error for options of a kind, nil if nothing is wrong with them.
+// Invalid returns the error for options of a kind, nil if there are no errors.
 func Invalid(kind string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -48,9 +48,9 @@ func Invalid(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
-// StrictErrors sorts unknown and duplicate fields of a body by ?fieldValidation= (KEP-2885) into those of which the
-// client is warned, which is the default, and those for which it is refused.
-func StrictErrors(q url.Values, strict []error) (warnings []string, refused []error) {
+// StrictErrors decides by ?fieldValidation= (KEP-2885) about unknown and duplicate fields of a body: they cause
+// warnings, which is the default, or a rejection.
+func StrictErrors(q url.Values, strict []error) (warnings []string, rejected []error) {
 	switch q.Get("fieldValidation") {
 	case metav1.FieldValidationIgnore:
 	case metav1.FieldValidationStrict:

@@ -1,6 +1,6 @@
-// Package query reads the parameters of requests by Kubernetes' rules: what a client may ask for by them, and what that
-// means to the store. The parameters of a URL come in; a selection, a revision or a refusal comes out. selectors.go has
-// label and field selectors, options.go the options of writes.
+// Package query reads the parameters of requests by Kubernetes' rules, and translates them for the store. The
+// parameters of a URL come in; a selection, a revision or an error comes out. selectors.go has label and field
+// selectors, options.go the options of writes.
 package query
 
 import (
@@ -35,7 +35,7 @@ func Revision(q url.Values, name string) (int64, error) {
 	return revision, nil
 }
 
-// Limit returns the number of objects that a LIST asks for, 0 for all of them.
+// Limit returns the limit of a LIST, 0 for none.
 func Limit(q url.Values) (int64, error) {
 	text := q.Get("limit")
 	if text == "" {
@@ -48,7 +48,7 @@ func Limit(q url.Values) (int64, error) {
 	return max(limit, 0), nil // a negative limit is none
 }
 
-// At returns the revision at which a LIST with a limit reads, from resourceVersion, resourceVersionMatch and continue:
+// At returns the revision of a LIST with a limit, from resourceVersion, resourceVersionMatch and continue:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
 func At(q url.Values, limit int64) (storage.At, error) {
 	text, match := q.Get("resourceVersion"), metav1.ResourceVersionMatch(q.Get("resourceVersionMatch"))

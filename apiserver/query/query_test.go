@@ -80,7 +80,7 @@ func TestScope_UsesTheIndexOnceAndTestsTheRest(t *testing.T) {
 
 	scope, err = query.Scope(url.Values{}, pods, "")
 	require.NoError(t, err)
-	require.Nil(t, scope.Match, "no selector costs nothing")
+	require.Nil(t, scope.Match, "without selectors, there is no test")
 
 	for _, text := range []string{"spec.hostname=a", "a"} {
 		_, err = query.Scope(url.Values{"fieldSelector": {text}}, pods, "")

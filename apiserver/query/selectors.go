@@ -113,7 +113,7 @@ func (t *tests) add(value func(*storage.Object) string, want string, equal bool)
 	*t = append(*t, func(o *storage.Object) bool { return (value(o) == want) == equal })
 }
 
-// match is the test that an object passes if it passes all of them, nil if there are none.
+// match returns a function that reports whether an object passes all tests, nil if there are none.
 func (t tests) match() func(*storage.Object) bool {
 	if len(t) == 0 {
 		return nil
@@ -123,7 +123,7 @@ func (t tests) match() func(*storage.Object) bool {
 	}
 }
 
-// narrow uses an equality where the store has an index for it. It returns false where the requirement
+// narrow uses the store's index for an equality. It returns false if the requirement
 // must be tested on each object: there is no index, or it is in use already.
 func narrow(value *string, field string, res *api.Resource, sc *storage.Scope) bool {
 	var slot *string
@@ -144,7 +144,7 @@ func narrow(value *string, field string, res *api.Resource, sc *storage.Scope) b
 	return true
 }
 
-// selectable returns how to read a selectable field of the kind.
+// selectable returns a function that reads a selectable field of the kind.
 func selectable(res *api.Resource, name string) (func(*storage.Object) string, error) {
 	switch name {
 	case "metadata.name":

@@ -1,9 +1,9 @@
-// Package resourcemetrics answers for metrics.k8s.io: the CPU and memory that nodes and pods use, for kubectl top and
+// Package resourcemetrics implements metrics.k8s.io: the CPU and memory that nodes and pods use, for kubectl top and
 // the autoscaler. New returns the two kinds; each is read like a collection, by Get and List.
 //
-// The figures are those of the nodes' agents (sample.go): each is asked for /stats/summary on demand, a few at a time,
-// and its answer is good for some seconds. A node that does not answer has no metrics, and neither have its pods. The
-// agents are reached through Agents, stored Nodes and Pods through Objects; the server must not be imported.
+// The figures come from the nodes' agents (sample.go): their /stats/summary is requested on demand, from a few agents
+// at a time, and is good for some seconds. If a node's agent does not respond, the node and its pods have no metrics.
+// The agents are reached through Agents, stored Nodes and Pods through Objects; the server must not be imported.
 package resourcemetrics
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Agents asks nodes' agents.
+// Agents sends requests to nodes' agents.
 type Agents interface {
 	// AskAgent sends a GET to the agent of a node. The caller closes the response's body.
 	AskAgent(ctx context.Context, node, path string) (*http.Response, error)
@@ -43,25 +43,25 @@ type Options struct {
 	Log         *slog.Logger
 }
 
-// Kind is NodeMetrics or PodMetrics: an object for each stored Node or Pod whose usage is known. Its methods are safe
+// Kind is NodeMetrics or PodMetrics: an object for each stored Node or Pod with known usage. Its methods are safe
 // for concurrent use.
 type Kind struct {
-	of      Objects
-	measure func(ctx context.Context, of []*storage.Object) []api.Object
+	objects Objects
+	measure func(ctx context.Context, objects []*storage.Object) []api.Object
 }
 
 // New returns the kinds NodeMetrics and PodMetrics, which share their samples.
 func New(o Options) (nodes, pods *Kind) {
 	s := &sampler{agents: o.Agents, clock: o.Clock, log: o.Log, samples: map[string]*sample{}}
-	return &Kind{of: o.Nodes, measure: s.measureNodes},
-		&Kind{of: o.Pods, measure: func(ctx context.Context, of []*storage.Object) []api.Object {
-			return s.measurePods(ctx, of, o.NodeName)
+	return &Kind{objects: o.Nodes, measure: s.measureNodes},
+		&Kind{objects: o.Pods, measure: func(ctx context.Context, objects []*storage.Object) []api.Object {
+			return s.measurePods(ctx, objects, o.NodeName)
 		}}
 }
 
 // Get returns the metrics of one object, or storage.ErrNotFound.
 func (k *Kind) Get(ctx context.Context, namespace, name string) (api.Object, error) {
-	o, err := k.of.Get(ctx, namespace, name, storage.At{Any: true})
+	o, err := k.objects.Get(ctx, namespace, name, storage.At{Any: true})
 	if err != nil {
 		return nil, err
 	}
@@ -72,9 +72,9 @@ func (k *Kind) Get(ctx context.Context, namespace, name string) (api.Object, err
 	return found[0], nil
 }
 
-// List returns the metrics of the objects in a scope, and the revision at which those were read.
+// List returns the metrics of the objects in a scope, and the revision of the objects.
 func (k *Kind) List(ctx context.Context, scope storage.Scope) ([]api.Object, int64, error) {
-	l, err := k.of.List(ctx, storage.ListRequest{Scope: scope, At: storage.At{Any: true}})
+	l, err := k.objects.List(ctx, storage.ListRequest{Scope: scope, At: storage.At{Any: true}})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -86,16 +86,16 @@ func (s *sampler) measureNodes(ctx context.Context, nodes []*storage.Object) []a
 	for i, o := range nodes {
 		names[i] = o.Key.Name
 	}
-	answers := s.ask(ctx, names)
+	answers := s.sampleAll(ctx, names)
 	var found []api.Object
 	for _, o := range nodes {
 		a := answers[o.Key.Name]
 		if a == nil {
 			continue
 		}
-		if list, at, ok := a.node.list(); ok {
-			found = append(found, &metricsv1beta1.NodeMetrics{ObjectMeta: s.meta(o), Timestamp: at, Window: window,
-				Usage: list})
+		if list, measured, ok := a.node.list(); ok {
+			found = append(found, &metricsv1beta1.NodeMetrics{ObjectMeta: s.meta(o), Timestamp: measured,
+				Window: window, Usage: list})
 		}
 	}
 	return found
@@ -110,7 +110,7 @@ func (s *sampler) measurePods(ctx context.Context, pods []*storage.Object, nodeN
 			names = append(names, node)
 		}
 	}
-	answers := s.ask(ctx, names)
+	answers := s.sampleAll(ctx, names)
 	var found []api.Object
 	for _, o := range pods {
 		a := answers[o.Fields[nodeName]]
@@ -119,8 +119,8 @@ func (s *sampler) measurePods(ctx context.Context, pods []*storage.Object, nodeN
 		}
 		m := &metricsv1beta1.PodMetrics{ObjectMeta: s.meta(o), Window: window}
 		for _, c := range a.pods[types.UID(o.UID)] {
-			if list, at, ok := c.list(); ok {
-				m.Timestamp = at
+			if list, measured, ok := c.list(); ok {
+				m.Timestamp = measured
 				m.Containers = append(m.Containers, metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: list})
 			}
 		}
@@ -131,10 +131,10 @@ func (s *sampler) measurePods(ctx context.Context, pods []*storage.Object, nodeN
 	return found
 }
 
-// window is how long a sample holds, and the time over which it is said to be measured.
+// window is the time that a sample is used for, and the reported duration of its measurement.
 var window = metav1.Duration{Duration: 10 * time.Second}
 
-// meta is the metadata of an object's metrics.
+// meta returns the metadata of an object's metrics.
 func (s *sampler) meta(o *storage.Object) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Name: o.Key.Name, Namespace: o.Key.Namespace,
 		CreationTimestamp: metav1.NewTime(s.clock.Now())}

@@ -20,17 +20,17 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// agents answer with a summary each, by the nodes' names, and count the questions.
+// agents respond with a summary each, by the nodes' names, and count the requests.
 type agents struct {
 	mu        sync.Mutex
 	summaries map[string]string
-	asked     map[string]int
+	requests  map[string]int
 }
 
 func (a *agents) AskAgent(_ context.Context, node, path string) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked[node]++
+	a.requests[node]++
 	summary, up := a.summaries[node]
 	if !up || path != "/stats/summary" {
 		return nil, errors.New("connection refused")
@@ -68,9 +68,10 @@ const used = `"cpu":{"time":"2026-01-02T03:04:05Z","usageNanoCores":%d},"memory"
 
 func usage(nanoCores, bytes int) string { return fmt.Sprintf(used, nanoCores, bytes) }
 
-// cluster has four nodes, of which one answers in full, one not yet, one with an error and one not at all.
+// cluster returns the metrics of five nodes: n1 has all figures, starting none yet, broken responds with an error, odd
+// with an invalid document, and down is unreachable.
 func cluster() (*agents, *clocktesting.FakePassiveClock, *resourcemetrics.Kind, *resourcemetrics.Kind) {
-	a := &agents{asked: map[string]int{}, summaries: map[string]string{
+	a := &agents{requests: map[string]int{}, summaries: map[string]string{
 		"n1": `{"node":{` + usage(1_500_000_000, 64<<20) + `},"pods":[{"podRef":{"uid":"u1"},"containers":[
 			{"name":"a",` + usage(250_000_000, 1<<20) + `},{"name":"b",` + usage(1, 2<<20) + `},{"name":"starting"}]},
 			{"podRef":{"uid":"u2"},"containers":[{"name":"starting"}]}]}`,
@@ -93,7 +94,7 @@ func cluster() (*agents, *clocktesting.FakePassiveClock, *resourcemetrics.Kind, 
 	return a, clock, nodes, pods
 }
 
-func TestNodes_AreThoseWhoseAgentsAnswer(t *testing.T) {
+func TestNodes_HaveMetricsIfTheirAgentsRespond(t *testing.T) {
 	t.Parallel()
 	_, clock, nodes, _ := cluster()
 	found, revision, err := nodes.List(t.Context(), storage.Scope{})
@@ -117,7 +118,7 @@ func TestNodes_AreThoseWhoseAgentsAnswer(t *testing.T) {
 	}
 }
 
-func TestPods_HaveTheContainersThatAreKnown(t *testing.T) {
+func TestPods_HaveTheContainersWithKnownUsage(t *testing.T) {
 	t.Parallel()
 	_, _, _, pods := cluster()
 	found, _, err := pods.List(t.Context(), storage.Scope{})
@@ -151,14 +152,14 @@ func TestSamples_AreSharedForSomeSeconds(t *testing.T) {
 	}
 	ask()
 	ask()
-	require.Equal(t, map[string]int{"n1": 1, "starting": 1, "broken": 1, "odd": 1, "down": 1}, a.asked,
+	require.Equal(t, map[string]int{"n1": 1, "starting": 1, "broken": 1, "odd": 1, "down": 1}, a.requests,
 		"failures hold as well")
 	clock.SetTime(clock.Now().Add(10*time.Second + time.Nanosecond))
 	ask()
-	require.Equal(t, 2, a.asked["n1"])
+	require.Equal(t, 2, a.requests["n1"])
 }
 
-func TestSamples_AreTakenByManyAtOnce(t *testing.T) {
+func TestSamples_AreSharedByConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	a, _, nodes, pods := cluster()
 	var asking sync.WaitGroup
@@ -171,5 +172,5 @@ func TestSamples_AreTakenByManyAtOnce(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	require.Equal(t, 1, a.asked["n1"], "the others wait for the first answer")
+	require.Equal(t, 1, a.requests["n1"], "the others wait for the first answer")
 }

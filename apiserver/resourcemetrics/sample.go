@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	askTimeout = 5 * time.Second // of one agent
-	fanOut     = 16              // agents that are asked at a time
-	maxSummary = 64 << 20        // bytes of an agent's answer
-	// forgetAfter is how long a sample that no request wants is kept.
+	askTimeout = 5 * time.Second // for one agent
+	fanOut     = 16              // requests to agents at a time
+	maxSummary = 64 << 20        // bytes of an agent's response
+	// forgetAfter is the time that a sample is kept that no request uses.
 	forgetAfter = time.Minute
 )
 
@@ -51,10 +51,10 @@ type usage struct {
 	} `json:"memory"`
 }
 
-// list is the usage as metrics.k8s.io has it; ok is false where it is not known yet.
-func (u *usage) list() (list corev1.ResourceList, at metav1.Time, ok bool) {
+// list returns the usage as metrics.k8s.io has it; ok is false if it is not known yet.
+func (u *usage) list() (list corev1.ResourceList, measured metav1.Time, ok bool) {
 	if u.CPU == nil || u.CPU.UsageNanoCores == nil || u.Memory == nil || u.Memory.WorkingSetBytes == nil {
-		return nil, at, false
+		return nil, measured, false
 	}
 	cpu := resource.NewScaledQuantity(int64(*u.CPU.UsageNanoCores), resource.Nano)
 	cpu.Format = resource.DecimalSI
@@ -70,25 +70,28 @@ type sampler struct {
 	clock  clock.PassiveClock
 	log    *slog.Logger
 
+	// mu guards the map. With it, a sample's lock is only tried, because it may be held for as long as a request takes.
 	mu      sync.Mutex
 	samples map[string]*sample // by the nodes' names
 }
 
-// sample is the place for one agent's answer, and for the question that is under way.
+// sample holds one agent's last answer. Its lock is held during a request to the agent: others that need the answer wait
+// for the same request.
 type sample struct {
-	mu     sync.Mutex // held while the agent is asked
+	mu     sync.Mutex // guards the fields
 	until  time.Time
-	answer *answer // nil where it did not answer
+	answer *answer // nil if the request failed
 }
 
-// answer is one agent's answer. It is immutable.
+// answer is the content of one agent's response. It is immutable.
 type answer struct {
 	node usage
 	pods map[types.UID][]containerUsage
 }
 
-// of returns the place for a node's sample. Samples that no request has wanted for a while are dropped.
-func (s *sampler) of(node string, now time.Time) *sample {
+// entry returns the sample of a node, and creates it if there is none. Then it also drops samples that no request has
+// used for a while.
+func (s *sampler) entry(node string, now time.Time) *sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.samples[node]
@@ -107,8 +110,8 @@ func (s *sampler) of(node string, now time.Time) *sample {
 	return a
 }
 
-// ask samples nodes. Those that do not answer are not in the result.
-func (s *sampler) ask(ctx context.Context, nodes []string) map[string]*answer {
+// sampleAll samples nodes. Nodes without a response are not in the result.
+func (s *sampler) sampleAll(ctx context.Context, nodes []string) map[string]*answer {
 	var mu sync.Mutex
 	answers := make(map[string]*answer, len(nodes))
 	work := make(chan string)
@@ -132,16 +135,17 @@ func (s *sampler) ask(ctx context.Context, nodes []string) map[string]*answer {
 	return answers
 }
 
-// sample returns a node's last answer or, where that is too old, a new one; nil if the node does not answer.
+// sample returns a node's last answer or, if that is too old, a new one; nil if the request failed. A failure is kept
+// for as long as an answer.
 func (s *sampler) sample(ctx context.Context, node string) *answer {
 	now := s.clock.Now()
-	a := s.of(node, now)
+	a := s.entry(node, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now.After(a.until) {
 		var err error
 		if a.answer, err = s.askAgent(ctx, node); err != nil {
-			s.log.Debug("a node has no sample of its usage", "node", node, "error", err)
+			s.log.Debug("cannot sample the usage of a node", "node", node, "err", err)
 		}
 		a.until = now.Add(window.Duration)
 	}
@@ -161,7 +165,7 @@ func (s *sampler) askAgent(ctx context.Context, node string) (*answer, error) {
 	}
 	var sum summary
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxSummary)).Decode(&sum); err != nil {
-		return nil, fmt.Errorf("decoding the agent's summary: %w", err)
+		return nil, fmt.Errorf("decode the agent's summary: %w", err)
 	}
 	a := &answer{node: sum.Node, pods: make(map[types.UID][]containerUsage, len(sum.Pods))}
 	for _, p := range sum.Pods {

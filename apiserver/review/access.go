@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// The access reviews ask the authorizers what a request would ask them.
+// The access reviews ask the authorizers the same question as a request would.
 
 func (r *Reviewer) subjectAccess(ctx context.Context, review *authorizationv1.SubjectAccessReview) error {
 	review.Status = r.access(ctx, subjectUser(&review.Spec), review.Spec.ResourceAttributes,
@@ -33,7 +33,7 @@ func (r *Reviewer) selfAccess(ctx context.Context, review *authorizationv1.SelfS
 	return nil
 }
 
-// selfRules lists the caller's rights. Those that other authorizers than RBAC grant cannot be listed.
+// selfRules lists the caller's rights. Only rights that RBAC grants can be listed.
 func (r *Reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview) error {
 	if _, err := r.Authorizer.Memory.Revision(ctx); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *Reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSu
 	return nil
 }
 
-// maxRules bounds the texts of a list of rights, in bytes. Kubernetes does not; a user may have roles of any number.
+// maxRules limits the size of a list of rights, in bytes. Kubernetes has no limit; a user may have any number of roles.
 const maxRules = 4 << 20
 
 func sizeOf(r *rbacv1.PolicyRule) (n int) {
@@ -78,18 +78,19 @@ func sizeOf(r *rbacv1.PolicyRule) (n int) {
 	return n
 }
 
-// access is the answer to whether a user may do something. A refusal is made sure of.
-func (r *Reviewer) access(ctx context.Context, user *authn.User, on *authorizationv1.ResourceAttributes,
-	at *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+// access decides whether a user may do something. If no authorizer allows it, the decision is repeated when memory is
+// as new as etcd: a right may just have been granted.
+func (r *Reviewer) access(ctx context.Context, user *authn.User, resource *authorizationv1.ResourceAttributes,
+	path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	a := &authz.Attributes{User: user}
-	if at != nil {
-		a.Verb, a.Path = at.Verb, at.Path
+	if path != nil {
+		a.Verb, a.Path = path.Verb, path.Path
 	} else {
 		*a = authz.Attributes{
-			User: user, Verb: on.Verb, Group: on.Group, Version: on.Version, Resource: on.Resource,
-			Subresource: on.Subresource,
-			Namespace:   on.Namespace, Name: on.Name, Fields: fieldRequirements(on.FieldSelector),
-			Labels: labelSelector(on.LabelSelector),
+			User: user, Verb: resource.Verb, Group: resource.Group, Version: resource.Version,
+			Resource: resource.Resource, Subresource: resource.Subresource,
+			Namespace: resource.Namespace, Name: resource.Name, Fields: fieldRequirements(resource.FieldSelector),
+			Labels: labelSelector(resource.LabelSelector),
 		}
 	}
 	decision, reason, err := r.Authorizer.Authorize(ctx, a)
@@ -117,8 +118,8 @@ func subjectUser(spec *authorizationv1.SubjectAccessReviewSpec) *authn.User {
 	return user
 }
 
-// fieldRequirements are those of a field selector that authorizers know; one that is not understood narrows
-// nothing.
+// fieldRequirements returns the requirements of a field selector that authorizers understand. Others are ignored:
+// they do not narrow the request.
 func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (list fields.Requirements) {
 	if s == nil {
 		return nil
@@ -142,15 +143,15 @@ func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (list fields.
 	return list
 }
 
-// These bound the label selector of a review, in bytes and in requirements. A list has its selector in its URL, which
+// These limit the label selector of a review, in bytes and in requirements. A list has its selector in its URL, which
 // cannot be longer either.
 const (
 	maxSelector     = 64 << 10
 	maxRequirements = 1000
 )
 
-// labelSelector is a label selector as text. A requirement that is not understood narrows nothing, nor does a selector
-// of absurd size.
+// labelSelector returns a label selector as text. Requirements that are not understood are ignored, and so is a
+// selector of absurd size.
 func labelSelector(s *authorizationv1.LabelSelectorAttributes) string {
 	if s == nil || len(s.RawSelector) > maxSelector || len(s.Requirements) > maxRequirements {
 		return ""
@@ -158,7 +159,7 @@ func labelSelector(s *authorizationv1.LabelSelectorAttributes) string {
 	if s.RawSelector != "" {
 		return s.RawSelector
 	}
-	var known labels.Requirements
+	var understood labels.Requirements
 	for _, r := range s.Requirements {
 		one, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{
 			MatchExpressions: []metav1.LabelSelectorRequirement{r}})
@@ -166,9 +167,9 @@ func labelSelector(s *authorizationv1.LabelSelectorAttributes) string {
 			continue
 		}
 		requirements, _ := one.Requirements()
-		known = append(known, requirements...)
+		understood = append(understood, requirements...)
 	}
-	text := labels.NewSelector().Add(known...).String()
+	text := labels.NewSelector().Add(understood...).String()
 	if len(text) > maxSelector {
 		return ""
 	}

@@ -1,8 +1,9 @@
-// Package review answers what clients post to learn something, and what is not stored: who am I, whose is this token
-// (token.go), may someone do this, what may I (access.go), and a token for a service account (tokenrequest.go).
+// Package review answers reviews, which clients create and the server does not store: SelfSubjectReview, TokenReview
+// (token.go), SubjectAccessReview and its variants (access.go), and TokenRequest, a token for a service account
+// (tokenrequest.go).
 //
-// A Reviewer gets a review that has been defaulted and validated and fills in its status; the user who asks is that of
-// the context. Tokens issues tokens. Both ask package authn and package authz, and read objects through the small
+// A Reviewer gets a review that has been defaulted and validated, and fills in its status; the caller is the user of
+// the context. Tokens issues tokens. Both use package authn and package authz, and read objects through the small
 // interface Objects. The package knows no request and must not import the server.
 package review
 
@@ -29,7 +30,7 @@ type Reviewer struct {
 }
 
 // reviewers answer the kinds that are registered as reviews. They are not part of the registrations, which are data:
-// an answer takes the authenticators and authorizers of a server.
+// an answer needs the authenticators and authorizers of a server.
 var reviewers = map[schema.GroupVersionKind]func(r *Reviewer, ctx context.Context, obj api.Object) error{
 	authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"): answering((*Reviewer).self),
 	authenticationv1.SchemeGroupVersion.WithKind("TokenReview"):       answering((*Reviewer).token),
@@ -40,7 +41,7 @@ var reviewers = map[schema.GroupVersionKind]func(r *Reviewer, ctx context.Contex
 	authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview"):   answering((*Reviewer).selfRules),
 }
 
-// answering is a function of one Go type among reviewers.
+// answering adapts a function of one Go type to reviewers.
 func answering[T api.Object](f func(r *Reviewer, ctx context.Context, review T) error) func(*Reviewer,
 	context.Context, api.Object) error {
 	return func(r *Reviewer, ctx context.Context, obj api.Object) error { return f(r, ctx, obj.(T)) }
@@ -53,7 +54,7 @@ func Answers(kind schema.GroupVersionKind) bool { return reviewers[kind] != nil 
 func (r *Reviewer) Answer(ctx context.Context, kind schema.GroupVersionKind, review api.Object) error {
 	answer := reviewers[kind]
 	if answer == nil {
-		return fmt.Errorf("nothing answers a %s", kind)
+		return fmt.Errorf("no reviewer answers a %s", kind)
 	}
 	return answer(r, ctx, review)
 }

@@ -33,12 +33,12 @@ var TokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenReques
 
 // Objects are the API objects that tokens are bound to.
 type Objects interface {
-	// Newest reads an object as new as etcd has it. For one that does not exist it returns the error that a client's
-	// read would get.
+	// Newest reads an object as new as etcd has it. If it does not exist, it returns the error that a client's read
+	// would get.
 	Newest(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (api.Object, error)
 }
 
-// Tokens issues the tokens that TokenRequests ask for. It is safe for concurrent use.
+// Tokens issues tokens for TokenRequests. It is safe for concurrent use.
 // https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/
 type Tokens struct {
 	Issuer  *authn.Issuer
@@ -46,14 +46,14 @@ type Tokens struct {
 	Clock   clock.PassiveClock
 }
 
-// PendingToken is a token that has been asked for and not signed: admission comes between the two.
+// PendingToken is a requested token that is not signed yet: admission comes before Sign.
 type PendingToken struct {
 	tokens *Tokens
 	req    *authenticationv1.TokenRequest
 	token  authn.TokenRequest
 }
 
-// Prepare reads the service account that a token is wanted for, and defaults and validates the request.
+// Prepare reads the service account of a requested token, and defaults and validates the request.
 func (t *Tokens) Prepare(ctx context.Context, namespace, name string, req *authenticationv1.TokenRequest) (
 	*PendingToken, error) {
 	account, err := newest[*corev1.ServiceAccount](ctx, t, "ServiceAccount", namespace, name)
@@ -181,7 +181,7 @@ func (t *Tokens) bind(ctx context.Context, ref *authenticationv1.BoundObjectRefe
 	return nil
 }
 
-// nodeOf is the node that a pod runs on: by its name alone if it does not exist.
+// nodeOf returns the node that a pod runs on. If it does not exist, the result has only its name.
 func (t *Tokens) nodeOf(ctx context.Context, pod *corev1.Pod) (*corev1.Node, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil
@@ -193,13 +193,12 @@ func (t *Tokens) nodeOf(ctx context.Context, pod *corev1.Pod) (*corev1.Node, err
 	return node, err
 }
 
-// setLifetime decides how long the token is valid. A client that asks for more than is allowed gets less, and a
-// warning.
+// setLifetime sets the lifetime of the token. A requested lifetime above the maximum is shortened, with a warning.
 func (t *Tokens) setLifetime(req *authenticationv1.TokenRequest, token *authn.TokenRequest) (warnings []string) {
-	if most := int64(t.Issuer.MaxExpiration / time.Second); most > 0 && *req.Spec.ExpirationSeconds > most {
+	if maximum := int64(t.Issuer.MaxExpiration / time.Second); maximum > 0 && *req.Spec.ExpirationSeconds > maximum {
 		warnings = append(warnings, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds",
-			*req.Spec.ExpirationSeconds, most))
-		req.Spec.ExpirationSeconds = &most
+			*req.Spec.ExpirationSeconds, maximum))
+		req.Spec.ExpirationSeconds = &maximum
 	}
 	seconds := *req.Spec.ExpirationSeconds
 	token.Lifetime = time.Duration(seconds) * time.Second

@@ -49,10 +49,10 @@ func TestTokens_ArePreparedAndSigned(t *testing.T) {
 			Spec: corev1.PodSpec{ServiceAccountName: "robot", NodeName: "gone"}},
 		"Pod/theirs": &corev1.Pod{ObjectMeta: meta("theirs"), Spec: corev1.PodSpec{ServiceAccountName: "other"}},
 	}}
-	to := func(kind, name string) *authenticationv1.BoundObjectReference {
+	boundTo := func(kind, name string) *authenticationv1.BoundObjectReference {
 		return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}
 	}
-	stranger := to("Pod", "mine")
+	stranger := boundTo("Pod", "mine")
 	stranger.UID = "another"
 	type spec = authenticationv1.TokenRequestSpec
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func TestTokens_ArePreparedAndSigned(t *testing.T) {
 		refused string
 	}{
 		"defaults": {seconds: 3600},
-		"a pod":    {spec: spec{BoundObjectRef: to("Pod", "mine")}, seconds: 3600},
+		"a pod":    {spec: spec{BoundObjectRef: boundTo("Pod", "mine")}, seconds: 3600},
 		"shortened": {spec: spec{ExpirationSeconds: new(int64(8000))}, seconds: 7200,
 			warned: "shortened to 7200 seconds"},
 		"too short":         {spec: spec{ExpirationSeconds: new(int64(599))}, refused: "less than 10 minutes"},
@@ -74,12 +74,12 @@ func TestTokens_ArePreparedAndSigned(t *testing.T) {
 			`TokenRequest.authentication.k8s.io "robot": the UID in the token request (earlier) does not match the UID ` +
 			`of the service account (uid)`},
 		"no account": {account: "nobody", refused: "not found"},
-		"no pod":     {spec: spec{BoundObjectRef: to("Pod", "none")}, refused: "not found"},
-		"a pod of another account": {spec: spec{BoundObjectRef: to("Pod", "theirs")},
+		"no pod":     {spec: spec{BoundObjectRef: boundTo("Pod", "none")}, refused: "not found"},
+		"a pod of another account": {spec: spec{BoundObjectRef: boundTo("Pod", "theirs")},
 			refused: "different serviceaccount name"},
 		"another pod of the name": {spec: spec{BoundObjectRef: stranger},
 			refused: "does not match the UID in record"},
-		"another kind": {spec: spec{BoundObjectRef: to("ConfigMap", "a")},
+		"another kind": {spec: spec{BoundObjectRef: boundTo("ConfigMap", "a")},
 			refused: "cannot bind token to object of type"},
 	} {
 		account := c.account
@@ -118,5 +118,5 @@ func TestReviewer_AnswersEveryReviewThatIsRegistered(t *testing.T) {
 		}
 	}
 	require.ErrorContains(t, (&review.Reviewer{}).Answer(t.Context(), schema.GroupVersionKind{Version: "v1",
-		Kind: "Pod"}, &corev1.Pod{}), "nothing answers a /v1, Kind=Pod")
+		Kind: "Pod"}, &corev1.Pod{}), "no reviewer answers a /v1, Kind=Pod")
 }
