@@ -31,8 +31,8 @@ var ErrFull = errors.New("the memory of requests is in use")
 //
 // Without waiters, a charge and a release are one atomic addition each, without the lock. A waiter enters the list,
 // sets queued and tries once more, all under mu. A release subtracts first and loads queued afterwards. Therefore
-// either the waiter sees the released bytes, or the release sees queued and serves the waiters: none waits for bytes
-// that are free.
+// either the waiter sees the released bytes, or the release sees queued and serves the waiters. take describes the one
+// exception.
 type Budget struct {
 	wait time.Duration // immutable: the longest time that a waiter waits
 	size atomic.Int64  // 0 is no limit
@@ -159,6 +159,9 @@ func (b *Budget) tryAcquire(n int64) (int64, bool) {
 
 // take takes n bytes if they are free. A charge larger than the budget gets the whole budget, if no other bytes are in
 // use. It does not get the rest while its own request holds bytes already: the sum would exceed the budget.
+//
+// A charge that fails counts in used for a moment. A waiter that tries in this moment may fail as well, although its
+// bytes are free; it is served by the next release, or by Resize.
 func (b *Budget) take(n int64) (int64, bool) {
 	size := b.size.Load()
 	if size > 0 {
