@@ -75,8 +75,8 @@ type sampler struct {
 	samples map[string]*sample // by the nodes' names
 }
 
-// sample holds one agent's last answer. Its lock is held during a request to the agent: others that need the answer wait
-// for the same request.
+// sample holds one agent's last answer. Its lock is held during a request to the agent: others that need the answer
+// wait for the same request.
 type sample struct {
 	mu     sync.Mutex // guards the fields
 	until  time.Time
