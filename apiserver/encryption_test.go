@@ -81,7 +81,7 @@ func (e *encryptedEtcd) serve() (*storage.Store, kubernetes.Interface, *rest.Con
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.Follow(ctx, func(ctx context.Context) { store.Mend(ctx) })
+		b.Follow(ctx, func(ctx context.Context) { store.Repair(ctx) })
 	}()
 	e.t.Cleanup(func() {
 		cancel()

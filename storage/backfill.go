@@ -43,7 +43,7 @@ func (c *Collection) backfill(ctx context.Context, from int64) error {
 	if !complete || now-from > int64(s.options.LogEvents) {
 		return fmt.Errorf("%w: %d, and memory begins with %d", ErrExpired, from, begin)
 	}
-	if limit := s.options.RecallBytes; limit > 0 {
+	if limit := s.options.BackfillBytes; limit > 0 {
 		size, err := s.weighHistory(ctx)
 		if err != nil {
 			return err

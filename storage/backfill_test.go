@@ -143,7 +143,7 @@ func TestBackfill_IsLimitedLikeTheLog(t *testing.T) {
 func TestBackfill_IsRejectedIfHistoryIsTooLarge(t *testing.T) {
 	t.Parallel()
 	document := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 300<<10))
-	b, s, revisions := aged(t, 10, func(int) []byte { return document }, Options{RecallBytes: 1 << 20})
+	b, s, revisions := aged(t, 10, func(int) []byte { return document }, Options{BackfillBytes: 1 << 20})
 	pods := s.Collection(podsName, podOptions)
 	require.Eventually(t, func() bool {
 		status, err := b.Status(testContext(t))

@@ -173,9 +173,9 @@ func firstDamaged(damaged *btree.BTreeG[*damage], scope Scope, start, end string
 	return first
 }
 
-// Mend rewrites every damaged object that can be read again, unchanged, and returns their number. It must be called
+// Repair rewrites every damaged object that can be read again, unchanged, and returns their number. It must be called
 // after keys were restored: the write is the event that informs watchers about the object's state.
-func (s *Store) Mend(ctx context.Context) int {
+func (s *Store) Repair(ctx context.Context) int {
 	repaired := 0
 	s.each(func(c *Collection) {
 		c.mu.RLock()

@@ -59,9 +59,9 @@ type Options struct {
 	// LogEvents and LogBytes bound each collection's event log. Zero: 16384 and 32 MiB.
 	LogEvents int
 	LogBytes  int64
-	// RecallBytes limits the size of etcd's history that may be read after a start, so that watches can go on from
+	// BackfillBytes limits the size of etcd's history that may be read after a start, so that watches can go on from
 	// before it; 0 is no limit. Reading it takes memory, in etcd and here, that depends on the clients' writes.
-	RecallBytes int64
+	BackfillBytes int64
 	// HistoryRetention is how far back exact reads can go, and Collection.Watch where the log does: this long, and up
 	// to one CompactionInterval more. Zero: 1 h.
 	HistoryRetention time.Duration

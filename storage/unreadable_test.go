@@ -154,9 +154,9 @@ func TestDamage_IsNotADeletionToWatchers(t *testing.T) {
 	_, err = s.Commit(testContext(t), Write{Op: Create, Key: a.Key, Value: pod("default", "a", "")})
 	require.ErrorIs(t, err, ErrExists)
 
-	require.Zero(t, s.Mend(testContext(t)))
+	require.Zero(t, s.Repair(testContext(t)))
 	l.key.Store(true)
-	require.Equal(t, 1, s.Mend(testContext(t)))
+	require.Equal(t, 1, s.Repair(testContext(t)))
 	event := take(t, w, 1)[0]
 	require.Equal(t, Modified, event.Type, "watchers had its state from before")
 	require.Contains(t, string(event.Object.JSON), `"n2"`)

@@ -64,7 +64,7 @@ func followKeys(keys *encryption.Backend, store *storage.Store) (stop func()) {
 	var following sync.WaitGroup
 	following.Go(func() {
 		keys.Follow(ctx, func(ctx context.Context) {
-			if n := store.Mend(ctx); n > 0 {
+			if n := store.Repair(ctx); n > 0 {
 				slog.Info("objects that could not be read can be read again, and were written anew", "objects", n)
 			}
 		})

@@ -373,7 +373,7 @@ const recallShare = 8
 
 func (f *serverFlags) storeOptions() storage.Options {
 	o := storage.Options{HistoryRetention: f.historyRetention, CompactionInterval: f.compactionInterval,
-		RecallBytes: budget.ProcessLimit() / recallShare}
+		BackfillBytes: budget.ProcessLimit() / recallShare}
 	if o.CompactionInterval == 0 {
 		o.CompactionInterval = -1
 	}

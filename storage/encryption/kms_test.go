@@ -152,7 +152,7 @@ func TestKMS_AServerStartsWithoutItsPlugin(t *testing.T) {
 		defer close(ended)
 		b.Follow(following, func(ctx context.Context) {
 			select {
-			case mended <- s.Mend(ctx):
+			case mended <- s.Repair(ctx):
 			case <-ctx.Done():
 			}
 		})

@@ -104,7 +104,7 @@ func TestKeys_ALostKeyIsAnErrorOfItsObjectsUntilItIsRestored(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.Follow(following, func(ctx context.Context) { s.Mend(ctx) })
+		b.Follow(following, func(ctx context.Context) { s.Repair(ctx) })
 	}()
 	configure(t, file, gcmKeys("lost", key2)+gcmKeys("lost", key1))
 	events, err := w.Next(ctx)
