@@ -20,7 +20,7 @@ import (
 
 func (s *Server) newAggregation(ctx context.Context) (err error) {
 	s.aggregation, err = aggregation.New(ctx, aggregation.Options{Store: s.Store, Registry: s.Registry,
-		Objects: loopbackClient{s}, Services: loopbackClient{s}, Settle: s.settleKinds, ProxyClient: s.ProxyClient,
+		Objects: s.loopback, Services: s.loopback, Settle: s.settleKinds, ProxyClient: s.ProxyClient,
 		Dial: s.Kubelet.Dial, Drain: s.drain, MaxBody: maxBody, Clock: s.Clock, Log: s.Log})
 	if s.aggregation != nil {
 		s.registry.MustRegister(s.aggregation)
@@ -88,40 +88,23 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 	return nil
 }
 
+// passDocument passes on a request for an OpenAPI document that only the other server has.
+func (s *Server) passDocument(w http.ResponseWriter, r *http.Request, to *aggregation.Service) {
+	s.passOnTo(w, &aggregation.Request{Request: r, User: authn.UserFrom(r.Context()),
+		Annotate: exchangeOf(r.Context()).Audit().Annotate, Fail: func(err error) { s.failAggregated(w, r, err) },
+		Switched: func() {}}, to)
+}
+
 // passOnTo passes a request on. A client that does not read a stream does not hold it for long.
 func (s *Server) passOnTo(w http.ResponseWriter, r *aggregation.Request, to *aggregation.Service) {
 	if !r.Streams {
 		s.aggregation.Pass(w, r, to)
 		return
 	}
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // see limitBody
-	stalled := conn.EndStalled(control, s.RequestTimeout)
-	defer stalled.Stop()
-	s.aggregation.Pass(&stream{w, control, stalled}, r, to)
-}
-
-// stream is a response whose writes must not take long.
-type stream struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	stalled *conn.Stall
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
-
-func (s *stream) Write(b []byte) (int, error) {
-	s.stalled.Begin()
-	defer s.stalled.End()
-	return s.ResponseWriter.Write(b)
-}
-
-// FlushError is how http.ResponseController flushes.
-func (s *stream) FlushError() error {
-	s.stalled.Begin()
-	defer s.stalled.End()
-	return s.control.Flush()
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see limitBody
+	out := conn.NewTimedWriter(w, s.RequestTimeout)
+	defer out.Stop()
+	s.aggregation.Pass(out, r, to)
 }
 
 // failAggregated answers with an error instead of the other server's response.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 	"github.com/coxswain-dev/coxswain/internal/limits"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -83,10 +83,8 @@ func applyConfiguration(r *request, body []byte) (config *unstructured.Unstructu
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	r.auditBody(doc)
-	if path, n := tooWide(config.Object); n > 0 {
-		return nil, nil, apierrors.NewBadRequest(
-			fmt.Sprintf("error decoding patch: %s: server-side apply takes at most %d entries, not %d",
-				strings.TrimPrefix(path, "."), maxApplied, n))
+	if err := fieldmanager.CheckWidth(config.Object); err != nil {
+		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	if r.query.Get("fieldValidation") == metav1.FieldValidationIgnore {
 		return config, warnings, nil
@@ -98,35 +96,6 @@ func applyConfiguration(r *request, body []byte) (config *unstructured.Unstructu
 		}
 	}
 	return config, warnings, nil
-}
-
-// maxApplied is how many members an object, or elements a list, may have in an applied configuration: putting
-// together which fields it has takes time with their square.
-const maxApplied = 10_000
-
-// tooWide finds an object or a list that is too long to apply: where it is and its length, which is 0 if there is none.
-func tooWide(value any) (path string, n int) {
-	switch v := value.(type) {
-	case map[string]any:
-		if len(v) > maxApplied {
-			return "", len(v)
-		}
-		for key, member := range v {
-			if path, n := tooWide(member); n > 0 {
-				return "." + key + path, n
-			}
-		}
-	case []any:
-		if len(v) > maxApplied {
-			return "", len(v)
-		}
-		for i, element := range v {
-			if path, n := tooWide(element); n > 0 {
-				return fmt.Sprintf("[%d]%s", i, path), n
-			}
-		}
-	}
-	return "", 0
 }
 
 // applyObject applies to the object there is, or creates it.
@@ -282,6 +251,6 @@ func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructur
 	if err != nil {
 		return err
 	}
-	addWarnings(w.Header(), wr.warnings)
+	responsewriter.AddWarnings(w.Header(), wr.warnings)
 	return s.getScale(w, wr.request, written)
 }

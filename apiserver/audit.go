@@ -73,38 +73,8 @@ func (s *Server) beginAudit(w http.ResponseWriter, r *http.Request, user *authn.
 // auditUnauthenticated records a request whose credential was refused.
 func (s *Server) auditUnauthenticated(w http.ResponseWriter, r *http.Request) {
 	if s.Audit != nil {
-		s.beginAudit(w, r, nil).Unauthenticated("Authentication failed, " + attempted(r))
+		s.beginAudit(w, r, nil).Unauthenticated("Authentication failed, " + audit.Attempted(r))
 	}
-}
-
-// attempted names the credentials of a request.
-func attempted(r *http.Request) string {
-	var methods []string
-	scheme, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	if scheme = strings.ToLower(scheme); scheme == "basic" || scheme == "bearer" {
-		methods = append(methods, scheme)
-	}
-	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		methods = append(methods, "x509")
-	}
-	if len(methods) == 0 {
-		return "no credentials provided"
-	}
-	return "attempted: " + strings.Join(methods, ", ")
-}
-
-// auditDecision annotates a request with the decision about it.
-func auditDecision(record *audit.Request, decision authz.Decision, reason string, err error) {
-	const key = "authorization.k8s.io/"
-	if decision == authz.Allow {
-		record.Annotate(key+"decision", "allow")
-	} else {
-		record.Annotate(key+"decision", "forbid")
-		if err != nil {
-			reason = "internal error"
-		}
-	}
-	record.Annotate(key+"reason", reason)
 }
 
 // auditBody notes the body of a request, as JSON.

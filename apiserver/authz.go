@@ -97,9 +97,7 @@ func (s *Server) authorizeFor(ctx context.Context, a authz.Attributes, record *a
 	timer := record.Begin(audit.Authorization)
 	decision, reason, err := s.authorizer.Authorize(ctx, &a)
 	timer.End()
-	if record != nil {
-		auditDecision(record, decision, reason, err)
-	}
+	record.Authorized(decision, reason, err)
 	if decision == authz.Allow || ctx.Err() != nil {
 		return ctx.Err() // a request that has ended reads nothing, whatever it may read
 	}

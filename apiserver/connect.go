@@ -13,6 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 )
 
 // Some subresources are not read or written but connected to: the server authorizes and admits the request, and package
@@ -46,7 +47,7 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if e.write != nil {
-		addWarnings(w.Header(), e.write.warnings)
+		responsewriter.AddWarnings(w.Header(), e.write.warnings)
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see limitBody
 	return s.proxy.Serve(w, &proxy.Request{

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -90,4 +91,16 @@ func TestCustom_RulesAreMentionedOnlyIfThereAreSome(t *testing.T) {
 	refused := s.do(http.MethodPost, gauges, m{"apiVersion": "example.org/v1", "kind": "Gauge", "metadata": m{"name": "g"},
 		"spec": m{"size": "x"}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "spec.size: Invalid value")
 	require.NotContains(t, refused.Message, "some validation rules")
+}
+
+func TestCustom_DiscoveryListsTheStatusFirst(t *testing.T) {
+	t.Parallel()
+	s := startValves(t)
+	var list metav1.APIResourceList
+	require.NoError(t, json.Unmarshal(s.get("/apis/example.org/v2").ok(http.StatusOK).body, &list))
+	var names []string
+	for _, r := range list.APIResources {
+		names = append(names, r.Name)
+	}
+	require.Equal(t, []string{"valves", "valves/status", "valves/scale"}, names)
 }

@@ -61,7 +61,7 @@ func (r *request) kindEnded() bool {
 // forgetKinds drops what was made of kinds that the registry has lost. Most of it would be replaced when it is next
 // asked for; until then it would keep the kinds' schemas and rules in memory.
 func (s *Server) forgetKinds() {
-	s.openapi.Forget(s.Registry.Snapshot())
+	s.discovery.Forget()
 	s.appliers.Forget(s.Registry)
 	s.cluster.Forget()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -43,7 +44,7 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 		}
 		return s.writeWritten(w, wr, code, o)
 	}
-	addWarnings(w.Header(), wr.warnings)
+	responsewriter.AddWarnings(w.Header(), wr.warnings)
 	return s.writeStatus(w, r.Request, metav1.Status{
 		Status: metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
@@ -205,7 +206,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	warnings, err := s.deleteListed(r, options, l.Items)
-	addWarnings(w.Header(), warnings)
+	responsewriter.AddWarnings(w.Header(), warnings)
 	if err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ type deletions struct {
 // add adds the outcome of one deletion. More warnings than a client is told of are forgotten.
 func (d *deletions) add(warnings []string, err error) {
 	for _, text := range warnings {
-		if len(d.warnings) < maxWarnings/maxWarning && !slices.Contains(d.warnings, text) {
+		if len(d.warnings) < responsewriter.MaxWarnings && !slices.Contains(d.warnings, text) {
 			d.warnings = append(d.warnings, text)
 		}
 	}

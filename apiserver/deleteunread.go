@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -59,7 +60,7 @@ func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 		_, err := s.Store.Commit(ctx, storage.Write{Op: storage.Delete, Key: damaged.Key, Expect: damaged.Revision})
 		switch {
 		case err == nil:
-			addWarnings(w.Header(), wr.warnings)
+			responsewriter.AddWarnings(w.Header(), wr.warnings)
 			return s.writeStatus(w, r.Request, metav1.Status{Status: metav1.StatusSuccess,
 				Details: &metav1.StatusDetails{Name: r.name, Group: r.res.Group, Kind: r.res.Plural}})
 		case !errors.As(err, new(*storage.Refusal)):

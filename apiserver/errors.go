@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
@@ -39,7 +40,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(answer.Details.RetryAfterSeconds)))
 	}
 	if e.write != nil {
-		addWarnings(w.Header(), e.write.warnings)
+		responsewriter.AddWarnings(w.Header(), e.write.warnings)
 	}
 	_ = s.writeStatus(w, r, answer)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/pods"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -65,7 +66,7 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 	if _, _, err := s.deleteObject(r.Context(), wr, options); err != nil {
 		return err
 	}
-	addWarnings(w.Header(), wr.warnings)
+	responsewriter.AddWarnings(w.Header(), wr.warnings)
 	return s.writeStatus(w, r.Request, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 

@@ -4,12 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
@@ -52,49 +48,6 @@ func (s *Server) sendObject(w http.ResponseWriter, r *request, form encoding.For
 		s.auditResponse(r, o)
 	}
 	return s.writeBody(w, r.Request, r.out, code, body)
-}
-
-// Limits to what a client is warned of in one response, in runes, as in kube-apiserver: warnings are cut to maxWarning
-// where they are more than maxWarnings together, and those beyond are dropped.
-const (
-	maxWarning  = 256
-	maxWarnings = 4096
-)
-
-// addWarnings adds RFC 7234 headers. What a client sent may be quoted in them, at any length.
-func addWarnings(h http.Header, warnings []string) {
-	total := 0
-	for _, text := range warnings {
-		total += utf8.RuneCountInString(text)
-	}
-	written, known := 0, map[string]bool{}
-	for _, text := range warnings {
-		if text == "" || known[text] {
-			continue
-		}
-		known[text] = true
-		text = strings.Map(printable, text)
-		if total > maxWarnings {
-			if runes := []rune(text); len(runes) > maxWarning {
-				text = string(runes[:maxWarning])
-			}
-			if written >= maxWarnings {
-				return
-			}
-			written += utf8.RuneCountInString(text)
-		}
-		if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
-			h.Add("Warning", header)
-		}
-	}
-}
-
-// printable replaces what a header cannot carry.
-func printable(r rune) rune {
-	if unicode.IsControl(r) {
-		return ' '
-	}
-	return r
 }
 
 // writeBody sends a body: JSON in the negotiated media type, and anything else as it is.

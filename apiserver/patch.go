@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,16 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/patch"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
-	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
-
-// maxPatchOperations is how many operations one JSON patch may have, as in kube-apiserver.
-const maxPatchOperations = 10000
-
-func init() {
-	// A copy operation may double a document; this bounds what a patch may make of one.
-	jsonpatch.AccumulatedCopySizeLimit = maxBody
-}
 
 // patcher makes the new document from the old one.
 type patcher func(doc []byte) ([]byte, error)
@@ -142,7 +131,11 @@ func readPatch(w http.ResponseWriter, r *request, kind types.PatchType) (*sentPa
 	}
 	r.auditBody(body)
 	if kind == types.JSONPatchType {
-		return jsonPatch(body)
+		p, err := patch.ParseJSON(body)
+		if err != nil {
+			return nil, err
+		}
+		return &sentPatch{apply: p.Apply, strict: p.Strict}, nil
 	}
 	p := &sentPatch{}
 	if p.strict, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
@@ -159,53 +152,6 @@ func readPatch(w http.ResponseWriter, r *request, kind types.PatchType) (*sentPa
 	p.strategic = body
 	p.apply = func(doc []byte) ([]byte, error) { return strategic(r, doc, body) }
 	return p, nil
-}
-
-// jsonPatchOperation has the members of an operation of RFC 6902.
-type jsonPatchOperation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	From  string `json:"from"`
-	Value any    `json:"value"`
-}
-
-func jsonPatch(body []byte) (*sentPatch, error) {
-	p := &sentPatch{}
-	strict, err := kjson.UnmarshalStrict(body, &[]jsonPatchOperation{})
-	if err != nil {
-		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
-	}
-	for _, err := range strict {
-		p.strict = append(p.strict, fmt.Errorf("json patch %w", err))
-	}
-	patch, err := jsonpatch.DecodePatch(body)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if len(patch) > maxPatchOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(patch)))
-	}
-	p.apply = func(doc []byte) ([]byte, error) {
-		patched, err := applyJSONPatch(patch, doc)
-		if err != nil { // without the cause, as in kube-apiserver
-			return nil, status.Error(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
-				"the server rejected our request due to an error in our request")
-		}
-		return patched, nil
-	}
-	return p, nil
-}
-
-// applyJSONPatch is patch.Apply, which panics where an operation without a value meets an object or a list:
-// {"op":"test","path":""}.
-func applyJSONPatch(patch jsonpatch.Patch, doc []byte) (patched []byte, err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("applying a JSON patch: %v", fault)
-		}
-	}()
-	return patch.Apply(doc)
 }
 
 // strategic merges lists by the keys that the Go type's tags name.

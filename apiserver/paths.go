@@ -1,16 +1,13 @@
 package apiserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/health"
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
@@ -88,34 +86,22 @@ func VersionInfo() version.Info {
 	}
 }
 
-// ReadyCheck is a part of /readyz that is not about the server itself: Run returns nil if it is ready.
-type ReadyCheck struct {
-	Name string
-	Run  func(ctx context.Context) error
-}
+// ReadyCheck is a part of /readyz that is not about the server itself.
+type ReadyCheck = health.Check
 
-// check is one named part of a health endpoint.
-type check struct {
-	name string
-	run  func(ctx context.Context) error
-}
-
+// serveLivez reports whether the process answers at all.
 func (s *Server) serveLivez(w http.ResponseWriter, r *http.Request) error {
-	return s.health(w, r, "livez", []check{{"ping", ping}})
+	return s.writeHealth(w, r, "livez", []health.Check{health.Ping})
 }
 
-// serveReadyz reports whether requests can be served: etcd answers, memory is in step with
-// it, and the server is not about to stop.
+// serveReadyz reports whether requests can be served: etcd answers, memory is in step with it, and the server is not
+// about to stop.
 func (s *Server) serveReadyz(w http.ResponseWriter, r *http.Request) error {
-	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	checks := []check{{"ping", ping}, {"etcd", s.Store.Ready}}
-	for _, c := range s.ReadyChecks {
-		checks = append(checks, check{c.Name, c.Run})
-	}
-	return s.health(w, r, name, append(checks, check{"shutdown", s.notLeaving}))
+	endpoint, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	checks := slices.Concat([]health.Check{health.Ping, {Name: "etcd", Run: s.Store.Ready}}, s.ReadyChecks,
+		[]health.Check{{Name: "shutdown", Run: s.notLeaving}})
+	return s.writeHealth(w, r, endpoint, checks)
 }
-
-func ping(context.Context) error { return nil }
 
 func (s *Server) notLeaving(context.Context) error {
 	if s.leaving.Load() {
@@ -124,45 +110,16 @@ func (s *Server) notLeaving(context.Context) error {
 	return nil
 }
 
-// health answers as kube-apiserver does: "ok", or one line per check when verbose or failed.
-func (s *Server) health(w http.ResponseWriter, r *http.Request, name string, checks []check) error {
-	if one := chi.URLParam(r, "check"); one != "" {
-		checks = slices.DeleteFunc(checks, func(c check) bool { return c.name != one })
+// writeHealth answers with the result of the checks, or of the one that the path names.
+func (s *Server) writeHealth(w http.ResponseWriter, r *http.Request, endpoint string, checks []health.Check) error {
+	if name := chi.URLParam(r, "check"); name != "" {
+		checks = slices.DeleteFunc(checks, func(c health.Check) bool { return c.Name != name })
 		if len(checks) == 0 {
 			return notFoundPath()
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
-	excluded := r.URL.Query()["exclude"]
-	var lines bytes.Buffer
-	failed := false
-	for _, c := range checks {
-		if slices.Contains(excluded, c.name) {
-			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.name)
-			continue
-		}
-		if err := c.run(ctx); err != nil {
-			failed = true
-			s.Log.Warn("health check failed", "endpoint", name, "check", c.name, "error", err)
-			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.name)
-			continue
-		}
-		fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
-	}
-	_, verbose := r.URL.Query()["verbose"]
-	out, code := encoding.Output{Media: "text/plain; charset=utf-8"}, http.StatusOK
-	switch {
-	case failed:
-		code = http.StatusInternalServerError
-		fmt.Fprintf(&lines, "%s check failed\n", name)
-	case !verbose:
-		lines.Reset()
-		lines.WriteString("ok")
-	default:
-		fmt.Fprintf(&lines, "%s check passed\n", name)
-	}
-	return s.writeBody(w, r, out, code, lines.Bytes())
+	code, text := health.Report(r.Context(), r.URL.Query(), endpoint, checks, s.Log)
+	return s.writeBody(w, r, encoding.Output{Media: "text/plain; charset=utf-8"}, code, text)
 }
 
 func (s *Server) serveProfile(w http.ResponseWriter, r *http.Request) error {

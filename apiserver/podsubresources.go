@@ -11,6 +11,7 @@ import (
 	apifield "github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/apiserver/pods"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 )
 
 // createSubresource answers a POST below an object.
@@ -78,7 +79,7 @@ func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Bindi
 	if err != nil {
 		return wr.on(err)
 	}
-	addWarnings(w.Header(), wr.warnings)
+	responsewriter.AddWarnings(w.Header(), wr.warnings)
 	return s.writeStatus(w, r.Request, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 

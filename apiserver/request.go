@@ -17,6 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -59,23 +60,6 @@ func (s *Server) newRequest(hr *http.Request, verb, subresource string) (*reques
 	r.out, err = encoding.Negotiate(encoding.Question{Header: r.Header, Query: r.query, Resource: r.res, Verb: r.verb,
 		Scale: r.subresource == "scale", NoTable: !r.hasTable()})
 	return r, err
-}
-
-// ownRequest returns a request of the server itself to delete an object, or all objects of a collection if name is
-// empty, which admission is not asked about. It has an exchange of its own, with the record that is returned, too, and
-// nil if there is no audit log.
-func (s *Server) ownRequest(ctx context.Context, user *authn.User, verb string, res *api.Resource, namespace,
-	name string) (*request, *audit.Request, error) {
-	e := &exchange{}
-	ctx = authn.WithUser(e.in(ctx), user)
-	hr, err := http.NewRequestWithContext(ctx, http.MethodDelete, "/", http.NoBody)
-	if err != nil {
-		return nil, nil, err
-	}
-	record := s.auditOwn(ctx, user, verb, res, namespace, name)
-	e.Record(record)
-	return &request{Request: hr, verb: verb, res: res, objects: s.collection(res), query: url.Values{},
-		namespace: namespace, name: name, unadmitted: name == ""}, record, nil
 }
 
 // object returns the request for one object of the collection that it is about, which may run in another goroutine if
@@ -135,7 +119,7 @@ func (s *Server) serveResource(w http.ResponseWriter, hr *http.Request, verb, su
 		return err
 	}
 	if r.res != nil && r.res.Deprecation != "" {
-		addWarnings(w.Header(), []string{r.res.Deprecation})
+		responsewriter.AddWarnings(w.Header(), []string{r.res.Deprecation})
 	}
 	if refusal != nil {
 		return refusal
@@ -283,12 +267,8 @@ func onObject(verb string) bool {
 	return verb == "get" || verb == "update" || verb == "patch" || verb == "delete"
 }
 
-// collection opens the kind's objects in the store.
-func (s *Server) collection(res *api.Resource) *storage.Collection {
-	res = res.Stored()
-	return s.Store.Collection(res.Collection(), storage.CollectionOptions{Fields: res.SelectablePaths(),
-		Index: res.FieldIndex})
-}
+// collection opens the stored objects of a kind.
+func (s *Server) collection(res *api.Resource) *storage.Collection { return s.loopback.Collection(res) }
 
 // key is where the request's object is stored.
 func (r *request) key(name string) storage.Key {

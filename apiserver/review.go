@@ -8,6 +8,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -42,7 +43,7 @@ func (s *Server) review(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	addWarnings(w.Header(), warnings)
+	responsewriter.AddWarnings(w.Header(), warnings)
 	return s.writeObject(w, r, http.StatusCreated, &storage.Object{JSON: doc})
 }
 

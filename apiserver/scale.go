@@ -13,6 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -100,7 +101,7 @@ func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader
 	if err != nil {
 		return err
 	}
-	addWarnings(w.Header(), wr.warnings)
+	responsewriter.AddWarnings(w.Header(), wr.warnings)
 	return s.getScale(w, r, written)
 }
 

@@ -41,7 +41,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/openapi"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
@@ -53,9 +52,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/crd"
 	"github.com/coxswain-dev/coxswain/apiserver/crd/conversion"
+	"github.com/coxswain-dev/coxswain/apiserver/discovery"
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
+	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
@@ -141,17 +142,17 @@ type Server struct {
 	authorizer   *authz.Confirmed
 	escalation   authz.EscalationCheck
 	reviewer     review.Reviewer
-	openapi      *openapi.Documents
+	discovery    *discovery.Handlers
 	controlPlane *controlplane.ControlPlane
 	services     *servicealloc.Allocator
 	proxy        *proxy.Proxy
-	elsewhere    *elsewhere
+	dialer       *proxy.Dialer // for nodes, pods and services
+	loopback     loopbackClient
 	lifetimes    *ttl.Lifetimes
 	definitions  *crd.Controller // nil if there are none
 	webhooks     *webhook.Client
 	conversions  *conversion.Webhooks
 	aggregation  *aggregation.Aggregation // nil if there is none
-	ownKinds     ownKinds
 	computers    map[schema.GroupVersionKind]computer
 	// appliers are the field managers of server-side apply.
 	appliers fieldmanager.Appliers
@@ -195,27 +196,28 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		Options: o,
-		openapi: openapi.NewDocuments(Version),
 		limiter: responsewriter.NewLimiter(responsewriter.Options{RequestMemory: o.Limits.RequestMemory,
 			MemoryWait: o.RequestTimeout / 4, StreamMemory: o.Limits.StreamMemory,
 			WatchesPerUser: o.Limits.WatchesPerUser}),
 	}
+	s.loopback = loopbackClient{loopback.New(loopback.Options{Store: o.Store, Registry: o.Registry, Clock: o.Clock,
+		Audit: o.Audit, UserAgent: "kube-apiserver/" + Version}), s}
 	var err error
-	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: loopbackClient{s},
+	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: s.loopback,
 		Kinds: o.Registry.Snapshot(), CIDRs: o.ServiceCIDRs, NodePorts: o.NodePorts, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
 	s.authorizer = &authz.Confirmed{Memory: o.Store} // of the members that newAuthorizer makes: they read the cluster
-	s.cluster = cluster.New(cluster.Options{Store: o.Store, Registry: o.Registry, Objects: loopbackClient{s},
+	s.cluster = cluster.New(cluster.Options{Store: o.Store, Registry: o.Registry, Objects: s.loopback,
 		Authorizer: s.authorizer, Appliers: &s.appliers, Log: o.Log})
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
-	s.elsewhere = newElsewhere(o.Kubelet.Dial)
+	s.dialer = proxy.NewDialer(o.Kubelet.Dial)
 	kubelet := o.Kubelet
-	kubelet.Dial = s.elsewhere.Dial
-	s.proxy = proxy.New(s.drain, kubelet, loopbackClient{s}, s.debugLog())
+	kubelet.Dial = s.dialer.Dial
+	s.proxy = proxy.New(s.drain, kubelet, s.loopback, s.debugLog())
 	s.controlPlane, err = controlplane.New(controlplane.Options{Store: o.Store, Registry: o.Registry,
-		Objects:  loopbackClient{s},
+		Objects:  s.loopback,
 		Services: s.services, ServiceCIDRs: s.services.CIDRs, AdvertiseAddress: o.AdvertiseAddress,
 		ClientCAs: o.Authentication.ClientCAs, RequestHeader: o.Authentication.RequestHeader,
 		TrackTokens: o.Authentication.ServiceAccounts != nil, Clock: o.Clock, Log: o.Log})
@@ -227,7 +229,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log); err != nil {
 		return nil, err
 	}
-	s.webhooks = webhook.New(webhook.Options{Objects: loopbackClient{s}, Dial: o.Kubelet.Dial})
+	s.webhooks = webhook.New(webhook.Options{Objects: s.loopback, Dial: o.Kubelet.Dial})
 	o.Admission.Webhooks, o.Admission.Clock = s.webhooks, o.Clock
 	if issuer := o.Authentication.ServiceAccounts; issuer != nil {
 		o.Admission.TokenAudiences = issuer.Audiences
@@ -235,7 +237,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
-	s.lifetimes = ttl.New(ttl.Options{Store: o.Store, Registry: o.Registry, Objects: loopbackClient{s},
+	s.lifetimes = ttl.New(ttl.Options{Store: o.Store, Registry: o.Registry, Objects: s.loopback,
 		Servers: controlplane.Presences, EventTTL: o.EventTTL, DeleteTimeout: o.RequestTimeout, Clock: o.Clock,
 		Log: o.Log})
 	s.conversions = conversion.New(s.webhooks)
@@ -253,13 +255,15 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if s.definitions, err = crd.New(ctx, crd.Options{Store: o.Store, Registry: o.Registry,
-		Objects: loopbackClient{s}, Converter: s.conversions, Clock: o.Clock, Log: o.Log,
+		Objects: s.loopback, Converter: s.conversions, Clock: o.Clock, Log: o.Log,
 		Forget: s.forgetKinds}); err != nil {
 		return nil, err
 	}
 	if err := s.newAggregation(ctx); err != nil {
 		return nil, err
 	}
+	s.discovery = discovery.New(discovery.Options{Registry: o.Registry, Version: Version, Aggregation: s.aggregation,
+		Settle: s.settleKinds, WriteBody: s.writeBody, Pass: s.passDocument})
 	if err := s.controlPlane.Bootstrap(ctx); err != nil {
 		return nil, err
 	}
@@ -337,12 +341,12 @@ func (s *Server) Handler() http.Handler {
 		r.Get("/.well-known/openid-configuration", s.path(s.serveIssuer))
 		r.Get("/openid/v1/jwks", s.path(s.serveIssuerKeys))
 	}
-	r.Get("/openapi/v2", s.path(s.serveOpenAPIV2))
-	r.Get("/openapi/v3", s.path(s.serveOpenAPIV3Index))
-	r.Get("/openapi/v3/*", s.path(s.serveOpenAPIV3))
-	r.Get("/api", s.path(s.serveLegacyVersions))
-	r.Get("/apis", s.path(s.serveGroups))
-	r.Get("/apis/{group}", s.path(s.serveGroup))
+	r.Get("/openapi/v2", s.path(s.discovery.OpenAPIV2))
+	r.Get("/openapi/v3", s.path(s.discovery.OpenAPIV3Index))
+	r.Get("/openapi/v3/*", s.path(s.discovery.OpenAPIV3))
+	r.Get("/api", s.path(s.discovery.Versions))
+	r.Get("/apis", s.path(s.discovery.Groups))
+	r.Get("/apis/{group}", s.path(s.discovery.Group))
 	r.Route("/api/{version}", s.resources)
 	r.Route("/apis/{group}/{version}", s.resources)
 	return r
@@ -351,7 +355,7 @@ func (s *Server) Handler() http.Handler {
 // resources are the routes below one group and version. A route names the verb, and
 // Server.answer calls its function.
 func (s *Server) resources(r chi.Router) {
-	r.Get("/", s.path(s.serveResources))
+	r.Get("/", s.path(s.discovery.Resources))
 	for _, at := range []string{"/{resource}", "/namespaces/{namespace}/{resource}"} {
 		r.Get(at, s.resource("list"))
 		r.Post(at, s.resource("create"))
@@ -402,7 +406,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		DisableGeneralOptionsHandler: true,
 	}
 	if own, ok := ln.Addr().(*net.TCPAddr); ok {
-		s.elsewhere.listener.Store(own)
+		s.dialer.Exclude(own)
 	}
 	srv.RegisterOnShutdown(s.beginDrain)
 	defer s.proxy.Close()
@@ -430,7 +434,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		if s.SendRetryAfter {
 			s.refuseAll()
 		}
-		err = shutDown(srv, clients)
+		err = conn.Shutdown(srv, clients, shutdownGrace)
 		<-served
 	}
 	return err

@@ -3,15 +3,12 @@ package apiserver
 import (
 	"context"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/coxswain-dev/coxswain/apiserver/conn"
 )
 
 // A server that is told to stop ends in this order, so that no client that goes elsewhere has a request fail:
@@ -21,11 +18,7 @@ import (
 //  3. It accepts no more connections. Clients on HTTP/2 get GOAWAY and send their next requests over new ones.
 //  4. Watches end as if their time were over. Other requests are finished, within shutdownGrace.
 
-const (
-	shutdownGrace = 5 * time.Second
-	// quietFor is how long there must have been no request before connections from this machine are closed.
-	quietFor = 3 * time.Millisecond
-)
+const shutdownGrace = 5 * time.Second
 
 // MaxGoawayChance is the largest share of requests that may end in a GOAWAY: that of kube-apiserver. A new connection
 // costs far more than a request.
@@ -88,40 +81,6 @@ func (s *Server) refuseAll() {
 			return
 		}
 	}
-}
-
-// shutDown ends a server when its requests are done, or have had their time. A client whose HTTP/2 connection
-// is idle has a second to read GOAWAY before net/http closes the connection; one on this machine has read it
-// long before, and is not given that second.
-func shutDown(srv *http.Server, clients *conn.Listener) error {
-	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Shutdown(grace) }()
-	if at, ok := clients.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
-		look := time.NewTicker(time.Millisecond)
-		defer look.Stop()
-		for since := time.Now(); time.Since(since) < quietFor && grace.Err() == nil; {
-			select {
-			case err := <-ended: // there was no connection
-				return closeUnless(err, srv)
-			case <-look.C:
-			}
-			if clients.Busy() {
-				since = time.Now()
-			}
-		}
-		cancel()
-	}
-	return closeUnless(<-ended, srv)
-}
-
-// closeUnless closes the connections that are left of a server whose Shutdown has failed.
-func closeUnless(err error, srv *http.Server) error {
-	if err == nil {
-		return nil
-	}
-	return srv.Close()
 }
 
 // goaway has net/http send GOAWAY after a share of the requests, as kube-apiserver does. The requests on the connection

@@ -7,6 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 )
 
@@ -32,7 +33,7 @@ func (s *Server) requestToken(w http.ResponseWriter, r *request) error {
 	if warnings, err = pending.Sign(r.Context()); err != nil {
 		return err
 	}
-	addWarnings(w.Header(), append(wr.warnings, warnings...))
+	responsewriter.AddWarnings(w.Header(), append(wr.warnings, warnings...))
 	return s.writeTokenRequest(w, r, req)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
@@ -245,7 +246,7 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 
 // writeWritten answers a write with the object that it has stored.
 func (s *Server) writeWritten(w http.ResponseWriter, wr *write, code int, o *storage.Object) error {
-	addWarnings(w.Header(), wr.warnings)
+	responsewriter.AddWarnings(w.Header(), wr.warnings)
 	return s.sendObject(w, wr.request, s.form(wr.request), code, o) // it has reserved more for the write
 }
 

@@ -16,7 +16,7 @@ import (
 // whole process shares; packages that testenv imports must not, since they are in the processes of others' tests.
 var initializers = map[string]string{
 	"apiserver/fieldmanager/layout.go":     "completes its own variables, which contain themselves",
-	"apiserver/patch.go":                   "limits the copies of JSON patches, which the library can limit for the process alone",
+	"apiserver/patch/jsonpatch.go":         "limits the copies of JSON patches, which the library can limit for the process alone",
 	"controllers/podautoscaler/compute.go": "completes its own variable, which contains functions that use it",
 }
 

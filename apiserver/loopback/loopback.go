@@ -1,7 +1,10 @@
-// Package loopback defines the API server's client for itself. Parts of the server that keep objects of their own
+// Package loopback is the API server's client for itself. Parts of the server that keep objects of their own
 // (package controlplane the Service kubernetes, package crd the status of definitions) read and write them
 // through a Client, and are tested without a server. kube-apiserver connects to itself for that. Here a Client calls
 // the store and the verbs directly: there is no HTTP in between, and no authorization.
+//
+// Client is the interface. Objects implements it over a store, and records the writes in the audit log (audit.go). The
+// deletions are left to package apiserver, which has the verbs and must not be imported here.
 //
 // Webhooks and proxied requests, which only follow Services, have a smaller client: serviceresolver.Reader.
 package loopback

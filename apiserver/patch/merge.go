@@ -1,9 +1,8 @@
 // Package patch applies patches to JSON documents and to decoded objects. It has pure functions: documents, patches and
 // objects come in and go out. It knows neither requests nor the server.
 //
-// merge.go implements RFC 7396. strategic.go limits the work of the library for strategic merge patches. named.go
-// patches and decodes only the members of an object that a patch names. JSON patches are applied by the library for
-// them (patch.go of package apiserver).
+// merge.go implements RFC 7396. strategic.go and jsonpatch.go limit the work of the libraries for strategic merge patches
+// and JSON patches. named.go patches and decodes only the members of an object that a patch names.
 package patch
 
 import (

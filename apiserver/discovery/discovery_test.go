@@ -1,7 +1,8 @@
-package apiserver_test
+package discovery_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,11 +12,69 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api/builtin"
-	"github.com/coxswain-dev/coxswain/internal/kubeversion"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+// server is an API server, and an administrator's client for it.
+type server struct {
+	t      *testing.T
+	config *rest.Config
+	http   *http.Client
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
+	config := servertest.Start(t, apiserver.Options{}).Config
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	t.Cleanup(client.CloseIdleConnections)
+	return &server{t, config, client}
+}
+
+// answer is a response that has been read.
+type answer struct {
+	t      *testing.T
+	code   int
+	header http.Header
+	body   []byte
+}
+
+// get sends a GET. headers are pairs of a name and a value.
+func (s *server) get(path string, headers ...string) *answer {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.config.Host+path, nil)
+	require.NoError(s.t, err)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := s.http.Do(r)
+	require.NoError(s.t, err, path)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err, path)
+	return &answer{s.t, response.StatusCode, response.Header, body}
+}
+
+// ok requires a code.
+func (a *answer) ok(code int) *answer {
+	a.t.Helper()
+	require.Equal(a.t, code, a.code, "%s", a.body)
+	return a
+}
+
+// decode decodes a body in JSON.
+func (a *answer) decode(into any) {
+	a.t.Helper()
+	require.NoError(a.t, json.Unmarshal(a.body, into), "%s", a.body)
+}
 
 func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
 	t.Parallel()
@@ -81,8 +140,11 @@ func TestDiscovery_ETagMakesA304(t *testing.T) {
 func TestOpenAPI_HashNamesTheContent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	index := s.get("/openapi/v3").ok(http.StatusOK)
-	named, _ := index.at("paths", "api/v1", "serverRelativeURL").(string)
+	var index struct {
+		Paths map[string]struct{ ServerRelativeURL string }
+	}
+	s.get("/openapi/v3").ok(http.StatusOK).decode(&index)
+	named := index.Paths["api/v1"].ServerRelativeURL
 	require.True(t, strings.HasPrefix(named, "/openapi/v3/api/v1?hash="), named)
 	require.NotEmpty(t, s.get(named).ok(http.StatusOK).header.Get("Expires"))
 	moved := s.get("/openapi/v3/api/v1?hash=OLD").ok(http.StatusMovedPermanently)
@@ -96,25 +158,7 @@ func TestOpenAPI_HashNamesTheContent(t *testing.T) {
 	}
 }
 
-func TestDiscovery_RootAndVersion(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	require.Subset(t, s.get("/").ok(http.StatusOK).at("paths"), []any{"/api", "/api/v1", "/apis", "/apis/apps",
-		"/apis/apps/v1", "/version"})
-	client, err := discovery.NewDiscoveryClientForConfigAndClient(s.config, s.http)
-	require.NoError(t, err)
-	v, err := client.ServerVersion()
-	require.NoError(t, err)
-	require.Equal(t, kubeversion.MajorMinor, v.Major+"."+v.Minor)
-	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/healthz?verbose"} {
-		text := string(s.get(path).ok(http.StatusOK).body)
-		require.Contains(t, text, "[+]ping ok\n")
-		require.Contains(t, text, "check passed\n")
-	}
-	s.get("/readyz/nothing").ok(http.StatusNotFound)
-}
-
-func TestDiscovery_SpeaksWhatTheClientAccepts(t *testing.T) {
+func TestDiscovery_NegotiatesTheMediaType(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for path, into := range map[string]interface {
@@ -124,7 +168,7 @@ func TestDiscovery_SpeaksWhatTheClientAccepts(t *testing.T) {
 		"/api/v1": &metav1.APIResourceList{}, "/apis/apps/v1": &metav1.APIResourceList{}} {
 		plain := s.get(path).ok(http.StatusOK)
 		require.Equal(t, "application/json", plain.header.Get("Content-Type"), path)
-		asYAML := s.get(path, "Accept", asYAML).ok(http.StatusOK)
+		asYAML := s.get(path, "Accept", "application/yaml").ok(http.StatusOK)
 		require.Equal(t, "application/yaml", asYAML.header.Get("Content-Type"), path)
 		doc, err := yaml.YAMLToJSON(asYAML.body)
 		require.NoError(t, err, path)
@@ -134,23 +178,15 @@ func TestDiscovery_SpeaksWhatTheClientAccepts(t *testing.T) {
 		require.Equal(t, protobuf, binary.header.Get("Content-Type"), path)
 		var wrapped runtime.Unknown
 		require.NoError(t, wrapped.Unmarshal(binary.body[len("k8s\x00"):]), path)
-		require.Equal(t, plain.at("kind"), wrapped.Kind, path)
+		var meta metav1.TypeMeta
+		plain.decode(&meta)
+		require.Equal(t, meta.Kind, wrapped.Kind, path)
 		require.NoError(t, into.Unmarshal(wrapped.Raw), path)
 
-		s.get(path, "Accept", "text/plain").refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-			"only the following media types are accepted: application/json")
+		var refusal metav1.Status
+		s.get(path, "Accept", "text/plain").ok(http.StatusNotAcceptable).decode(&refusal)
+		require.Equal(t, metav1.StatusReasonNotAcceptable, refusal.Reason)
+		require.Contains(t, refusal.Message, "only the following media types are accepted: application/json")
 		s.get(path, "Accept", "text/html, */*;q=0.8").ok(http.StatusOK)
 	}
-}
-
-func TestDiscovery_ListsTheStatusOfCustomResourcesFirst(t *testing.T) {
-	t.Parallel()
-	s := startValves(t)
-	var list metav1.APIResourceList
-	require.NoError(t, json.Unmarshal(s.get("/apis/example.org/v2").ok(http.StatusOK).body, &list))
-	var names []string
-	for _, r := range list.APIResources {
-		names = append(names, r.Name)
-	}
-	require.Equal(t, []string{"valves", "valves/status", "valves/scale"}, names)
 }
