@@ -159,19 +159,21 @@ func (b *Budget) tryAcquire(n int64) (int64, bool) {
 
 // take takes n bytes if they are free. A charge larger than the budget gets the whole budget, if no other bytes are in
 // use. It does not get the rest while its own request holds bytes already: the sum would exceed the budget.
-//
-// A charge that fails counts in used for a moment. A waiter that tries in this moment may fail as well, although its
-// bytes are free; it is served by the next release, or by Resize.
+// A charge that fails changes nothing: a waiter that tries at the same time must not fail because of it.
 func (b *Budget) take(n int64) (int64, bool) {
 	size := b.size.Load()
 	if size > 0 {
 		n = min(n, size)
 	}
-	if b.used.Add(n) <= size || size == 0 {
-		return n, true
+	for {
+		used := b.used.Load()
+		if size > 0 && used+n > size {
+			return 0, false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return n, true
+		}
 	}
-	b.used.Add(-n)
-	return 0, false
 }
 
 // Release gives bytes back, and serves the waiters, if there are any.
