@@ -14,9 +14,10 @@ import (
 func newAssets() *cobra.Command {
 	return &cobra.Command{
 		Use:   "assets DIR",
-		Short: "Write etcd, kube-apiserver and kubectl, as envtest starts them, to a folder",
-		Long: `Write etcd, kube-apiserver and kubectl to a folder: links to this program, which acts by the name
-that it is called by, and to the kubectl-lite beside it. Test suites that use envtest then run with
+		Short: "Write the programs etcd, kube-apiserver and kubectl to a folder, for envtest",
+		Long: `Write etcd, kube-apiserver and kubectl to a folder: links to this program, which behaves according
+to the name that it is called by, and to the kubectl-lite beside it. Test suites that use envtest then
+run with
 
   KUBEBUILDER_ASSETS=DIR go test ./...
 
@@ -40,7 +41,7 @@ and, with controllers, scheduler and a Node beside the API server, with COXSWAIN
 	}
 }
 
-// writeAssets writes the names that envtest starts to a folder, in the place of what has them.
+// writeAssets links the programs that envtest starts into a folder, and replaces existing ones.
 func writeAssets(coxswain, dir string) error {
 	coxswain, err := filepath.EvalSymlinks(coxswain)
 	if err != nil {
@@ -63,8 +64,8 @@ func writeAssets(coxswain, dir string) error {
 	return nil
 }
 
-// link makes a second name for a program: a symbolic link, a hard one or a copy, the first that the file system has.
-// It replaces another file of that name at once, so that a suite that starts meanwhile finds the old or the new.
+// link makes a symbolic link to a program or, if the file system has none, a hard link or a copy. It replaces an
+// existing file atomically, so that a test suite that starts meanwhile finds either the old or the new one.
 func link(program, path string) error {
 	next := path + ".new"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

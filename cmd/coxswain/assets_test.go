@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAssets_AreLinksToThePrograms(t *testing.T) {
+func TestAssets_LinkToPrograms(t *testing.T) {
 	t.Parallel()
 	bin, dir := t.TempDir(), filepath.Join(t.TempDir(), "assets")
 	program := filepath.Join(bin, "coxswain")
 	require.NoError(t, os.WriteFile(program, []byte("server"), 0o755))
 	require.ErrorContains(t, writeAssets(program, dir), "kubectl-lite")
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "kubectl-lite"), []byte("client"), 0o755))
-	for range 2 { // the second time in the place of the first
+	for range 2 { // the second time replaces the first links
 		require.NoError(t, writeAssets(program, dir))
 		for name, content := range map[string]string{"etcd": "server", "kube-apiserver": "server", "kubectl": "client"} {
 			got, err := os.ReadFile(filepath.Join(dir, name))
@@ -28,15 +28,15 @@ func TestAssets_AreLinksToThePrograms(t *testing.T) {
 	require.Len(t, files, 3)
 }
 
-func TestAssets_AreCopiesWhereThereAreNoLinks(t *testing.T) {
+func TestAssets_CopyPrograms(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	from, to := filepath.Join(dir, "program"), filepath.Join(dir, "copy")
-	require.NoError(t, os.WriteFile(from, []byte("server"), 0o755))
-	require.NoError(t, copyProgram(from, to))
-	info, err := os.Stat(to)
+	program, target := filepath.Join(dir, "program"), filepath.Join(dir, "copy")
+	require.NoError(t, os.WriteFile(program, []byte("server"), 0o755))
+	require.NoError(t, copyProgram(program, target))
+	info, err := os.Stat(target)
 	require.NoError(t, err)
 	require.EqualValues(t, 0o755, info.Mode().Perm())
 	require.EqualValues(t, len("server"), info.Size())
-	require.Error(t, copyProgram(from, to), "it replaces nothing")
+	require.Error(t, copyProgram(program, target), "existing files are not replaced")
 }

@@ -33,7 +33,7 @@ type authnFlags struct {
 	oidc             authn.OIDCOptions
 	webhook          authn.WebhookOptions
 	frontProxy       frontProxyFlags
-	set              *pflag.FlagSet // records which of the flags were given
+	set              *pflag.FlagSet // records which flags are set
 }
 
 func (f *authnFlags) add(fs *pflag.FlagSet) {
@@ -43,11 +43,11 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tokenFile, "token-auth-file", "", "CSV file of tokens: token,user,uid,\"group1,group2\"")
 	fs.BoolVar(&f.bootstrapTokens, "enable-bootstrap-token-auth", false,
 		"accept the tokens in secrets of type bootstrap.kubernetes.io/token in kube-system")
-	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "accept requests without a credential as those of "+
-		"system:anonymous; otherwise answer 401 to all. Off with --authorization-mode=AlwaysAllow")
+	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "accept requests without credentials as requests of "+
+		"system:anonymous; otherwise respond with 401. Always off with --authorization-mode=AlwaysAllow")
 	fs.StringVar(&f.configFile, "authentication-config", "", "AuthenticationConfiguration: issuers of JSON web "+
-		"tokens, and the paths on which requests need no credential; read again when it changes. Excludes --oidc-* "+
-		"and, if it has an anonymous part, --anonymous-auth")
+		"tokens, and paths that need no credentials; reloaded when it changes. Excludes --oidc-* and, if it "+
+		"configures anonymous requests, --anonymous-auth")
 	fs.StringSliceVar(&f.issuers, "service-account-issuer", nil,
 		"issuers of service account tokens; the first signs, all are accepted (default "+authn.DefaultIssuer+")")
 	fs.StringVar(&f.signingKeyFile, "service-account-signing-key-file", "",
@@ -59,7 +59,7 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.jwksURI, "service-account-jwks-uri", "",
 		"address of the public keys of service account tokens for other parties (default below the issuer)")
 	fs.DurationVar(&f.maxExpiration, "service-account-max-token-expiration", 0,
-		"longest life of a service account token, an hour at least; 0 is no bound")
+		"longest validity of a service account token, at least one hour; 0 is no limit")
 	fs.BoolVar(&f.extendExpiration, "service-account-extend-token-expiration", true,
 		"sign the tokens of pods for a year, for clients that do not reread them")
 	fs.StringVar(&f.oidc.IssuerURL, "oidc-issuer-url", "", "OpenID provider whose ID tokens are accepted, an https URL")
@@ -76,15 +76,15 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.oidc.SigningAlgs, "oidc-signing-algs", []string{"RS256"},
 		"algorithms with which the provider may sign; asymmetric ones only")
 	fs.StringVar(&f.webhook.ConfigFile, "authentication-token-webhook-config-file", "",
-		"kubeconfig of a service that authenticates tokens that no other authenticator accepts")
+		"kubeconfig of a webhook that authenticates tokens that no other authenticator accepts")
 	fs.StringVar(&f.webhook.Version, "authentication-token-webhook-version", "v1beta1",
 		"version of TokenReview to send: v1beta1 or v1")
 	fs.DurationVar(&f.webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute,
-		"how long the service's answers are cached")
+		"how long the webhook's responses are cached")
 	f.frontProxy.add(fs)
 }
 
-// options converts the flags; keys that they do not name are those of own. modes are those of authorization.
+// options converts the flags to options. Keys that the flags do not name are own's. modes has the authorization modes.
 func (f *authnFlags) options(own *certs.Authorities, modes []string) (authn.Options, error) {
 	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens}
 	if err := f.configOptions(&o, modes); err != nil {
@@ -101,18 +101,18 @@ func (f *authnFlags) options(own *certs.Authorities, modes []string) (authn.Opti
 	if o.ClientCAs, err = authn.OpenCAs(slog.Default(), own.Cluster.PEM(), files...); err != nil {
 		return o, fmt.Errorf("--client-ca-file: %w", err)
 	}
-	if o.RequestHeader, err = f.frontProxy.believed(own, o.ClientCAs); err != nil {
+	if o.RequestHeader, err = f.frontProxy.trusted(own, o.ClientCAs); err != nil {
 		return o, err
 	}
 	o.ServiceAccounts, err = f.issuer(own)
 	return o, err
 }
 
-// configOptions are the issuers of tokens and what is done with requests without a credential: by the file or by flags.
+// configOptions sets the issuers of tokens and the rules for requests without credentials, from the file or from flags.
 func (f *authnFlags) configOptions(o *authn.Options, modes []string) error {
 	o.NoAnonymous = !f.anonymous
 	if f.anonymous && slices.Contains(modes, "AlwaysAllow") {
-		slog.Warn("requests without a credential are rejected, because --authorization-mode=AlwaysAllow would " +
+		slog.Warn("requests without credentials are rejected, because --authorization-mode=AlwaysAllow would " +
 			"allow them everything")
 		o.NoAnonymous = true
 	}
@@ -166,8 +166,7 @@ func (f *authnFlags) issuer(own *certs.Authorities) (*authn.Issuer, error) {
 	return authn.NewIssuer(o)
 }
 
-// limitFlags bound clients' use of the API server. On the command line 0 is no limit, as in
-// kube-apiserver.
+// limitFlags limit clients' use of the API server. On the command line, 0 is no limit, as in kube-apiserver.
 type limitFlags struct {
 	requests, mutating, connections, streams, watches int
 	fairness                                          bool
@@ -176,19 +175,18 @@ type limitFlags struct {
 
 func (f *limitFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.requests, "max-requests-inflight", 400, "with --max-mutating-requests-inflight, the seats that "+
-		"priority levels share; without them, how many reading requests are served at once, 0 for no limit")
+		"priority levels share; without priority levels, how many reading requests run at once, 0 for no limit")
 	fs.IntVar(&f.mutating, "max-mutating-requests-inflight", 200, "with --max-requests-inflight, the seats that "+
-		"priority levels share; without them, how many changing requests are served at once, 0 for no limit")
-	fs.BoolVar(&f.fairness, "enable-priority-and-fairness", true, "decide by FlowSchemas and "+
-		"PriorityLevelConfigurations which requests are served, wait or are answered 429; otherwise by the two "+
-		"limits alone")
+		"priority levels share; without priority levels, how many mutating requests run at once, 0 for no limit")
+	fs.BoolVar(&f.fairness, "enable-priority-and-fairness", true, "run, queue or reject (429) requests according to "+
+		"FlowSchemas and PriorityLevelConfigurations; otherwise, only the two limits apply")
 	fs.IntVar(&f.connections, "max-connections-per-client", 4096,
-		"how many connections one IPv4 address or IPv6 network of 64 bits may have; 0 is no limit")
+		"how many connections one IPv4 address or IPv6 /64 network may have; 0 is no limit")
 	fs.IntVar(&f.streams, "http2-max-streams-per-connection", 100,
-		"how many requests one HTTP/2 connection may have under way; 0 is the default")
-	fs.Var(&f.memory, "max-request-memory", "how many bytes requests may hold together beside the stored objects, "+
-		"such as 64Mi, and 28Mi at least; those that do not fit wait or are answered 429. By default, or with 0, a "+
-		"half of what the memory limit (GOMEMLIMIT or the cgroup's) leaves, and no limit without one")
+		"how many requests one HTTP/2 connection may have in progress; 0 is the default")
+	fs.Var(&f.memory, "max-request-memory", "how much memory all requests together may use besides the stored "+
+		"objects, such as 64Mi, at least 28Mi; requests beyond it wait or are rejected (429). By default, or with 0, "+
+		"half of the memory limit (GOMEMLIMIT or the cgroup's) that is not in use, and no limit without one")
 	fs.IntVar(&f.watches, "max-watches-per-user", 10_000, "how many watches one user may have; 0 is no limit")
 }
 

@@ -11,12 +11,12 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-func TestAnonymousFlags_AreKubernetes(t *testing.T) {
+func TestAnonymousFlags_BehaveLikeKubernetes(t *testing.T) {
 	t.Parallel()
 	const header = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
 	for name, c := range map[string]struct {
 		args  []string
-		file  string // of --authentication-config, "" for none
+		file  string // content of --authentication-config, "" for none
 		modes []string
 		want  authn.Options
 		words string
@@ -25,7 +25,7 @@ func TestAnonymousFlags_AreKubernetes(t *testing.T) {
 		"off":                 {args: []string{"--anonymous-auth=false"}, want: authn.Options{NoAnonymous: true}},
 		"all allowed":         {modes: []string{"AlwaysAllow"}, want: authn.Options{NoAnonymous: true}},
 		"nothing in the file": {file: header},
-		"no clients' keys":    {file: header + "jwt: []\n"},
+		"no issuers":          {file: header + "jwt: []\n"},
 		"off by the flag": {args: []string{"--anonymous-auth=false"}, file: header,
 			want: authn.Options{NoAnonymous: true}},
 		"on in the file": {file: header + "anonymous: {enabled: true}\n",

@@ -21,26 +21,26 @@ type authorizationFlags struct {
 	webhookConfig      string
 	webhookVersion     string
 	allowed, forbidden time.Duration
-	set                *pflag.FlagSet // records which of the flags were given
+	set                *pflag.FlagSet // records which flags are set
 }
 
 func (f *authorizationFlags) add(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.StringVar(&f.configFile, "authorization-config", "", "AuthorizationConfiguration: the authorizers and their "+
-		"webhooks; read again when it changes. Excludes --authorization-mode and --authorization-webhook-*")
+		"webhooks; reloaded when it changes. Excludes --authorization-mode and --authorization-webhook-*")
 	fs.StringSliceVar(&f.modes, "authorization-mode", authz.DefaultModes,
 		"authorizers, in the order in which they decide, of: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
 	fs.StringVar(&f.webhookConfig, "authorization-webhook-config-file", "",
-		"kubeconfig of the server that the mode Webhook asks")
+		"kubeconfig of the webhook of the mode Webhook")
 	fs.StringVar(&f.webhookVersion, "authorization-webhook-version", "v1",
-		"version of the SubjectAccessReview that is sent to it: v1 or v1beta1")
+		"version of the SubjectAccessReview that the webhook receives: v1 or v1beta1")
 	fs.DurationVar(&f.allowed, "authorization-webhook-cache-authorized-ttl", authz.DefaultAuthorizedTTL,
-		"how long its approvals are cached")
+		"how long the webhook's approvals are cached")
 	fs.DurationVar(&f.forbidden, "authorization-webhook-cache-unauthorized-ttl", authz.DefaultUnauthorizedTTL,
-		"how long its other answers are cached")
+		"how long the webhook's other responses are cached")
 }
 
-// options are the authorizers of the file or of the flags.
+// options returns the authorizers of the file or of the flags.
 func (f *authorizationFlags) options() (o authz.Options, err error) {
 	if f.configFile != "" {
 		var flags bool

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-func TestAuthorizationFlags_MakeAConfigurationOrReadOne(t *testing.T) {
+func TestAuthorizationFlags_MakeOrReadConfiguration(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("apiVersion: apiserver.config.k8s.io/v1\n"+
@@ -51,5 +51,5 @@ func TestAuthorizationFlags_MakeAConfigurationOrReadOne(t *testing.T) {
 	o, err := f.options()
 	require.NoError(t, err)
 	_, err = authz.New(o)
-	require.ErrorContains(t, err, "needs a webhook", "it is not asked for where the server itself is")
+	require.ErrorContains(t, err, "needs a webhook", "the mode Webhook needs a kubeconfig")
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-// nodesPatience is how long the banner waits for the Nodes: thousands of them take longer, and users
-// should not have to wait.
+// nodesPatience is how long the banner waits for the Nodes. Thousands of them take longer, but users should not have to
+// wait for the banner.
 const nodesPatience = 10 * time.Second
 
 // banner announces the control plane, and suggests the next commands.
@@ -30,7 +30,8 @@ type banner struct {
 	commands        []string // kubectl's, to begin with
 }
 
-// firstCommands are suggestions to begin with: something to see, something to do, and its result.
+// firstCommands returns kubectl commands to suggest: one that shows something, one that creates something, and one that
+// shows the result.
 func firstCommands(runtime string) []string {
 	if runtime == node.Process {
 		return []string{"get nodes", "run web --image=none --command -- sh -c 'echo hello; sleep 3600'", "logs web"}
@@ -38,8 +39,8 @@ func firstCommands(runtime string) []string {
 	return []string{"get nodes", "create deployment web --image=web --replicas=3", "get pods"}
 }
 
-// showWhenReady runs the components until ctx ends or one fails, and shows the banner when they have brought
-// the Nodes up.
+// showWhenReady runs the components until ctx ends or one fails, and shows the banner when the Nodes are Ready, after
+// nodesPatience at the latest.
 func (b banner) showWhenReady(ctx context.Context, w io.Writer, n *nodeFlags,
 	components func(context.Context) error) error {
 	ready := make(chan struct{})
@@ -60,7 +61,7 @@ func (b banner) showWhenReady(ctx context.Context, w io.Writer, n *nodeFlags,
 			}
 			b.show(w, state)
 		case <-time.After(nodesPatience):
-			b.show(w, fmt.Sprintf("; the Nodes are not all there after %s", nodesPatience))
+			b.show(w, fmt.Sprintf("; not all Nodes are Ready after %s", nodesPatience))
 		case <-ctx.Done():
 		}
 	}()
@@ -77,10 +78,10 @@ func countedNodes(nodes int) string {
 	return fmt.Sprintf("%d Nodes", nodes)
 }
 
-// show prints the banner, and tells systemd that the unit has started. state describes the Nodes.
+// show prints the banner, and notifies systemd that the unit has started. state describes the Nodes.
 func (b banner) show(w io.Writer, state string) {
 	if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
-		slog.Warn("cannot tell systemd that the server is ready", "err", err)
+		slog.Warn("failed to notify systemd that the server is ready", "err", err)
 	}
 	dir, err := filepath.Abs(b.dir)
 	if err != nil {
@@ -91,9 +92,9 @@ func (b banner) show(w io.Writer, state string) {
 	for _, c := range b.commands {
 		fmt.Fprintf(&commands, "  %s %s\n", kubectl, c)
 	}
-	stays := fmt.Sprintf("What is stored stays in %s;\nwithout that folder the next start begins anew.", dir)
-	if b.forgets {
-		stays = "What is stored is in memory, and gone then."
+	storage := fmt.Sprintf("Its data stays in %s;\ndelete that folder to start from scratch.", dir)
+	if b.inMemory {
+		storage = "Its data is in memory only, and is lost then."
 	}
 	fmt.Fprintf(w, `Coxswain %s serves %s after %d ms%s.
 
@@ -101,13 +102,13 @@ In another terminal:
 
   export KUBECONFIG=%s
 %s
-Ctrl-C here, or kill %d, ends it. %s
+Ctrl-C here, or kill %d, stops it. %s
 `, apiserver.Version, b.url, b.served.Sub(b.started).Milliseconds(), state,
-		shellWord(filepath.Join(dir, "admin.kubeconfig")), commands.String(), os.Getpid(), stays)
+		shellWord(filepath.Join(dir, "admin.kubeconfig")), commands.String(), os.Getpid(), storage)
 }
 
-// clientCommand is the command for kubectl on this machine, or for the kubectl-lite beside this program
-// if there is none.
+// clientCommand returns the command of this machine's kubectl or, if there is none, of the kubectl-lite beside this
+// program.
 func clientCommand() string {
 	const kubectl = "kubectl"
 	if _, err := exec.LookPath(kubectl); err == nil {

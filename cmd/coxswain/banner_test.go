@@ -23,7 +23,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-func TestUp_ShowsItsBannerWhenTheNodesAreReady(t *testing.T) {
+func TestUp_ShowsBannerWhenNodesAreReady(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "it's data")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -63,7 +63,7 @@ func TestUp_ShowsItsBannerWhenTheNodesAreReady(t *testing.T) {
 	for _, command := range firstCommands(node.Simulated) {
 		require.Contains(t, rest.String(), " "+command+"\n")
 	}
-	require.Contains(t, rest.String(), fmt.Sprintf("Ctrl-C here, or kill %d, ends it", os.Getpid()))
+	require.Contains(t, rest.String(), fmt.Sprintf("Ctrl-C here, or kill %d, stops it", os.Getpid()))
 }
 
 func isReady(n corev1.Node) bool {
@@ -75,7 +75,7 @@ func isReady(n corev1.Node) bool {
 	return false
 }
 
-// A path that a user pastes works in any working directory.
+// The printed paths work in any working directory.
 func TestBanner_NamesAbsolutePaths(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -11,18 +11,18 @@ import (
 	"github.com/coxswain-dev/coxswain/network/cni"
 )
 
-// cniFlags are those of the daemon of a machine whose containers are another runtime's.
+// cniFlags configure the daemon that provides the pods' network on a machine with another container runtime.
 type cniFlags struct {
 	network networkFlags
 	node    string
-	address string // of the machine
+	address string // the machine's
 	state   string
 	install installFlags
 	cleanup bool
 	ready   atomic.Bool
 }
 
-// installFlags say where runtimes look for plugins, and what they find there.
+// installFlags configure the plugin and the network configuration that runtimes read.
 type installFlags struct {
 	confDir, binDir string
 	copy            bool
@@ -32,12 +32,12 @@ type installFlags struct {
 func newCNI() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cni",
-		Short: "Give the pods' network to other runtimes, by the Container Network Interface",
-		Long: "With CNI_COMMAND in the environment, this is the plugin, and so is the program by the name " +
-			cni.Plugin + ".\nThe daemon that the plugin needs is coxswain cni serve.",
+		Short: "Provide the pods' network to other runtimes, by the Container Network Interface",
+		Long: "With CNI_COMMAND in the environment, or under the name " + cni.Plugin + ", this program is the " +
+			"plugin.\nThe plugin needs the daemon coxswain cni serve.",
 		Args: cobra.NoArgs,
 	}
-	if _, asked := os.LookupEnv("CNI_COMMAND"); asked {
+	if _, isPlugin := os.LookupEnv("CNI_COMMAND"); isPlugin {
 		cmd.Run = func(*cobra.Command, []string) { cni.Main() }
 	}
 	cmd.AddCommand(newCNIServe())
@@ -48,7 +48,7 @@ func newCNIServe() *cobra.Command {
 	f, p := &cniFlags{}, &processFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Keep the network of a Node whose kubelet is another one",
+		Short: "Run the network of a Node with another kubelet",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.network.check(); err != nil {
@@ -67,18 +67,18 @@ func newCNIServe() *cobra.Command {
 }
 
 func (f *cniFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.node, "node-name", "", "name of this machine's Node; the host name where empty")
-	fs.StringVar(&f.address, "node-ip", "", "address of this machine, by which others reach it; the Node's "+
-		"InternalIP where empty")
+	fs.StringVar(&f.node, "node-name", "", "name of this machine's Node; the host name if empty")
+	fs.StringVar(&f.address, "node-ip", "", "address of this machine for other machines; the Node's InternalIP if "+
+		"empty")
 	f.network.add(fs, "containers")
-	fs.StringVar(&f.state, "state-dir", cni.StateDir, "folder for what daemon and plugin know, on a file system "+
-		"that a restart of the machine empties")
+	fs.StringVar(&f.state, "state-dir", cni.StateDir, "folder for the state of daemon and plugin, on a file system "+
+		"that a restart of the machine clears")
 	i := &f.install
-	fs.StringVar(&i.confDir, "cni-conf-dir", "/etc/cni/net.d", "folder where runtimes look for their network")
-	fs.StringVar(&i.binDir, "cni-bin-dir", "/opt/cni/bin", "folder where runtimes look for plugins")
-	fs.BoolVar(&i.copy, "copy-plugin", false, "have --cni-bin-dir get a copy of this program rather than a link to "+
-		"it, as it must where the daemon is in a container")
-	fs.StringSliceVar(&i.chain, "cni-chain", nil, "types of plugins that come after this one, such as portmap for "+
-		"host ports")
+	fs.StringVar(&i.confDir, "cni-conf-dir", "/etc/cni/net.d", "folder for the runtimes' network configuration")
+	fs.StringVar(&i.binDir, "cni-bin-dir", "/opt/cni/bin", "folder for the runtimes' plugins")
+	fs.BoolVar(&i.copy, "copy-plugin", false, "install a copy of this program in --cni-bin-dir instead of a link to "+
+		"it; necessary if the daemon runs in a container")
+	fs.StringSliceVar(&i.chain, "cni-chain", nil, "types of plugins that run after this one, such as portmap for host "+
+		"ports")
 	fs.BoolVar(&f.cleanup, "cleanup", false, "remove the network, with all connections of containers, and exit")
 }

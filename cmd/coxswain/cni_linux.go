@@ -26,7 +26,7 @@ func (f *cniFlags) installation() cni.Install {
 	return cni.Install{ConfDir: i.confDir, BinDir: i.binDir, Copy: i.copy, Chain: i.chain, StateDir: f.state}
 }
 
-// run keeps the network of the Node until ctx ends. The network stays.
+// run maintains the network of the Node until ctx ends. The network remains after that.
 func (f *cniFlags) run(ctx context.Context, as identities) error {
 	if f.node == "" {
 		name, err := os.Hostname()
@@ -36,7 +36,7 @@ func (f *cniFlags) run(ctx context.Context, as identities) error {
 		f.node = strings.ToLower(name) // as the kubelet does
 	}
 	var err error
-	if f.state, err = filepath.Abs(f.state); err != nil { // the plugin runs elsewhere
+	if f.state, err = filepath.Abs(f.state); err != nil { // the plugin runs in another directory
 		return fmt.Errorf("--state-dir: %w", err)
 	}
 	host, err := cni.Open(f.state)
@@ -55,7 +55,8 @@ func (f *cniFlags) run(ctx context.Context, as identities) error {
 	})
 }
 
-// withhold has runtimes take their network not to be ready, where the machine was started again and has no router yet.
+// withhold removes the network configuration if there is no router, as after a restart of the machine, so that runtimes
+// report that their network is not ready.
 func (f *cniFlags) withhold(host *cni.Host) error {
 	namespace, err := host.Namespace()
 	if err != nil {
@@ -67,7 +68,7 @@ func (f *cniFlags) withhold(host *cni.Host) error {
 	return f.installation().Remove()
 }
 
-// serve keeps the network that a Node has subnets for, until ctx ends.
+// serve maintains the network of a Node with its current subnets until ctx ends.
 func (f *cniFlags) serve(ctx context.Context, as identities, host *cni.Host, node cni.Node) error {
 	if ok, err := f.admit(ctx, host, node.Subnets); !ok {
 		return err
@@ -110,8 +111,8 @@ func (f *cniFlags) serve(ctx context.Context, as identities, host *cni.Host, nod
 	return host.Withdraw()
 }
 
-// answer has the plugin connect containers of pods once the policies of these are in force, if this process enforces
-// any, until stop is called.
+// answer serves the plugin's requests until stop is called: the plugin connects a pod's containers once the pod's
+// policies are in force. It serves none if this process does not enforce policies.
 func (f *cniFlags) answer(ctx context.Context, host *cni.Host, network *podNetwork, r protectedRouter) (func(), error) {
 	if r.policies == nil {
 		return func() {}, nil
@@ -129,8 +130,9 @@ func (f *cniFlags) answer(ctx context.Context, host *cni.Host, network *podNetwo
 	})
 }
 
-// findPod returns the pod of a node that a runtime names, as it is now. A static pod is its mirror pod, which is
-// annotated with the UID that the kubelet gives to the runtime. It lists, since coxswain:network may not get pods.
+// findPod returns the current state of a node's pod that a runtime names. For a static pod it returns the mirror pod,
+// which has an annotation with the UID that the kubelet passes to the runtime. It lists pods, since coxswain:network is
+// not authorized to get a pod.
 func findPod(ctx context.Context, client kubernetes.Interface, node string, p cni.Pod) (*corev1.Pod, error) {
 	list, err := client.CoreV1().Pods(p.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, p.Name).String()})
@@ -147,20 +149,21 @@ func findPod(ctx context.Context, client kubernetes.Interface, node string, p cn
 	return nil, fmt.Errorf("the API server has no pod %s/%s with UID %q on node %s", p.Namespace, p.Name, p.UID, node)
 }
 
-// admitAgain is how long containers have to go before they are counted again.
-const admitAgain = 5 * time.Second
+// admitPeriod is the time between two checks for containers with old addresses.
+const admitPeriod = 5 * time.Second
 
-// admit waits until no container has an address that is not of the subnets. It is false where ctx has ended before.
+// admit waits until all containers have addresses in the subnets. It returns false if ctx ends before that, or on an
+// error.
 func (f *cniFlags) admit(ctx context.Context, host *cni.Host, subnets []netip.Prefix) (bool, error) {
-	ticker := time.NewTicker(admitAgain)
+	ticker := time.NewTicker(admitPeriod)
 	defer ticker.Stop()
 	for {
 		err := host.Admit(subnets)
 		if !errors.Is(err, cni.ErrInUse) {
 			return err == nil, err
 		}
-		slog.Error("cannot connect containers until those of the node's earlier subnets have ended", "node", f.node,
-			"err", err)
+		slog.Error("cannot connect containers until containers in the node's earlier subnets have ended",
+			"node", f.node, "err", err)
 		select {
 		case <-ctx.Done():
 			return false, nil
@@ -169,14 +172,14 @@ func (f *cniFlags) admit(ctx context.Context, host *cni.Host, subnets []netip.Pr
 	}
 }
 
-// openRouter takes up the router that an earlier daemon has kept, or keeps a new one.
+// openRouter opens the router of an earlier daemon or, if there is none, creates one and stores it for later daemons.
 func (f *cniFlags) openRouter(n *podNetwork, host *cni.Host) (*router.Router, error) {
-	kept, err := host.Namespace()
+	namespace, err := host.Namespace()
 	if err != nil {
 		return nil, err
 	}
-	r, err := n.openRouter(kept)
-	if err != nil || kept != nil {
+	r, err := n.openRouter(namespace)
+	if err != nil || namespace != nil {
 		return r, err
 	}
 	if err := host.Keep(r.Namespace()); err != nil {
@@ -186,7 +189,7 @@ func (f *cniFlags) openRouter(n *podNetwork, host *cni.Host) (*router.Router, er
 	return r, nil
 }
 
-// remove ends the network of the machine.
+// remove removes the network of the machine.
 func (f *cniFlags) remove() error {
 	if err := f.installation().Remove(); err != nil {
 		return fmt.Errorf("--cni-conf-dir: %w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-func TestFindPod_IsThePodThatTheRuntimeNames(t *testing.T) {
+func TestFindPod_ReturnsPodNamedByRuntime(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.APIServerOnly())
 	admin := kubernetes.NewForConfigOrDie(config)
@@ -33,7 +33,7 @@ func TestFindPod_IsThePodThatTheRuntimeNames(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(testenv.User(t, config, "coxswain:network"))
 	for _, c := range []struct {
 		node string
-		asks cni.Pod
+		pod  cni.Pod
 		want *corev1.Pod // nil for none
 	}{
 		{"here", cni.Pod{Namespace: "default", Name: "web", UID: string(web.UID)}, web},
@@ -44,9 +44,9 @@ func TestFindPod_IsThePodThatTheRuntimeNames(t *testing.T) {
 		{"here", cni.Pod{Namespace: "elsewhere", Name: "web"}, nil},
 		{"there", cni.Pod{Namespace: "default", Name: "web", UID: string(web.UID)}, nil},
 	} {
-		found, err := findPod(t.Context(), client, c.node, c.asks)
+		found, err := findPod(t.Context(), client, c.node, c.pod)
 		if c.want == nil {
-			require.ErrorContains(t, err, "the API server has no pod "+c.asks.Namespace+"/"+c.asks.Name, "%+v", c)
+			require.ErrorContains(t, err, "the API server has no pod "+c.pod.Namespace+"/"+c.pod.Name, "%+v", c)
 			continue
 		}
 		require.NoError(t, err, "%+v", c)

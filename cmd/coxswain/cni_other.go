@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-var errCNI = fmt.Errorf("cni: the network of pods is Linux': %w", errors.ErrUnsupported)
+var errCNI = fmt.Errorf("cni: the network of pods needs Linux: %w", errors.ErrUnsupported)
 
 func (f *cniFlags) run(context.Context, identities) error { return errCNI }
 

@@ -31,10 +31,10 @@ import (
 	schedulerconfig "github.com/coxswain-dev/coxswain/scheduler/config"
 )
 
-// component runs until ctx ends.
+// component runs a component until ctx ends.
 type component func(ctx context.Context, as identities) error
 
-// processFlags are those of a component that is a process of its own.
+// processFlags are the flags of a component in a process of its own.
 type processFlags struct {
 	kubeconfig string
 	endpoint   endpointFlags
@@ -57,7 +57,7 @@ func (f *leaderFlags) add(fs *pflag.FlagSet) {
 	d := controllers.DefaultLeaderElection()
 	fs.BoolVar(&f.elect, "leader-elect", true, "act only while holding the leader's Lease, so that several may run")
 	fs.DurationVar(&f.leaseDuration, "leader-elect-lease-duration", d.LeaseDuration,
-		"how long the others wait for a leader that does not renew its Lease")
+		"how long other candidates wait before they replace a leader that does not renew its Lease")
 	fs.DurationVar(&f.renewDeadline, "leader-elect-renew-deadline", d.RenewDeadline,
 		"how long a leader tries to renew before it gives up")
 	fs.DurationVar(&f.retryPeriod, "leader-elect-retry-period", d.RetryPeriod,
@@ -79,15 +79,14 @@ func newScheduler() *cobra.Command {
 		Short: "Run the scheduler, as kube-scheduler does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// The metrics of leader election are registered with those of the controllers, although
-			// none run here.
+			// The metrics of leader election are in the controllers' registry, although no controllers run here.
 			return p.run(cmd.Context(), prometheus.Gatherers{registry, controllers.Metrics()}, f.run)
 		},
 	}
 	p.add(cmd.Flags(), "127.0.0.1:10259")
 	f.leader.add(cmd.Flags())
 	cmd.Flags().StringVar(&f.config, "config", "", "path to a KubeSchedulerConfiguration "+
-		"(kubescheduler.config.k8s.io/v1); its leaderElection takes the place of the --leader-elect flags")
+		"(kubescheduler.config.k8s.io/v1); its leaderElection replaces the --leader-elect flags")
 	return cmd
 }
 
@@ -110,7 +109,7 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 		return fmt.Errorf("--config %s: %w", f.config, err)
 	}
 	o.Config, o.LeaderElect = c, *c.LeaderElection.LeaderElect
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 0, 0, 0 // as the configuration says
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 0, 0, 0 // the configuration sets them
 	if c.ClientConnection.Kubeconfig != "" {
 		own, err := loadIdentities(c.ClientConnection.Kubeconfig)
 		if err != nil {
@@ -132,48 +131,48 @@ type nodeFlags struct {
 	runtime string
 	static  string
 	dir     string   // of the process runtime
-	hide    []string // files and folders that containers may not see
+	hide    []string // files and folders that are hidden from containers
 	address string   // of the Nodes
 	bind    string
 	port    int
 	serving endpointFlags // of the agent's endpoint: TLS, and the CAs of its clients
 
 	network   networkFlags
-	bootstrap bool     // ask the API server for a serving certificate
-	volumes   []string // folders below which node-local volumes are
+	bootstrap bool     // request a serving certificate from the API server
+	volumes   []string // parent folders of node-local volumes
 
 	clusterDNS    []string
 	clusterDomain string
 
 	pids          int64                // of each pod
-	reserved      [2]map[string]string // for Kubernetes' own parts and for the system
+	reserved      [2]map[string]string // --kube-reserved and --system-reserved
 	sysctls       []string
 	eviction      node.EvictionOptions
 	evictionGrace int
 	shutdown      time.Duration
-	critical      time.Duration // of it, for critical pods
+	critical      time.Duration // part of shutdown, for critical pods
 
-	cleanup bool // instead of running
+	cleanup bool // clean up instead of running
 
-	ready func() // if not nil, called when every Node is there
+	ready func() // if not nil, called when every Node is Ready
 }
 
 func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
-	f.addNames(fs, count, "how many Nodes this process runs; 0 for none. With --runtime process 1, unless it is set")
+	f.addNames(fs, count, "number of Nodes that this process runs; with --runtime process the default is 1")
 	fs.StringVar(&f.static, "pod-manifest-path", "",
-		"folder of manifests of static pods, which every Node runs; none where empty")
-	fs.StringVar(&f.runtime, "runtime", node.Simulated, "what runs containers: simulated, or process, which runs "+
+		"folder of manifests of static pods, which every Node runs; none if empty")
+	fs.StringVar(&f.runtime, "runtime", node.Simulated, "runtime of containers: simulated, or process, which runs "+
 		"their commands on this machine with its files (docs/node.md)")
 	fs.Int64Var(&f.pids, "pod-max-pids", -1,
 		"how many processes and threads a pod may have with --runtime process; -1 for no limit")
-	fs.StringToStringVar(&f.reserved[0], "kube-reserved", nil, "what of a Node's cpu, memory and ephemeral-storage "+
-		"no pod may have because Kubernetes' own parts need it, such as cpu=200m,memory=500Mi")
-	fs.StringToStringVar(&f.reserved[1], "system-reserved", nil, "the same for what else runs on the machine")
+	fs.StringToStringVar(&f.reserved[0], "kube-reserved", nil, "cpu, memory and ephemeral-storage of a Node that are "+
+		"reserved for Kubernetes' own components, such as cpu=200m,memory=500Mi")
+	fs.StringToStringVar(&f.reserved[1], "system-reserved", nil, "the same for other processes of the machine")
 	fs.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil,
 		"sysctls that pods may set besides the safe ones, or prefixes of their names followed by *, such as "+
 			"kernel.msg*,net.core.somaxconn")
 	fs.StringSliceVar(&f.clusterDNS, "cluster-dns", nil, "addresses of the DNS servers of pods with dnsPolicy "+
-		"ClusterFirst, with --runtime process; where empty, these pods have the machine's")
+		"ClusterFirst, with --runtime process; if empty, these pods use the machine's")
 	fs.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "domain of the cluster's names")
 	f.addEviction(fs)
 	f.network.add(fs, "pods of --runtime process")
@@ -193,8 +192,7 @@ func (f *nodeFlags) addEviction(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&e.SoftGracePeriod, "eviction-soft-grace-period", nil,
 		"how long each soft threshold must be crossed, such as memory.available=1m30s")
 	fs.StringSliceVar(&e.MinimumReclaim, "eviction-minimum-reclaim", nil,
-		"how much more than a threshold must be free before the pressure counts as over, "+
-			"such as memory.available=500Mi")
+		"how much more than a threshold must be free before the pressure ends, such as memory.available=500Mi")
 	fs.IntVar(&f.evictionGrace, "eviction-max-pod-grace-period", 0,
 		"longest grace period, in seconds, of a pod that a soft threshold evicts")
 	fs.DurationVar(&e.PressureTransitionPeriod, "eviction-pressure-transition-period", 5*time.Minute,
@@ -203,7 +201,7 @@ func (f *nodeFlags) addEviction(fs *pflag.FlagSet) {
 
 func (f *nodeFlags) addNames(fs *pflag.FlagSet, count int, usage string) {
 	fs.IntVar(&f.count, "nodes", count, usage)
-	fs.StringVar(&f.prefix, "node-prefix", "node-", "prefix of the Nodes' names; a number follows")
+	fs.StringVar(&f.prefix, "node-prefix", "node-", "prefix of the Nodes' names, which end with a number")
 }
 
 func (f *nodeFlags) check() error {
@@ -225,20 +223,20 @@ func (f *nodeFlags) check() error {
 	}
 	for _, server := range f.clusterDNS {
 		if _, err := netip.ParseAddr(server); err != nil {
-			return fmt.Errorf("--cluster-dns: %q is no address", server)
+			return fmt.Errorf("--cluster-dns: %q is not an IP address", server)
 		}
 	}
 	return nil
 }
 
-// setCount sets one Node for --runtime process, which runs programs on this machine.
+// setCount sets the default number of Nodes for --runtime process to 1, since it runs programs on this machine.
 func (f *nodeFlags) setCount(fs *pflag.FlagSet) {
 	if f.runtime == node.Process && !fs.Changed("nodes") {
 		f.count = 1
 	}
 }
 
-// setDNS has pods ask the DNS servers of the nodes, at the cluster IP that the Service kube-dns gets.
+// setDNS sets --cluster-dns to the cluster IP that the Service kube-dns gets, if the Nodes run its DNS servers.
 func (f *nodeFlags) setDNS(serviceCIDRs []string) error {
 	if f.runtime != node.Process || !f.network.dns || !f.network.proxy || len(f.clusterDNS) > 0 {
 		return nil
@@ -253,25 +251,25 @@ func (f *nodeFlags) setDNS(serviceCIDRs []string) error {
 
 // addEndpoint adds the flags of an agent that is a process of its own, with the kubelet's names.
 func (f *nodeFlags) addEndpoint(fs *pflag.FlagSet) {
-	fs.StringVar(&f.address, "node-ip", "", "address of the Nodes, at which the API server finds this agent; "+
-		"where empty, the one that this machine has on the way to the API server")
-	fs.StringVar(&f.bind, "address", "", "address to serve logs, streams and statistics on; --node-ip where empty")
-	fs.BoolVar(&f.bootstrap, "rotate-server-certificates", true, "without --tls-cert-file, ask the API server for "+
-		"a serving certificate, by a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving")
+	fs.StringVar(&f.address, "node-ip", "", "address of the Nodes, which the API server connects to; if empty, this "+
+		"machine's source address for connections to the API server")
+	fs.StringVar(&f.bind, "address", "", "address to serve logs, streams and statistics on; --node-ip if empty")
+	fs.BoolVar(&f.bootstrap, "rotate-server-certificates", true, "without --tls-cert-file, request a serving "+
+		"certificate with a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving")
 	fs.IntVar(&f.port, "port", 0,
 		"port to serve them on, over TLS; 0 takes any free one, which the Nodes' status reports")
 	fs.StringVar(&f.dir, "root-dir", "/var/lib/coxswain-node",
 		"folder for the volumes, logs and state of --runtime process, and for the record of static pods")
 	fs.StringSliceVar(&f.volumes, "node-local-root", []string{"/var/lib/coxswain/volumes"},
-		"folders directly below which the volumes of node-local classes are; the agent removes the data of reclaimed "+
-			"volumes there, and nothing elsewhere")
+		"parent folders of the volumes of node-local classes; the agent removes the data of reclaimed volumes only if "+
+			"they are directly in one of these folders")
 	fs.BoolVar(&f.cleanup, "cleanup", false, "kill the pods that an agent with this --root-dir and --runtime process "+
-		"has left, remove their files and what it changed on the machine, and exit")
+		"left behind, remove their files, undo the agent's changes to the machine, and exit")
 	f.network.addKubeconfig(fs)
-	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "end all pods within this time on SIGTERM or SIGINT, "+
-		"as at a machine's shutdown; with 0 pods keep running")
+	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "on SIGTERM or SIGINT, terminate all pods within this "+
+		"time, as when a machine shuts down; with 0 pods keep running")
 	fs.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0,
-		"the part of --shutdown-grace-period that is reserved for pods of critical priority, which end last")
+		"part of --shutdown-grace-period that is reserved for pods of critical priority, which are terminated last")
 }
 
 // names returns the Nodes' names.
@@ -279,11 +277,11 @@ func (f *nodeFlags) names() []string {
 	return certs.NodeNames(f.prefix, f.count)
 }
 
-// agentsFolder is where the agents of a machine tell each other which of their folders containers must not see. It is
-// root's alone, which /var/lib/coxswain need not be.
+// agentsFolder is where the agents of a machine publish their folders to each other, so that each agent hides all of
+// them from its containers. It belongs to root; /var/lib/coxswain may belong to another user.
 const agentsFolder = "/var/lib/coxswain-agents"
 
-// allReserved is what pods may not have.
+// allReserved returns the resources that are not available to pods.
 func (f *nodeFlags) allReserved() (corev1.ResourceList, error) {
 	all := corev1.ResourceList{}
 	for i, flag := range []string{"--kube-reserved", "--system-reserved"} {
@@ -370,9 +368,9 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	return err
 }
 
-// tlsConfig returns the TLS configuration of the agent's endpoint: with the certificate that the flags
-// name, or one of the CA of nodes if that is in this process. Otherwise the agent makes or requests
-// one.
+// tlsConfig returns the TLS configuration of the agent's endpoint. It has the certificate that the flags name, or one
+// from the CA of nodes' serving certificates if that CA is in this process. Without either, the agent makes a
+// certificate or requests one.
 func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
 	tc := &tls.Config{MinVersion: tls.VersionTLS12}
 	if err := f.serving.tls.apply(tc); err != nil {
@@ -392,8 +390,8 @@ func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
 	return tc, err
 }
 
-// addressTowards returns this machine's address on the way to a server; "" if that is unknown. It sends
-// nothing.
+// addressTowards returns this machine's source address for connections to a server, or "" if it is unknown. It sends no
+// packets.
 func addressTowards(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -407,7 +405,7 @@ func addressTowards(server string) string {
 	return conn.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// run runs a component as a process of its own, with its health and metrics served.
+// run runs a component as a process of its own, and serves its health and metrics.
 func (f *processFlags) run(ctx context.Context, metrics prometheus.Gatherer, c component) error {
 	as, err := loadIdentities(f.kubeconfig)
 	if err != nil {

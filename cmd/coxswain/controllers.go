@@ -26,13 +26,13 @@ type controllersFlags struct {
 	clusterCIDRs, serviceCIDRs []string
 }
 
-// addPool adds the flag that `coxswain up` has as well.
+// addPool adds the flag that `coxswain up` also has.
 func (f *controllersFlags) addPool(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.settings.Service.LoadBalancerPool, "service-lb-pool", nil,
-		"CIDRs and ranges FIRST-LAST of the addresses that Services of type LoadBalancer get")
+		"CIDRs and ranges FIRST-LAST of the addresses of Services of type LoadBalancer")
 }
 
-// parse parses the flags with a syntax of their own.
+// parse checks flags and parses the ones with a syntax of their own.
 func (f *controllersFlags) parse() error {
 	if f.cloud != "" && f.cloud != "external" {
 		return fmt.Errorf("--cloud-provider: %q is not one of: external", f.cloud)
@@ -71,7 +71,7 @@ func parsePrefixes(list []string) ([]netip.Prefix, error) {
 	return cidrs, nil
 }
 
-// addSettings adds the flags of single controllers, with kube-controller-manager's names and defaults.
+// addSettings adds the flags of individual controllers, with kube-controller-manager's names and defaults.
 func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
 	d := controllers.Settings{}.WithDefaults()
 	n := &f.settings.Node
@@ -81,40 +81,40 @@ func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
 	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", d.Node.StartupGracePeriod,
 		"how long a new Node may take to post its status")
 	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", d.Node.EvictionRate,
-		"how many Nodes of a zone have their pods evicted in a second")
+		"how many Nodes of a zone have their pods evicted per second")
 	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", d.Node.SecondaryEvictionRate,
-		"the same in a large zone of which many Nodes are not ready; in a small one it is 0")
+		"the same in a large zone with many unready Nodes; in a small zone the rate is then 0")
 	fs.IntVar(&n.LargeClusterSizeThreshold, "large-cluster-size-threshold", d.Node.LargeClusterSizeThreshold,
 		"a zone of more Nodes is large")
 	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", d.Node.UnhealthyZoneThreshold,
-		"share of Nodes not ready from which a zone counts as disrupted")
+		"share of unready Nodes from which a zone counts as disrupted")
 	fs.StringVar(&f.cloud, "cloud-provider", "",
 		`"external" leaves the initialisation of Nodes to a cloud's own controllers`)
 	i := &f.settings.NodeIPAM
 	fs.BoolVar(&i.Allocate, "allocate-node-cidrs", false, "give each Node a subnet of --cluster-cidr for its pods")
 	fs.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil,
-		"from where pods get their addresses: a CIDR, or one of each family")
+		"range of the pods' addresses: a CIDR, or one of each family")
 	fs.IntVar(&i.MaskSize, "node-cidr-mask-size", 0,
 		"mask size of a Node's subnet in a cluster of one family (default 24 for IPv4, 64 for IPv6)")
 	fs.IntVar(&i.MaskSizeIPv4, "node-cidr-mask-size-ipv4", d.NodeIPAM.MaskSizeIPv4, "mask size of a Node's IPv4 subnet")
 	fs.IntVar(&i.MaskSizeIPv6, "node-cidr-mask-size-ipv6", d.NodeIPAM.MaskSizeIPv6, "mask size of a Node's IPv6 subnet")
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", nil,
-		"from where Services get their addresses: no Node is given a subnet of it")
+		"range of Services' addresses; no Node gets a subnet of it")
 	f.addPool(fs)
 	a := &f.settings.Autoscaler
 	fs.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", d.Autoscaler.SyncPeriod,
 		"how often each autoscaler is synced")
 	fs.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
 		d.Autoscaler.DownscaleStabilization,
-		"how far back recommendations are considered, of which the largest counts, before scaling down")
+		"before scaling down, consider all recommendations of this period, and use the largest")
 	fs.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", d.Autoscaler.Tolerance,
-		"by which share a metric may miss its target without scaling")
+		"relative difference between a metric and its target that causes no scaling")
 	fs.DurationVar(&a.CPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period",
 		d.Autoscaler.CPUInitializationPeriod,
-		"how long after its start a pod's CPU counts only when it has been ready for a while")
+		"period after a pod's start during which its CPU counts only if the pod has been ready for a while")
 	fs.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
 		d.Autoscaler.InitialReadinessDelay,
-		"a pod that became unready within this time of its start has never been ready")
+		"a pod that became unready within this time after its start counts as never ready")
 	e := &f.settings.Endpoints
 	fs.IntVar(&e.MaxPerSlice, "max-endpoints-per-slice", d.Endpoints.MaxPerSlice,
 		"how many endpoints an EndpointSlice holds, 1 to 1000")
@@ -126,15 +126,15 @@ func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
 	fs.DurationVar(&e.MirroredBatchPeriod, "mirroring-endpointslice-updates-batch-period", 0,
 		"how long changes of Endpoints are batched before they are mirrored")
 	f.settings.TerminatedPodThreshold = fs.Int("terminated-pod-gc-threshold", *d.TerminatedPodThreshold,
-		"how many terminated pods may stay; 0 or less for all")
+		"how many terminated pods are kept; 0 or less keeps all")
 	fs.DurationVar(&f.settings.LegacyTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period",
-		d.LegacyTokenCleanUpPeriod, "how long an auto-generated token in a Secret may be idle before it is invalid, "+
-			"and then before it is deleted")
+		d.LegacyTokenCleanUpPeriod, "how long an auto-generated token in a Secret must be unused before it is "+
+			"invalidated, and again before it is deleted")
 	v := &f.settings.Storage
 	v.NodeLocalClass = fs.String("node-local-storage-class", *d.Storage.NodeLocalClass,
 		`StorageClass of folders on nodes, created at the start, the default unless there is another; "" for none`)
 	fs.StringVar(&v.NodeLocalRoot, "node-local-root", d.Storage.NodeLocalRoot,
-		"where on a node the folders of that class are")
+		"folder on a node that contains the folders of that class")
 }
 
 func newControllers() *cobra.Command {
@@ -185,7 +185,7 @@ var workerFlags = []struct {
 func (f *controllersFlags) addWorkers(fs *pflag.FlagSet) {
 	f.workers = map[string]*int{}
 	for _, w := range workerFlags {
-		f.workers[w.controller] = fs.Int(w.flag, w.workers, "how many keys the "+w.controller+" works on at once")
+		f.workers[w.controller] = fs.Int(w.flag, w.workers, "how many keys the "+w.controller+" processes at once")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
-// installCRDs applies the CustomResourceDefinitions of manifests and of folders of manifests, and returns when their
+// installCRDs applies the CustomResourceDefinitions of manifests and of folders of manifests, and waits until their
 // kinds are served.
 func installCRDs(ctx context.Context, config *rest.Config, paths []string) error {
 	client, err := dynamic.NewForConfig(config)

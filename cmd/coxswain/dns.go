@@ -24,20 +24,21 @@ type dnsFlags struct {
 
 func (f *dnsFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.listen, "listen", []string{":53"},
-		"addresses to answer at over UDP and TCP; several processes may share one")
+		"addresses to serve on over UDP and TCP; several processes can share one")
 	fs.StringVar(&f.namespace, "network-namespace", "", "a network namespace to listen in, such as netns in a node "+
-		"agent's folder or /run/netns/NAME; by default the process's own, from which upstreams are always reached")
+		"agent's folder or /run/netns/NAME; by default the process's own, which always sends upstream queries")
 	fs.StringVar(&f.options.Domain, "cluster-domain", "cluster.local", "domain of the cluster's names")
-	fs.StringSliceVar(&f.options.Upstreams, "upstream", nil, "addresses of servers that other questions are "+
-		"forwarded to; where empty, those of --resolv-conf, which is followed when it changes")
-	fs.StringVar(&f.options.ResolvConf, "resolv-conf", "/etc/resolv.conf", "file that has the upstreams")
-	fs.StringVar(&f.pods, "pod-names", string(dns.PodNamesInsecure), "which names of pods there are below "+
-		"pod.CLUSTER-DOMAIN: insecure (every address in a namespace that exists), verified (those of pods) or disabled")
-	fs.IntVar(&f.options.CacheEntries, "cache-size", 10_000, "how many answers of upstreams to remember")
-	fs.IntVar(&f.options.CacheBytes, "cache-bytes", 32<<20, "about how much memory they may take")
-	fs.IntVar(&f.options.MaxForwards, "max-concurrent", 1000, "how many questions may be under way to upstreams; "+
-		"one client may have a quarter of them")
-	fs.IntVar(&f.options.MaxConnections, "max-connections", 1000, "how many TCP connections there may be; one client "+
+	fs.StringSliceVar(&f.options.Upstreams, "upstream", nil, "addresses of the servers that other queries are "+
+		"forwarded to; if empty, the servers in --resolv-conf, which is reloaded when it changes")
+	fs.StringVar(&f.options.ResolvConf, "resolv-conf", "/etc/resolv.conf", "file with the upstream servers")
+	fs.StringVar(&f.pods, "pod-names", string(dns.PodNamesInsecure), "names of pods that resolve below "+
+		"pod.CLUSTER-DOMAIN: insecure (every address in an existing namespace), verified (addresses of pods) or "+
+		"disabled")
+	fs.IntVar(&f.options.CacheEntries, "cache-size", 10_000, "how many responses of upstream servers to cache")
+	fs.IntVar(&f.options.CacheBytes, "cache-bytes", 32<<20, "approximate memory limit of the cache")
+	fs.IntVar(&f.options.MaxForwards, "max-concurrent", 1000, "how many upstream queries may be in progress; one "+
+		"client may have a quarter of them")
+	fs.IntVar(&f.options.MaxConnections, "max-connections", 1000, "how many TCP connections may be open; one client "+
 		"may have a quarter of them")
 }
 
@@ -56,7 +57,7 @@ func newDNS() *cobra.Command {
 	f, p := &dnsFlags{}, &processFlags{}
 	cmd := &cobra.Command{
 		Use:   "dns",
-		Short: "Run the cluster's DNS server, as CoreDNS is in a cluster of kubeadm's",
+		Short: "Run the cluster's DNS server, as CoreDNS does in clusters of kubeadm",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/encryption"
 )
 
-// encryptionFlags say which objects are encrypted in etcd.
+// encryptionFlags configure which objects are encrypted in etcd.
 type encryptionFlags struct {
 	file   string
 	reload bool
@@ -24,12 +24,12 @@ type encryptionFlags struct {
 func (f *encryptionFlags) add(fs *pflag.FlagSet) {
 	f.addFile(fs)
 	fs.BoolVar(&f.reload, "encryption-provider-config-automatic-reload", false,
-		"read --encryption-provider-config again when it changes")
+		"reload --encryption-provider-config when it changes")
 }
 
 func (f *encryptionFlags) addFile(fs *pflag.FlagSet) {
 	fs.StringVar(&f.file, "encryption-provider-config", "",
-		"EncryptionConfiguration: which objects are encrypted in etcd, and by which keys or KMS plugins")
+		"EncryptionConfiguration: the objects that are encrypted in etcd, and the keys or KMS plugins")
 }
 
 func (f *encryptionFlags) check() error {
@@ -39,13 +39,14 @@ func (f *encryptionFlags) check() error {
 	return nil
 }
 
-// encrypt puts encryption over the backend, which is closed if that fails. keys is nil if nothing is encrypted.
+// encrypt wraps the backend in one that encrypts objects. If the flags configure no encryption, it returns the backend
+// unchanged, and nil keys. On an error it closes the backend.
 func (f *serverFlags) encrypt(ctx context.Context, below storage.Backend) (b storage.Backend,
 	keys *encryption.Backend, err error) {
 	if f.encryption.file == "" {
 		return below, nil, nil
 	}
-	host, _ := os.Hostname() // it only tells servers apart in metrics
+	host, _ := os.Hostname() // only labels metrics
 	keys, err = encryption.New(ctx, below, encryption.Options{File: f.encryption.file, Reload: f.encryption.reload,
 		Prefix: f.etcd.Prefix, Server: host})
 	if err != nil {
@@ -58,14 +59,14 @@ func (f *serverFlags) encrypt(ctx context.Context, below storage.Backend) (b sto
 	return keys, keys, nil
 }
 
-// followKeys keeps the keys up to date until it is stopped.
+// followKeys keeps the keys up to date until stop is called.
 func followKeys(keys *encryption.Backend, store *storage.Store) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() {
 		keys.Follow(ctx, func(ctx context.Context) {
 			if n := store.Repair(ctx); n > 0 {
-				slog.Info("objects that could not be read can be read again, and were written anew", "objects", n)
+				slog.Info("rewrote objects that can be decrypted again", "objects", n)
 			}
 		})
 	})

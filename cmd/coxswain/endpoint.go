@@ -25,9 +25,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/delegatedauth"
 )
 
-// endpointFlags are the flags of the endpoint on which a component in a process of its own serves its
-// health, metrics and profiles, as kube-scheduler does on its secure port: over HTTPS and, except for
-// health, only to authorized users.
+// endpointFlags configure the endpoint of a component in a process of its own. It serves health, metrics and profiles,
+// as kube-scheduler does on its secure port: over HTTPS and, except for health, only to authorized users.
 type endpointFlags struct {
 	address           string
 	certFile, keyFile string
@@ -43,12 +42,12 @@ func (f *endpointFlags) add(fs *pflag.FlagSet, address string) {
 	fs.StringVar(&f.address, "metrics-bind-address", address,
 		`where to serve /healthz, /metrics and /debug/pprof over HTTPS; "" for nowhere`)
 	fs.StringVar(&f.certFile, "tls-cert-file", "",
-		"certificate to serve with; where empty, a self-signed one that is made at the start")
+		"serving certificate; if empty, a self-signed one that is made at the start")
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	fs.StringVar(&f.caFile, "client-ca-file", "",
-		"CAs of the client certificates that are accepted; the kubeconfig's CA where empty")
+		"CAs of accepted client certificates; the kubeconfig's CA if empty")
 	fs.StringSliceVar(&f.open, "authorization-always-allow-paths", delegatedauth.Healthy,
-		"paths that need no credentials; a star at the end matches any suffix")
+		"paths that need no credentials; * at the end matches any suffix")
 	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/")
 	f.tls.add(fs)
 }
@@ -88,8 +87,8 @@ func (f *endpointFlags) certificate() (pki.Certificate, error) {
 	return ca.Serving(hosts...)
 }
 
-// clientCAs returns the CAs of client certificates: by default the CA of the API server's own
-// certificate, which is also that of its clients.
+// clientCAs returns the CAs of client certificates: by default the CA of the API server's certificate, which also signs
+// its clients' certificates.
 func (f *endpointFlags) clientCAs(config *rest.Config) (*x509.CertPool, error) {
 	pem := config.CAData
 	file := f.caFile
@@ -109,8 +108,7 @@ func (f *endpointFlags) clientCAs(config *rest.Config) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// serve serves a component's health, metrics and profiles, and its additional handlers by path, until
-// stop is called.
+// serve serves a component's health, metrics and profiles, and additional handlers by path, until stop is called.
 func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, more map[string]http.Handler) (
 	stop func(), err error) {
 	tc, err := f.config()
@@ -133,7 +131,7 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 	ctx, cancel := context.WithCancel(context.Background())
 	server := newEndpoint(ctx, guard.Protect(client, f.open, f.routes(metrics, more)))
 	server.TLSConfig = tc
-	server.DisableGeneralOptionsHandler = true // it answers without authentication
+	server.DisableGeneralOptionsHandler = true // it would respond without authentication
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -144,7 +142,7 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 	return func() { cancel(); _ = server.Close(); <-ended }, nil
 }
 
-// routes returns the handlers that need authorization.
+// routes returns the handlers of all paths, for serve to protect by authorization.
 func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
@@ -171,7 +169,8 @@ func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http
 	return mux
 }
 
-// newEndpoint returns a server for the endpoint of a component. The limits keep slow clients from holding connections.
+// newEndpoint returns a server for the endpoint of a component. Its timeouts prevent slow clients from holding
+// connections.
 func newEndpoint(ctx context.Context, handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,

@@ -10,12 +10,12 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
-// newEtcd is the etcd server itself, from the same module as the embedded one, and the commands on its
-// data.
+// newEtcd returns the command that runs etcd's own server, from the same module as the embedded one, with the
+// subcommands on its data.
 func newEtcd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                "etcd [etcd's own flags]",
-		Short:              "Run an etcd server: a member of the cluster that --etcd-servers names",
+		Short:              "Run an etcd server, a member of a cluster for --etcd-servers",
 		DisableFlagParsing: true,
 		Args:               cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -27,18 +27,18 @@ func newEtcd() *cobra.Command {
 	return cmd
 }
 
-// runEtcd is the program under the name etcd. It exits the process. A lone member elects itself in a few ticks of its
-// clock: they are short unless the flags say how long, so that a new etcd serves at once.
+// runEtcd runs etcd's own main function, which exits the process. A single member elects itself after a few ticks of
+// its clock. runEtcd makes them short unless a flag sets them, so that a new etcd serves at once.
 func runEtcd(args []string) {
-	if lone(args) {
+	if singleMember(args) {
 		args = append([]string{"--heartbeat-interval=10", "--election-timeout=50"}, args...)
 	}
 	etcd.UseSmallSegments()
 	etcdmain.Main(append([]string{"etcd"}, args...))
 }
 
-// lone reports whether the flags are those of a member without others, and leave the length of elections open.
-func lone(args []string) bool {
+// singleMember reports whether the flags are those of a cluster with one member, and do not set the election timeout.
+func singleMember(args []string) bool {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "-") { // a command such as grpc-proxy
 		return false
 	}

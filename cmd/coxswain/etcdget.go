@@ -18,26 +18,26 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
-// etcdGet is what `coxswain etcd get` is asked for.
+// etcdGet has the flags of `coxswain etcd get`.
 type etcdGet struct {
 	serverFlags
 	snapshotFile string
 	output       string
 }
 
-// newEtcdGet reads what the servers store, without a server. It is for the day on which none starts, and for one object
-// of a backup.
+// newEtcdGet returns the command that reads stored objects without a server. It helps when no server starts, and to
+// restore single objects of a backup.
 func newEtcdGet() *cobra.Command {
 	g := &etcdGet{}
 	cmd := &cobra.Command{
 		Use:   "get [GROUP/RESOURCE[/NAMESPACE][/NAME]]...",
 		Short: "Print stored objects, decrypted, as kubectl can create them again",
-		Long: `Print the objects that are stored at or below some paths, or all: those of a snapshot, of the etcd
+		Long: `Print the objects that are stored at or below paths, or all objects, of a snapshot, of the etcd
 cluster of --etcd-servers, or of the etcd embedded in the server of --data-dir, which must not run.
-Secrets are printed. Nothing is changed, and the API server's authorization is not asked.
+The output contains Secrets. The command changes no data, and checks no authorization.
 
-The core group is called core. With --encryption-provider-config encrypted objects are decrypted.
-One that cannot be is told of, the others are printed, and the command fails.`,
+The core group is called core. With --encryption-provider-config, encrypted objects are decrypted.
+If one cannot be decrypted, the command prints the others and fails with an error that names it.`,
 		Example: `  coxswain etcd get --snapshot backup.db -o name
   coxswain etcd get --snapshot backup.db core/secrets/default/db \
       --encryption-provider-config encryption.yaml | kubectl create -f -`,
@@ -46,7 +46,7 @@ One that cannot be is told of, the others are printed, and the command fails.`,
 			if err != nil {
 				return err
 			}
-			out := &objectPrinter{to: cmd.OutOrStdout(), format: g.output}
+			out := &objectPrinter{out: cmd.OutOrStdout(), format: g.output}
 			return errors.Join(out.printAll(cmd.Context(), backend, paths), done())
 		},
 	}
@@ -59,14 +59,14 @@ One that cannot be is told of, the others are printed, and the command fails.`,
 	return cmd
 }
 
-// open opens what is to be read. done undoes it.
+// open opens the backend that the flags name. The caller calls done to close it and to remove temporary files.
 func (g *etcdGet) open(ctx context.Context) (b storage.Backend, done func() error, err error) {
 	switch g.output {
 	case "yaml", "json", "name":
 	default:
 		return nil, nil, fmt.Errorf("--output: %q is none of yaml, json and name", g.output)
 	}
-	before, err := g.prepare()
+	cleanUp, err := g.prepare()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,12 +74,13 @@ func (g *etcdGet) open(ctx context.Context) (b storage.Backend, done func() erro
 		b, _, err = g.encrypt(ctx, b)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, before())
+		return nil, nil, errors.Join(err, cleanUp())
 	}
-	return b, func() error { return errors.Join(b.Close(), before()) }, nil
+	return b, func() error { return errors.Join(b.Close(), cleanUp()) }, nil
 }
 
-// prepare sees to the folder of an embedded etcd. That of a snapshot is restored for the time of the command.
+// prepare locks the data directory of an embedded etcd, or restores a snapshot into a temporary one. The caller calls
+// done to unlock or remove it.
 func (g *etcdGet) prepare() (done func() error, err error) {
 	switch {
 	case len(g.etcd.Servers) > 0 && g.snapshotFile != "":
@@ -106,14 +107,14 @@ func (g *etcdGet) prepare() (done func() error, err error) {
 	return func() error { unlock(); return nil }, nil
 }
 
-// objectPrinter prints stored objects as they come.
+// objectPrinter prints stored objects while it reads them.
 type objectPrinter struct {
-	to         io.Writer
+	out        io.Writer
 	format     string
-	unreadable []error
+	unreadable []error // errors of objects that cannot be decrypted
 }
 
-// printAll prints what is at or below the paths; everything if there are none.
+// printAll prints the objects at or below the paths, or all objects if there are no paths.
 func (p *objectPrinter) printAll(ctx context.Context, b storage.Backend, paths []string) error {
 	if len(paths) == 0 {
 		paths = []string{""}
@@ -125,16 +126,16 @@ func (p *objectPrinter) printAll(ctx context.Context, b storage.Backend, paths [
 			return err
 		}
 		if n == 0 && path != "" {
-			return fmt.Errorf("nothing is stored at %s", path)
+			return fmt.Errorf("no object is stored at %s", path)
 		}
 	}
 	return errors.Join(p.unreadable...)
 }
 
-// page is how many objects are held in memory.
+// page is how many objects are read at a time.
 const page = 500
 
-// print returns how many objects there are at or below a path.
+// print prints the objects at or below a path, and returns their number.
 func (p *objectPrinter) print(ctx context.Context, b storage.Backend, path string) (n int, err error) {
 	r := storage.RangeRequest{Prefix: path, Limit: page}
 	for {
@@ -158,7 +159,8 @@ func (p *objectPrinter) print(ctx context.Context, b storage.Backend, path strin
 	}
 }
 
-// below reports whether an object's key is a path or below it. Servers keep notes to each other beside the objects.
+// below reports whether a key is that of an object at or below a path. Keys in claims/ are not objects: servers
+// coordinate allocations with them.
 func below(key, path string) bool {
 	rest, ok := strings.CutPrefix(key, path)
 	return ok && (rest == "" || path == "" || rest[0] == '/') && !strings.HasPrefix(key, "claims/")
@@ -170,22 +172,22 @@ func (p *objectPrinter) one(kv *storage.KV) error {
 		return nil
 	}
 	if bytes.HasPrefix(kv.Value, []byte(storage.EncryptedPrefix)) {
-		p.unreadable = append(p.unreadable, fmt.Errorf("%s is encrypted (%s): --encryption-provider-config has to say "+
-			"how", kv.Path, storage.EncryptionOf(kv.Value)))
+		p.unreadable = append(p.unreadable, fmt.Errorf("%s is encrypted (%s): decrypting it needs "+
+			"--encryption-provider-config", kv.Path, storage.EncryptionOf(kv.Value)))
 		return nil
 	}
 	var err error
 	switch p.format {
 	case "name":
-		_, err = fmt.Fprintln(p.to, kv.Path)
+		_, err = fmt.Fprintln(p.out, kv.Path)
 	case "json":
-		_, err = fmt.Fprintf(p.to, "%s\n", kv.Value)
+		_, err = fmt.Fprintf(p.out, "%s\n", kv.Value)
 	default:
 		var text []byte
 		if text, err = yaml.JSONToYAML(kv.Value); err != nil {
 			return fmt.Errorf("%s: %w", kv.Path, err)
 		}
-		_, err = fmt.Fprintf(p.to, "---\n%s", text)
+		_, err = fmt.Fprintf(p.out, "---\n%s", text)
 	}
 	return err
 }

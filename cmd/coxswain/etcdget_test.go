@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// encryptionFile is a configuration that encrypts Secrets by a key of 32 times the same letter.
+// encryptionFile writes a configuration that encrypts Secrets with a key of 32 equal bytes, and returns its path.
 func encryptionFile(t *testing.T, key string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
@@ -23,7 +23,7 @@ func encryptionFile(t *testing.T, key string) string {
 	return file
 }
 
-// storedObjects is the data directory of a server that has stored these documents.
+// storedObjects returns the data directory of a server that has stored the given documents.
 func storedObjects(t *testing.T, encryption string, documents map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -64,30 +64,30 @@ func TestEtcdGet_ReadsEncryptedObjects(t *testing.T) {
 		}
 		out, err := get("-o", "name", "--encryption-provider-config", file)
 		require.NoError(t, err)
-		require.Len(t, strings.Fields(out), len(documents)-1, "all but the servers' own notes")
+		require.Len(t, strings.Fields(out), len(documents)-1, "all except the servers' own keys")
 		out, err = get("core/secrets", "-o", "json", "--encryption-provider-config", file)
 		require.NoError(t, err)
-		require.Equal(t, secret+"\n", out, "and nothing whose path only begins alike")
+		require.Equal(t, secret+"\n", out, "but no objects with a longer resource name")
 		out, err = get("core/secrets/default/db", "core/namespaces/", "--encryption-provider-config", file)
 		require.NoError(t, err)
 		require.Equal(t, "---\ndata:\n  a: Yg==\nkind: Secret\nmetadata:\n  name: db\n  namespace: default\n"+
 			"---\nkind: Namespace\n", out)
 
 		out, err = get("-o", "name")
-		require.ErrorContains(t, err, "core/secrets/default/db is encrypted (k8s:enc:aesgcm:v1:a:): --encryption-provider")
+		require.ErrorContains(t, err, "core/secrets/default/db is encrypted (k8s:enc:aesgcm:v1:a:): decrypting it needs")
 		require.Contains(t, out, "core/configmaps/default/c0999\n", "the others are printed")
 		out, err = get("core", "-o", "name", "--encryption-provider-config", encryptionFile(t, "B"))
 		require.ErrorContains(t, err, "core/secrets/default/db cannot be read: k8s:enc:aesgcm:v1:a:")
 		require.Contains(t, out, "core/namespaces/default\n")
 		_, err = get("core/secrets/default/other", "--encryption-provider-config", file)
-		require.ErrorContains(t, err, "nothing is stored at core/secrets/default/other")
+		require.ErrorContains(t, err, "no object is stored at core/secrets/default/other")
 	}
 	left, err := os.ReadDir(temp)
 	require.NoError(t, err)
-	require.Empty(t, left, "Secrets may be in it")
+	require.Empty(t, left, "temporary files could contain Secrets")
 }
 
-func TestEtcdGet_SaysWhatItCannotRead(t *testing.T) {
+func TestEtcdGet_ReportsErrors(t *testing.T) {
 	t.Parallel()
 	dir := storedObjects(t, encryptionFile(t, "A"), nil)
 	unlock, err := datadir.Lock(dir)

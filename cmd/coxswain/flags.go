@@ -15,14 +15,10 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// Flags are checked here for values that are useless for every subcommand, by their types and, for
-// texts of a certain form, by their names; each subcommand checks its own rules. Defaults are not
-// checked.
-
-// negatives are the flags with a meaning for negative numbers.
+// negatives has the flags that accept negative numbers.
 var negatives = map[string]bool{"pod-max-pids": true, "terminated-pod-gc-threshold": true}
 
-// forms are checks of flags by their names, of each element of one that takes several.
+// forms has checks of values by the flags' names. They apply to each element of a list.
 var forms = map[string]func(string) error{
 	"tls-san": isHost, "etcd-san": isHost,
 	"bind-address": isAddress, "address": isAddress, "node-ip": isAddress,
@@ -34,15 +30,16 @@ var forms = map[string]func(string) error{
 	"max-request-memory": isRequestMemory,
 }
 
-// checkFlags rejects useless values, with the flag's name.
+// checkFlags returns the errors, with the flags' names, of values that are invalid for every subcommand, by the flags'
+// types and names. It does not check defaults. Each subcommand checks its own rules.
 func checkFlags(fs *pflag.FlagSet) error {
-	var failed []error
+	var failures []error
 	fs.Visit(func(f *pflag.Flag) {
 		if err := checkFlag(f); err != nil {
-			failed = append(failed, fmt.Errorf("--%s: %w", f.Name, err))
+			failures = append(failures, fmt.Errorf("--%s: %w", f.Name, err))
 		}
 	})
-	return errors.Join(failed...)
+	return errors.Join(failures...)
 }
 
 func checkFlag(f *pflag.Flag) error {
@@ -108,7 +105,7 @@ func isPort(text string) error {
 	return nil
 }
 
-// isNodePrefix accepts a text that is a Node's name with a number after it.
+// isNodePrefix accepts a text that, followed by a number, is a valid name of a Node.
 func isNodePrefix(text string) error {
 	if problems := validation.IsDNS1123Subdomain(text + "0"); len(problems) > 0 {
 		return fmt.Errorf("%q cannot be the beginning of a Node's name: %s", text, problems[0])
@@ -127,15 +124,15 @@ func isServer(text string) error {
 	return nil
 }
 
-// isRequestMemory accepts a budget of requests that every object fits into.
+// isRequestMemory accepts a memory limit of requests that is sufficient for an object of the largest size, or 0.
 func isRequestMemory(text string) error {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
 		return err
 	}
 	if n := q.Value(); n != 0 && n < apiserver.LeastRequestMemory {
-		return fmt.Errorf("%s is less than %dMi, which replacing an object of the largest size takes; 0 goes by the "+
-			"memory limit", text, apiserver.LeastRequestMemory>>20)
+		return fmt.Errorf("%s is less than %dMi, which replacing an object of the largest size takes; 0 derives it "+
+			"from the memory limit", text, apiserver.LeastRequestMemory>>20)
 	}
 	return nil
 }

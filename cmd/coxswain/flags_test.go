@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// commandsBelow are a command and all those below it.
+// commandsBelow returns a command and all its subcommands, recursively.
 func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, sub := range cmd.Commands() {
@@ -20,30 +20,30 @@ func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// TestFlags_RefuseSenselessValues sets every number of every subcommand to a useless value.
-func TestFlags_RefuseSenselessValues(t *testing.T) {
+// TestFlags_RejectInvalidNumbers sets every number of every subcommand to an invalid value.
+func TestFlags_RejectInvalidNumbers(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, cmd := range commandsBelow(newCommand()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			senseless := map[string]string{"duration": "-1s", "int": "-5", "int32": "-5", "int64": "-5",
+			invalid := map[string]string{"duration": "-1s", "int": "-5", "int32": "-5", "int64": "-5",
 				"float32": "-0.5", "float64": "NaN"}[f.Value.Type()]
-			if senseless == "" || negatives[f.Name] {
+			if invalid == "" || negatives[f.Name] {
 				return
 			}
 			seen++
-			was := f.Value.String()
-			require.NoError(t, cmd.Flags().Set(f.Name, senseless))
+			value := f.Value.String()
+			require.NoError(t, cmd.Flags().Set(f.Name, invalid))
 			require.ErrorContains(t, checkFlags(cmd.Flags()), "--"+f.Name+": ", cmd.CommandPath())
-			require.NoError(t, cmd.Flags().Set(f.Name, was))
+			require.NoError(t, cmd.Flags().Set(f.Name, value))
 			require.NoError(t, checkFlags(cmd.Flags()), "the default of --%s of %s", f.Name, cmd.CommandPath())
 		})
 	}
 	require.Greater(t, seen, 80)
 }
 
-// TestFlags_AreRefusedByName is not parallel: a command sets the process's logger.
-func TestFlags_AreRefusedByName(t *testing.T) {
+// This test is not parallel, since a command sets the process's logger.
+func TestFlags_ErrorsNameTheFlag(t *testing.T) {
 	run := func(args ...string) error {
 		cmd := newCommand()
 		cmd.SetOut(&bytes.Buffer{})
@@ -65,8 +65,8 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 		{"health", "--timeout", "-1s", "http://127.0.0.1:1"},
 		{"up", "--max-request-memory", "1Mi"}, {"apiserver", "--max-request-memory", "-64Mi"},
 	} {
-		named := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--") })
-		flag, _, _ := strings.Cut(args[named], "=")
+		i := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--") })
+		flag, _, _ := strings.Cut(args[i], "=")
 		if slices.Contains([]string{"up", "apiserver", "certs"}, args[0]) {
 			args = append(args, "--data-dir", dir)
 		}
@@ -83,12 +83,12 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 	require.NoError(t, isHost("*.example.com"))
 }
 
-func TestFlags_NameTheLeastMemoryOfRequests(t *testing.T) {
+func TestFlags_RejectTooLittleRequestMemory(t *testing.T) {
 	t.Parallel()
-	for text, refused := range map[string]bool{"1Mi": true, "27Mi": true, "-64Mi": true, "1": true, "28Mi": false,
+	for text, rejected := range map[string]bool{"1Mi": true, "27Mi": true, "-64Mi": true, "1": true, "28Mi": false,
 		"64Mi": false, "0": false} {
 		err := isRequestMemory(text)
-		if refused {
+		if rejected {
 			require.ErrorContains(t, err, text+" is less than 28Mi")
 		} else {
 			require.NoError(t, err, text)

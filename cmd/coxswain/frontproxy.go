@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 )
 
-// frontProxyFlags select the front proxies that the API server believes, and its own certificate as one. Without
-// any of the files, both are of a CA of the control plane's own.
+// frontProxyFlags select the front proxies that the API server trusts, and its own certificate as a front proxy. If no
+// file is set, the control plane's own CA signs both.
 type frontProxyFlags struct {
 	caFile, certFile, keyFile string
 	allowedNames              []string
@@ -29,25 +29,25 @@ func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "CAs of front proxies, which name the user of a "+
 		"request in headers (default one of our own, pki/front-proxy-ca.crt in --data-dir)")
 	fs.StringSliceVar(&f.allowedNames, "requestheader-allowed-names", nil, "common names of front proxies' "+
-		"certificates; none allows all that the CAs have signed (default "+certs.FrontProxyClient+" with our own CA)")
+		"certificates; none allows all certificates of the CAs (default "+certs.FrontProxyClient+" with our own CA)")
 	h := authn.StandardIdentityHeaders()
 	fs.StringSliceVar(&f.headers.Users, "requestheader-username-headers", h.Users, "headers with the user's name")
 	fs.StringSliceVar(&f.headers.UIDs, "requestheader-uid-headers", h.UIDs, "headers with the user's UID")
 	fs.StringSliceVar(&f.headers.Groups, "requestheader-group-headers", h.Groups, "headers with the user's groups")
 	fs.StringSliceVar(&f.headers.ExtraPrefixes, "requestheader-extra-headers-prefix", h.ExtraPrefixes,
 		"prefixes of headers with more about the user")
-	fs.StringVar(&f.certFile, "proxy-client-cert-file", "", "client certificate by which extension servers recognize "+
-		"the API server; its CA is in --requestheader-client-ca-file (default one of our own CA of front proxies)")
+	fs.StringVar(&f.certFile, "proxy-client-cert-file", "", "client certificate of the API server for extension "+
+		"servers; its CA is in --requestheader-client-ca-file (default one of our own CA of front proxies)")
 	fs.StringVar(&f.keyFile, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
 }
 
-// ownFrontProxy reports that no file was given.
+// ownFrontProxy reports whether no file is set.
 func (f *frontProxyFlags) ownFrontProxy() bool {
 	return f.caFile == "" && f.certFile == "" && f.keyFile == ""
 }
 
-// believed returns the front proxies that are believed; nil if there are none.
-func (f *frontProxyFlags) believed(own *certs.Authorities, clients authn.CAs) (*authn.RequestHeader, error) {
+// trusted returns the front proxies that the API server trusts, or nil if there are none.
+func (f *frontProxyFlags) trusted(own *certs.Authorities, clients authn.CAs) (*authn.RequestHeader, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (f *frontProxyFlags) believed(own *certs.Authorities, clients authn.CAs) (*
 	return r, nil
 }
 
-// certificate returns the API server's own certificate as a front proxy; nil if it has none.
+// certificate returns the API server's own certificate as a front proxy, or nil if it has none.
 func (f *frontProxyFlags) certificate(own *certs.Authorities) (func() (*tls.Certificate, error), error) {
 	switch {
 	case f.ownFrontProxy():
@@ -125,7 +125,8 @@ func (f *frontProxyFlags) check() error {
 		}
 		missing := fmt.Sprintf("--%s is set without specifying the standard %s header - API aggregation will not work",
 			list.flag, expected)
-		if list.flag == "requestheader-uid-headers" { // the only one without servers that had other names before
+		// The flags for other headers are older than this check, so that existing clusters may have other names.
+		if list.flag == "requestheader-uid-headers" {
 			return errors.New(missing)
 		}
 		slog.Warn(missing)

@@ -44,16 +44,16 @@ func readCertificate(t *testing.T, dir, name string) *x509.Certificate {
 	return cert
 }
 
-// Without flags the server is the only front proxy, by a certificate of a CA that its data directory keeps.
-func TestFrontProxy_IsTheServerItself(t *testing.T) {
+// Without flags the server is the only front proxy, with a certificate of a CA in its data directory.
+func TestFrontProxy_DefaultsToTheServer(t *testing.T) {
 	t.Parallel()
 	dir, f := t.TempDir(), frontProxyFlagsOf(t)
 	own, err := certs.OpenAuthorities(dir)
 	require.NoError(t, err)
-	believed, err := f.believed(own, nil)
+	trusted, err := f.trusted(own, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"front-proxy-client"}, believed.AllowedNames)
-	require.Equal(t, authn.StandardIdentityHeaders(), believed.Headers)
+	require.Equal(t, []string{"front-proxy-client"}, trusted.AllowedNames)
+	require.Equal(t, authn.StandardIdentityHeaders(), trusted.Headers)
 	current, err := f.certificate(own)
 	require.NoError(t, err)
 	cert, err := current()
@@ -61,12 +61,12 @@ func TestFrontProxy_IsTheServerItself(t *testing.T) {
 	require.NoError(t, cert.Leaf.CheckSignatureFrom(readCertificate(t, dir, "front-proxy-ca")))
 	own, err = certs.OpenAuthorities(dir)
 	require.NoError(t, err)
-	again, err := f.believed(own, nil)
+	again, err := f.trusted(own, nil)
 	require.NoError(t, err)
-	require.Equal(t, believed.CAs.PEM(), again.CAs.PEM(), "after a restart")
+	require.Equal(t, trusted.CAs.PEM(), again.CAs.PEM(), "after a restart")
 }
 
-func TestFrontProxy_OfFiles(t *testing.T) {
+func TestFrontProxy_ReadsFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	makeCertificates(t, dir)
@@ -76,30 +76,30 @@ func TestFrontProxy_OfFiles(t *testing.T) {
 	f := frontProxyFlagsOf(t, "--requestheader-client-ca-file", in("front-proxy-ca.crt"), "--proxy-client-cert-file",
 		in("front-proxy-client.crt"), "--proxy-client-key-file", in("front-proxy-client.key"),
 		"--requestheader-username-headers", " X-Remote-User ,X-User")
-	believed, err := f.believed(own, authn.PublishedCAs(nil))
+	trusted, err := f.trusted(own, authn.PublishedCAs(nil))
 	require.NoError(t, err)
-	require.Empty(t, believed.AllowedNames)
-	require.Equal(t, []string{"X-Remote-User", "X-User"}, believed.Headers.Users)
+	require.Empty(t, trusted.AllowedNames)
+	require.Equal(t, []string{"X-Remote-User", "X-User"}, trusted.Headers.Users)
 	current, err := f.certificate(own)
 	require.NoError(t, err)
 	cert, err := current()
 	require.NoError(t, err)
 	require.Equal(t, readCertificate(t, dir, "front-proxy-client").Raw, cert.Leaf.Raw)
 
-	// A certificate alone: the server shows it, and believes nobody.
+	// Only a certificate: the server presents it, and trusts no front proxy.
 	f = frontProxyFlagsOf(t, "--proxy-client-cert-file", in("front-proxy-client.crt"), "--proxy-client-key-file",
 		in("front-proxy-client.key"))
-	believed, err = f.believed(own, nil)
+	trusted, err = f.trusted(own, nil)
 	require.NoError(t, err)
-	require.Nil(t, believed)
-	// A CA alone: the server believes others, and shows no certificate.
+	require.Nil(t, trusted)
+	// Only a CA: the server trusts front proxies, and has no certificate.
 	f = frontProxyFlagsOf(t, "--requestheader-client-ca-file", in("front-proxy-ca.crt"))
 	current, err = f.certificate(own)
 	require.NoError(t, err)
 	require.Nil(t, current)
 }
 
-func TestFrontProxy_RefusesWhatCannotBeMeant(t *testing.T) {
+func TestFrontProxy_RejectsContradictoryFlags(t *testing.T) {
 	t.Parallel()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
@@ -121,13 +121,13 @@ func TestFrontProxy_RefusesWhatCannotBeMeant(t *testing.T) {
 		"--proxy-client-cert-file: pki: certificate: looking at": {"--proxy-client-cert-file", file, "--proxy-client-key-file", "x"},
 	} {
 		f := frontProxyFlagsOf(t, args...)
-		_, err := f.believed(own, clients)
+		_, err := f.trusted(own, clients)
 		if err == nil {
 			_, err = f.certificate(own)
 		}
 		require.ErrorContains(t, err, want)
 	}
 	f := frontProxyFlagsOf(t, "--requestheader-client-ca-file", file, "--requestheader-allowed-names", "proxy")
-	_, err = f.believed(own, clients)
-	require.NoError(t, err, "the names tell proxies from clients")
+	_, err = f.trusted(own, clients)
+	require.NoError(t, err, "the allowed names distinguish proxies from clients")
 }

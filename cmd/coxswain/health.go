@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHealth queries a health endpoint, for containers that hold nothing but this binary. It neither
-// sends nor trusts anything secret, so that the certificate need not be verified.
+// newHealth returns the command that queries a health endpoint, for containers that contain only this binary. It sends
+// no secrets and does not depend on the response's origin, so that it does not verify the certificate.
 func newHealth() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{

@@ -13,13 +13,13 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-// ownIdentities is the largest number of Nodes of one process that each have an identity of their own.
+// ownIdentities is the largest number of Nodes in one process that have an identity each.
 const ownIdentities = 100
 
-// fleet reports that the Nodes share an identity.
+// fleet reports whether the Nodes share an identity.
 func (f *nodeFlags) fleet() bool { return f.count > ownIdentities && f.runtime != node.Process }
 
-// identity is the agent's identity for requests that are not a Node's.
+// identity returns the agent's identity for requests that do not concern one Node.
 func (f *nodeFlags) identity() certs.Identity {
 	if f.fleet() {
 		return certs.FleetIdentity
@@ -27,18 +27,18 @@ func (f *nodeFlags) identity() certs.Identity {
 	return certs.NodeIdentity(f.prefix)
 }
 
-// identities are the identities of a component: the main one, and those of its parts. They are nil if
-// the component has one identity for all its parts.
+// identities has the client configurations of a component with its identities: a main one, and others for its parts.
+// The functions are nil if the component has one identity only.
 type identities struct {
 	main       *rest.Config
 	controller func(account string) (*rest.Config, error)
 	node       func(name string) (*rest.Config, error)
 	network    func() (*rest.Config, error)
-	// serving makes a serving certificate of a node for hosts; nil if the CA of these is not in this process.
+	// serving issues a serving certificate of a node for hosts; nil if the CA is not in this process.
 	serving func(hosts ...string) (pki.Certificate, error)
 }
 
-// certify makes a client configuration for a component in this process.
+// certify returns a client configuration with a new certificate, for a component in this process.
 func (r *running) certify(id certs.Identity) (*rest.Config, error) {
 	cert, key, err := r.own.Cluster.Client(id.User, id.Groups...)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *running) certify(id certs.Identity) (*rest.Config, error) {
 	}, nil
 }
 
-// identities returns those of a component in this process.
+// identities returns the identities of a component in this process.
 func (r *running) identities(main certs.Identity) (identities, error) {
 	config, err := r.certify(main)
 	ids := identities{
@@ -67,7 +67,7 @@ func (r *running) identities(main certs.Identity) (identities, error) {
 	return ids, err
 }
 
-// writeKubeconfig writes a kubeconfig for users; the first is the main one.
+// writeKubeconfig writes a kubeconfig with users, the main one first.
 func (r *running) writeKubeconfig(name string, ids ...certs.Identity) error {
 	users := make([]pki.User, len(ids))
 	for i, id := range ids {
@@ -80,7 +80,7 @@ func (r *running) writeKubeconfig(name string, ids ...certs.Identity) error {
 	return pki.WriteSecret(filepath.Join(r.dir, name+".kubeconfig"), pki.Kubeconfig(r.url, r.roots, users...))
 }
 
-// writeComponents writes the kubeconfigs of components that are processes of their own.
+// writeComponents writes the kubeconfigs of components in processes of their own.
 func (r *running) writeComponents(n *nodeFlags) error {
 	if err := r.writeKubeconfig("controllers", certs.ControllersIdentities()...); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (r *running) writeComponents(n *nodeFlags) error {
 	return r.writeKubeconfig("node", all...)
 }
 
-// loadIdentities reads a kubeconfig, or those at kubectl's usual places.
+// loadIdentities reads the identities in a kubeconfig, or in kubectl's default kubeconfigs if file is empty.
 func loadIdentities(file string) (identities, error) {
 	files, err := kubeconfig.Open(file)
 	if err != nil {
@@ -113,7 +113,7 @@ func loadIdentities(file string) (identities, error) {
 	if ids.main, err = files.Config(""); err != nil {
 		return ids, fmt.Errorf("--kubeconfig: %w", err)
 	}
-	of := func(id func(string) certs.Identity) func(string) (*rest.Config, error) {
+	lookup := func(id func(string) certs.Identity) func(string) (*rest.Config, error) {
 		prefix := id("").User
 		for name := range files.Current().AuthInfos {
 			if strings.HasPrefix(name, prefix) {
@@ -122,6 +122,6 @@ func loadIdentities(file string) (identities, error) {
 		}
 		return nil
 	}
-	ids.controller, ids.node = of(certs.ControllerIdentity), of(certs.NodeIdentity)
+	ids.controller, ids.node = lookup(certs.ControllerIdentity), lookup(certs.NodeIdentity)
 	return ids, nil
 }

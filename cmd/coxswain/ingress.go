@@ -55,27 +55,27 @@ func (f *ingressFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.https, "https-address", ":443", `where to serve HTTPS; "" for nowhere`)
 	fs.StringVar(&f.health, "healthz-address", ":10254",
 		`where to serve /healthz over HTTP, for probes and load balancers; "" for nowhere`)
-	fs.StringVar(&f.class, "ingress-class", ingress.ClassName, "class of the Ingresses that are served")
+	fs.StringVar(&f.class, "ingress-class", ingress.ClassName, "class of the Ingresses to serve")
 	fs.StringVar(&f.controllerClass, "controller-class", ingress.ControllerName,
-		"spec.controller of the IngressClasses whose Ingresses are served")
+		"spec.controller of the IngressClasses to serve")
 	fs.BoolVar(&f.createClass, "create-ingress-class", true,
-		"make the IngressClass of --ingress-class if there is none")
-	fs.StringVar(&f.namespace, "watch-namespace", "", "the only namespace whose Ingresses are served; all where empty")
+		"create the IngressClass of --ingress-class if there is none")
+	fs.StringVar(&f.namespace, "watch-namespace", "", "the only namespace with Ingresses to serve; all if empty")
 	fs.BoolVar(&f.hostPerNamespace, "host-per-namespace", false,
-		"give a host to the namespace of its oldest Ingress, where others may otherwise serve further paths of it")
+		"reserve a host for the namespace of its oldest Ingress; otherwise other namespaces can add paths to it")
 	fs.StringSliceVar(&f.publishAddresses, "publish-address", nil,
 		"IP addresses or host names to write to the status of Ingresses")
 	fs.StringVar(&f.publishService, "publish-service", "",
 		"Service (NAMESPACE/NAME) whose addresses to write to the status of Ingresses")
 	fs.BoolVar(&f.clearStatus, "clear-status-on-shutdown", false,
-		"remove the addresses from the status at the end; not where several processes serve the class")
+		"remove the addresses from the status at the end; not for several processes that serve the class")
 	fs.StringVar(&f.certificate, "default-ssl-certificate", "",
-		"Secret (NAMESPACE/NAME) with the certificate of hosts without one; a self-signed one where empty")
+		"Secret (NAMESPACE/NAME) with the certificate of hosts without one; a self-signed one if empty")
 	fs.StringSliceVar(&f.trusted, "forwarded-headers-from", nil,
-		"networks (CIDRs) of the proxies whose X-Forwarded-* headers are believed; none where empty")
+		"networks (CIDRs) of the proxies with trusted X-Forwarded-* headers; none if empty")
 	fs.StringVar(&f.accessLog, "access-log", "-", `file for the access log; "-" for stdout, "" for none`)
 	fs.DurationVar(&f.delay, "shutdown-delay", 0,
-		"how long requests are served after /healthz has begun to fail, so that load balancers notice")
+		"how long to continue serving after /healthz starts to fail, so that load balancers notice")
 	fs.DurationVar(&f.grace, "shutdown-grace-period", 30*time.Second, "how long requests may take after that")
 }
 
@@ -111,7 +111,7 @@ func (f *ingressFlags) run(ctx context.Context, as identities) error {
 	return ingress.Run(ctx, as.main, o)
 }
 
-// listen opens the listeners, all or none.
+// listen opens the listeners. If one fails, it closes the others.
 func (f *ingressFlags) listen(o *ingress.Options) (err error) {
 	if f.http != "" {
 		if o.HTTP, err = listen("http-address", f.http); err != nil {
@@ -133,7 +133,7 @@ func (f *ingressFlags) listen(o *ingress.Options) (err error) {
 	return nil
 }
 
-// objectFlag reads NAMESPACE/NAME.
+// objectFlag parses a flag's value of the form NAMESPACE/NAME.
 func objectFlag(flag, text string) (key types.NamespacedName, err error) {
 	if text == "" {
 		return key, nil

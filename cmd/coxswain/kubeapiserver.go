@@ -27,17 +27,17 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
-// assetsVariable is the environment variable by which kube-apiserver also runs what envtest's does not: with "full"
-// controllers, the scheduler and a Node.
+// assetsVariable is an environment variable: with the value "full", kube-apiserver also runs controllers, the scheduler
+// and a Node, which envtest's kube-apiserver does not.
 const assetsVariable = "COXSWAIN_ASSETS"
 
 // ownFlags are flags of serverFlags that kube-apiserver does not have.
 var ownFlags = []string{"data-dir", "tls-san", "history-retention", "etcd-defrag-interval", "quota-backend-bytes",
 	"max-connections-per-client", "max-watches-per-user", "max-request-memory"}
 
-// kubeAPIServer is this program under the name kube-apiserver: the API server with kube-apiserver's flags. It writes
-// nothing but a missing server certificate. Unlike the original, it serves on loopback unless --bind-address says
-// otherwise, and authorizes by Node and RBAC without --authorization-mode.
+// kubeAPIServer is this program under the name kube-apiserver: the API server with kube-apiserver's flags. The only
+// files it writes are a missing server certificate and its key. Unlike the original, it serves on loopback by default,
+// and its default authorization modes are Node and RBAC.
 type kubeAPIServer struct {
 	server      serverFlags
 	nodes       nodeFlags
@@ -84,15 +84,15 @@ func (k *kubeAPIServer) add(flags *pflag.FlagSet) {
 			flags.AddFlag(f)
 		}
 	})
-	k.nodes.add(own, 1) // for their defaults
+	k.nodes.add(own, 1) // sets the defaults
 	k.controllers.addPool(own)
 	kubeflags.Add(flags)
 	flags.StringVar(&k.certDir, "cert-dir", "/var/run/kubernetes",
-		"folder of the server certificate, apiserver.crt and apiserver.key, where --tls-cert-file names none; they "+
-			"are made if they are missing")
+		"folder of the server certificate, apiserver.crt and apiserver.key, without --tls-cert-file; they are made if "+
+			"they are missing")
 	flags.IntVarP(&k.verbosity, "v", "v", 0, "how much to log: warnings, from 2 on information, from 4 on all")
 	flags.StringVar(&k.format, "logging-format", "text", "form of log lines: text or json")
-	flags.StringVar(&k.version, "version", "false", "print the version; with =raw, all that is known of it")
+	flags.StringVar(&k.version, "version", "false", "print the version; with =raw, all its fields")
 	flags.Lookup("version").NoOptDefVal = "true"
 }
 
@@ -122,7 +122,7 @@ func (k *kubeAPIServer) run(cmd *cobra.Command) error {
 			return r.runComponents(ctx, f, &k.nodes, &k.controllers, &k.scheduler)
 		}
 	default:
-		return fmt.Errorf("%s=%s: it is full or nothing", assetsVariable, set)
+		return fmt.Errorf(`%s=%s: must be "full" or empty`, assetsVariable, set)
 	}
 	return runServer(cmd.Context(), f, rest)
 }
@@ -139,7 +139,7 @@ func (k *kubeAPIServer) runFull() {
 	c.controllers = []string{"*"}
 	if authorities := onlyCAs(f.trusted); len(authorities) > 0 {
 		f.trusted = authorities
-	} else { // a server certificate without its CA: nothing that a ClusterTrustBundle may hold
+	} else { // a ClusterTrustBundle holds CAs only, and the file has the server certificate without its CA
 		c.controllers = append(c.controllers, "-"+trustBundlePublisher)
 	}
 }
@@ -147,7 +147,7 @@ func (k *kubeAPIServer) runFull() {
 // trustBundlePublisher is the controller that publishes the CA of the server's certificate.
 const trustBundlePublisher = "kube-apiserver-serving-clustertrustbundle-publisher-controller"
 
-// onlyCAs returns those certificates of a bundle that are CAs.
+// onlyCAs returns the CA certificates of a bundle.
 func onlyCAs(bundle []byte) (cas []byte) {
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.IsCA {
@@ -157,7 +157,7 @@ func onlyCAs(bundle []byte) (cas []byte) {
 	return cas
 }
 
-// checkOptions rejects flags for which the server would look only when it has reached etcd.
+// checkOptions rejects invalid flags that the server would otherwise check only after connecting to etcd.
 func (k *kubeAPIServer) checkOptions() error {
 	f := &k.server
 	if _, err := f.admission.Names(); err != nil {
@@ -189,8 +189,8 @@ func (k *kubeAPIServer) level() string {
 	return "warn"
 }
 
-// useCertDir serves with the certificate of --cert-dir, unless another one was given. Components of this process verify
-// the server by it.
+// useCertDir sets the flags to the certificate of --cert-dir, unless they name another one. Components in this process
+// verify the server with it.
 func (k *kubeAPIServer) useCertDir() error {
 	f := &k.server
 	if f.tlsCertFile == "" && f.tlsKeyFile == "" {
@@ -207,7 +207,7 @@ func (k *kubeAPIServer) useCertDir() error {
 	return err
 }
 
-// makeCertificate writes a server certificate and its CA, which signs nothing else, and the key.
+// makeCertificate writes a server certificate with its CA, and the key. It discards the CA's key.
 func (k *kubeAPIServer) makeCertificate() error {
 	f := &k.server
 	ca, err := pki.NewNamedCA(fmt.Sprintf("%s-ca@%d", f.bindAddress, time.Now().Unix()))
@@ -227,7 +227,7 @@ func (k *kubeAPIServer) makeCertificate() error {
 	return os.WriteFile(f.tlsCertFile, slices.Concat(cert, ca.PEM()), 0o644)
 }
 
-// kubeVersion is the answer to --version, as kube-apiserver gives it.
+// kubeVersion returns the output of --version, in kube-apiserver's format.
 func kubeVersion(form string) string {
 	if form != "raw" {
 		return "Kubernetes " + apiserver.Version

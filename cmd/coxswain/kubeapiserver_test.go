@@ -33,7 +33,7 @@ func TestKubeAPIServer_HasTheFlagsOfKubeAPIServer(t *testing.T) {
 	require.Empty(t, want, "flags of kube-apiserver that are missing")
 }
 
-func TestKubeAPIServer_RefusesFlagsThatItMustNotIgnore(t *testing.T) {
+func TestKubeAPIServer_RejectsFlagsItMustNotIgnore(t *testing.T) {
 	t.Parallel()
 	for arg, words := range map[string]string{
 		"--authorization-config=/nothing":               "--authorization-config",
@@ -45,7 +45,7 @@ func TestKubeAPIServer_RefusesFlagsThatItMustNotIgnore(t *testing.T) {
 		"--allow-privileged=false":                      "--allow-privileged",
 		"--service-account-signing-endpoint=s":          "--service-account-signing-endpoint",
 		"--admission-control=AlwaysDeny":                "--admission-control",
-		"--enable-admission-plugins=Nobody":             "Nobody",
+		"--enable-admission-plugins=Unknown":            "Unknown",
 		"--enable-admission-plugins=EventRateLimit":     "EventRateLimit",
 		"--data-dir=d":                                  "unknown flag: --data-dir",
 		"--insecure-port=8080":                          "unknown flag: --insecure-port",
@@ -59,7 +59,7 @@ func TestKubeAPIServer_RefusesFlagsThatItMustNotIgnore(t *testing.T) {
 	require.ErrorContains(t, err, "--etcd-servers must be specified")
 }
 
-// kubeAPIServerWith starts a kube-apiserver without an etcd, whose context has ended.
+// kubeAPIServerWith returns the error of a kube-apiserver that starts without an etcd and with a canceled context.
 func kubeAPIServerWith(t *testing.T, args ...string) error {
 	t.Helper()
 	cmd := newKubeAPIServer()
@@ -70,7 +70,7 @@ func kubeAPIServerWith(t *testing.T, args ...string) error {
 	return cmd.ExecuteContext(ctx)
 }
 
-func TestKubeAPIServer_MakesAMissingServerCertificate(t *testing.T) {
+func TestKubeAPIServer_MakesMissingServerCertificate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "certs")
 	k := &kubeAPIServer{certDir: dir, server: serverFlags{bindAddress: "127.0.0.1"}}
@@ -83,14 +83,14 @@ func TestKubeAPIServer_MakesAMissingServerCertificate(t *testing.T) {
 	require.EqualValues(t, 0o600, key.Mode().Perm())
 	again := &kubeAPIServer{certDir: dir, server: serverFlags{bindAddress: "127.0.0.1"}}
 	require.NoError(t, again.useCertDir())
-	require.Equal(t, first, again.server.trusted, "it is made once")
+	require.Equal(t, first, again.server.trusted, "an existing certificate is kept")
 	other := &kubeAPIServer{certDir: dir, server: serverFlags{tlsCertFile: filepath.Join(dir, "none")}}
 	require.ErrorContains(t, other.useCertDir(), "none")
 }
 
-func TestEtcd_ElectsALoneMemberAtOnce(t *testing.T) {
+func TestEtcd_ElectsSingleMemberAtOnce(t *testing.T) {
 	t.Parallel()
-	for args, alone := range map[string]bool{
+	for args, single := range map[string]bool{
 		"--data-dir=d --listen-client-urls=http://a,http://b":          true,
 		"-data-dir d --initial-cluster default=http://localhost:1":     true,
 		"--initial-cluster=default=http://localhost:1":                 true,
@@ -102,6 +102,6 @@ func TestEtcd_ElectsALoneMemberAtOnce(t *testing.T) {
 		"grpc-proxy start":                                             false,
 		"":                                                             false,
 	} {
-		require.Equal(t, alone, lone(strings.Fields(args)), args)
+		require.Equal(t, single, singleMember(strings.Fields(args)), args)
 	}
 }

@@ -24,16 +24,16 @@ type kubeletFlags struct {
 func (f *kubeletFlags) add(fs *pflag.FlagSet) {
 	f.changed = fs.Changed
 	fs.StringVar(&f.caFile, "kubelet-certificate-authority", "",
-		"CAs of the nodes' serving certificates; set to nothing, these are not verified (default our own, "+
+		"CAs of the nodes' serving certificates; if set to \"\", certificates are not verified (default our own, "+
 			"pki/kubelet-serving-ca.crt and, for certificates of earlier versions, pki/ca.crt)")
 	fs.StringVar(&f.certFile, "kubelet-client-certificate", "",
-		"client certificate for requests to nodes in place of one from our own CA")
+		"client certificate for requests to nodes, instead of one from our own CA")
 	fs.StringVar(&f.keyFile, "kubelet-client-key", "", "key of --kubelet-client-certificate")
 	for _, t := range proxy.DefaultKubeletAddressTypes {
 		f.addressTypes = append(f.addressTypes, string(t))
 	}
 	fs.StringSliceVar(&f.addressTypes, "kubelet-preferred-address-types", f.addressTypes,
-		"which types of a node's addresses to connect to, the preferred first")
+		"types of a node's addresses to connect to, the preferred one first")
 }
 
 func (f *kubeletFlags) options(own *certs.Authorities) (proxy.KubeletOptions, error) {
@@ -56,7 +56,7 @@ func (f *kubeletFlags) options(own *certs.Authorities) (proxy.KubeletOptions, er
 			return o, err
 		}
 		o.CAs = ca.Pool()
-		o.CAs.AddCert(own.Cluster.Certificate()) // of nodes that got theirs from an earlier version
+		o.CAs.AddCert(own.Cluster.Certificate()) // issued by an earlier version
 	}
 	cert, err := f.certificate(own.Cluster)
 	o.Certificate = &cert

@@ -12,9 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 )
 
-// TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone has a data directory of an earlier version, without the CA
-// of nodes' serving certificates.
-func TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone(t *testing.T) {
+// The data directory is that of an earlier version, without the CA of nodes' serving certificates.
+func TestKubelet_OnlyTheAPIServerTrustsServingCertificatesOfNodes(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	_, err := certs.OpenAuthorities(dir)
@@ -26,8 +25,8 @@ func TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone(t *testing.T) {
 	require.NoError(t, err)
 	cert, err := serving.Current()
 	require.NoError(t, err)
-	verify := func(by *x509.CertPool, cert *x509.Certificate) error {
-		_, err := cert.Verify(x509.VerifyOptions{Roots: by, DNSName: "10.0.0.1"})
+	verify := func(roots *x509.CertPool, cert *x509.Certificate) error {
+		_, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: "10.0.0.1"})
 		return err
 	}
 	clients := x509.NewCertPool()
@@ -43,7 +42,7 @@ func TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone(t *testing.T) {
 	require.NoError(t, verify(o.CAs, cert.Leaf))
 	earlier, err := own.Cluster.Server("10.0.0.1")
 	require.NoError(t, err)
-	require.NoError(t, verify(o.CAs, earlier.Leaf), "a node that got its certificate from an earlier version")
+	require.NoError(t, verify(o.CAs, earlier.Leaf), "a certificate that an earlier version issued to a node")
 
 	signing, err := (&serverFlags{dataDir: dir}).signing(own)
 	require.NoError(t, err)

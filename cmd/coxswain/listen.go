@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// listen listens on an address that a flag has set. Its error names the obstacle, and the flag that
-// avoids it.
+// listen listens on the address of a flag. Its error names the cause and the flag.
 func listen(flag, address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
@@ -17,12 +16,13 @@ func listen(flag, address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// listenError explains why the address that a flag has set cannot be listened on.
+// listenError returns an error that explains why the process cannot listen on the address of a flag, and what the user
+// can do.
 func listenError(flag, address string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf(
-			"--%s: %s is in use by another process%s: end that one, or choose another port with --%s",
+			"--%s: %s is in use by another process%s: stop that process, or choose another port with --%s",
 			flag, address, portHolder(address), flag)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("--%s: this user may not listen on %s: choose a port from 1024 on with --%s", flag,

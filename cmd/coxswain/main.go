@@ -1,7 +1,7 @@
-// Command coxswain is a Kubernetes control plane in one binary: `coxswain up` runs all of
-// it in one process, the other subcommands run one part each. Under the names etcd and kube-apiserver the
-// program is what envtest expects of these, and under the name coxswain-cni it is the plugin that container
-// runtimes start. This package is flags and assembly, nothing else.
+// Command coxswain is a Kubernetes control plane in one binary: `coxswain up` runs all of it in one process, and the
+// other subcommands run one part each. Under the names etcd and kube-apiserver, the program behaves as envtest expects
+// of these programs. Under the name coxswain-cni, it is the CNI plugin that container runtimes start. This package
+// contains only flags and assembly.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	sandbox.Main() // if this process is a container's shim, it does nothing else
+	sandbox.Main() // does not return if this process is a container's shim
 	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
 	switch name {
 	case "etcd":
@@ -57,7 +57,7 @@ func newCommand() *cobra.Command {
 	var level, format string
 	root := &cobra.Command{
 		Use:           "coxswain",
-		Short:         "Kubernetes' control plane in miniature",
+		Short:         "A Kubernetes control plane in miniature",
 		Version:       apiserver.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -81,7 +81,7 @@ func newCommand() *cobra.Command {
 	return root
 }
 
-// setLogger makes the process's logger, for our own code and for client-go's.
+// setLogger sets the process's logger, for our own code and for client-go.
 func setLogger(w io.Writer, level, format string) error {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

@@ -12,19 +12,20 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
-// newMakeRoom is what an embedded etcd does by itself when it has reached its quota, for an etcd cluster.
+// newMakeRoom returns the command that frees space in an etcd cluster that has reached its quota. An embedded etcd does
+// the same automatically.
 func newMakeRoom() *cobra.Command {
 	f := &serverFlags{}
 	cmd := &cobra.Command{
 		Use:   "make-room",
-		Short: "Have an etcd cluster that has reached its quota accept writes again",
-		Long: `Drop etcd's history, give back the space of what is dropped and deleted, one member after the
-other, and end the alarm NOSPACE. Delete what is not needed first: deletions are accepted all the
-time. Clients whose watches lag behind list anew. Each member stands still for a moment.`,
+		Short: "Free space in an etcd cluster that has reached its quota, so that it accepts writes again",
+		Long: `Compact etcd's history, defragment one member after the other, and clear the alarm NOSPACE.
+Delete unneeded objects first: etcd accepts deletions all the time. Clients whose watches lag behind
+list again. Each member pauses for a moment.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(f.etcd.Servers) == 0 {
-				return errors.New("--etcd-servers: an embedded etcd makes room by itself")
+				return errors.New("--etcd-servers: an embedded etcd makes room automatically")
 			}
 			backend, err := etcd.DialExternal(f.etcd)
 			if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
-// clientMetrics are those of all requests that this process makes of API servers, by Kubernetes' names.
+// clientMetrics has the metrics of this process's requests to API servers, with Kubernetes' names.
 var clientMetrics = prometheus.NewRegistry()
 
-// processMetrics are those of the process as a whole: its clients, and those of Go and the system. The
-// default registry is not used: etcd's server, which is linked in, keeps its own metrics there.
+// processMetrics has the metrics of the process as a whole: its clients, the Go runtime and the operating system. The
+// default registry is not used, since it has the metrics of etcd's server, which is linked into the program.
 var processMetrics = prometheus.Gatherers{clientMetrics, newOwnMetrics()}
 
 func newOwnMetrics() *prometheus.Registry {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestUp_TellsOfAllThatRunsInIt is not parallel: a command sets the process's logger.
-func TestUp_TellsOfAllThatRunsInIt(t *testing.T) {
+// This test is not parallel, since a command sets the process's logger.
+func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := newCommand()
@@ -67,16 +67,16 @@ func TestUp_TellsOfAllThatRunsInIt(t *testing.T) {
 	components, own := 0, strings.TrimPrefix(config.Host, "https://")
 	for _, line := range regexp.MustCompile(
 		`(?m)^(# \w+ )?(workqueue|scheduler|rest_client|leader_election)_.*\n`).FindAllString(get("/metrics"), -1) {
-		// The registry is the process's: it also has the requests of other tests to their servers.
+		// The process has one registry, which also counts requests of other tests to their servers.
 		if !strings.Contains(line, `host="`) || strings.Contains(line, `host="`+own+`"`) {
 			components += len(line)
 		}
 	}
-	require.Less(t, components, 150_000, "TestClients_EveryKindAndVerb says what the rest is")
+	require.Less(t, components, 150_000, "TestClients_EveryKindAndVerb describes the other metrics")
 }
 
 // etcd's server is linked into every process and has its metrics in the default registry.
-func TestEndpoint_HasNoMetricsOfAnEtcdThatDoesNotRun(t *testing.T) {
+func TestEndpoint_HasNoMetricsOfEtcdThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	own := prometheus.NewCounter(prometheus.CounterOpts{Name: "own_total"})

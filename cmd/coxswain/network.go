@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// networkFlags are those of the network of pods on this machine. The rest of it is network_linux.go.
+// networkFlags configure the network of pods on this machine, which network_linux.go runs.
 type networkFlags struct {
 	mode       string
 	masquerade bool
@@ -20,34 +20,34 @@ type networkFlags struct {
 	dns        bool
 }
 
-// The modes of --network-mode, besides those of package router.
+// noPeers is the --network-mode without connections to the pods of other machines.
 const noPeers = "none"
 
 var networkModes = []string{noPeers, "vxlan", "routes"}
 
-// add adds the flags that all networks have. Pods are those that have it.
+// add adds the flags of all networks of pods. pods describes the pods that have the network, for the help.
 func (f *networkFlags) add(fs *pflag.FlagSet, pods string) {
-	fs.StringVar(&f.mode, "network-mode", noPeers, "how "+pods+" reach those of other machines: "+
-		"vxlan; routes, where the machines share a network segment; or none")
+	fs.StringVar(&f.mode, "network-mode", noPeers, "how "+pods+" reach pods of other machines: "+
+		"vxlan; routes, if the machines share a network segment; or none")
 	fs.BoolVar(&f.masquerade, "masquerade", false, "let "+pods+" reach the machine's network and the "+
 		"internet from its address, by forwarding and one table of the machine's packet filter")
 	fs.BoolVar(&f.proxy, "proxy", true, "serve Services' addresses and enforce NetworkPolicies for "+pods+
-		"; false where coxswain proxy does")
-	fs.Var(&f.nodePorts, "node-ports", "range of ports, such as 30000-32767, at which this machine's own addresses "+
-		"answer for Services of "+pods+", by forwarding and one table of the machine's packet filter; where "+
-		"empty, node ports answer pods only")
+		"; false if coxswain proxy does")
+	fs.Var(&f.nodePorts, "node-ports", "range of ports, such as 30000-32767, on which this machine's own addresses "+
+		"serve Services of "+pods+", by forwarding and one table of the machine's packet filter; if empty, only "+
+		"pods can use node ports")
 }
 
 // addDNS adds the flag of an agent, which runs a DNS server of its own.
 func (f *networkFlags) addDNS(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.dns, "dns", true, "run a DNS server for pods of --runtime process that have --cluster-dns, as an "+
-		"endpoint of the Service kube-dns; false where other servers are, such as CoreDNS")
+		"endpoint of the Service kube-dns; false if the cluster has other servers, such as CoreDNS")
 }
 
 // addKubeconfig adds the flag of an agent that is a process of its own.
 func (f *networkFlags) addKubeconfig(fs *pflag.FlagSet) {
-	fs.StringVar(&f.kubeconfig, "network-kubeconfig", "", "kubeconfig for what the pods' network needs to know: "+
-		"Services, EndpointSlices, Nodes, pods, namespaces and NetworkPolicies; --kubeconfig where empty")
+	fs.StringVar(&f.kubeconfig, "network-kubeconfig", "", "kubeconfig with which the pods' network reads "+
+		"Services, EndpointSlices, Nodes, pods, namespaces and NetworkPolicies; --kubeconfig if empty")
 }
 
 func (f *networkFlags) check() error {

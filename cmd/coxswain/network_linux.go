@@ -26,25 +26,24 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// podNetwork is the network of a machine's pods, and those of its parts that run in this process.
+// podNetwork is the network of a machine's pods, with the parts that run in this process.
 type podNetwork struct {
 	networkFlags
 	nodes   []string
-	address netip.Addr // of the machine
+	address netip.Addr // the machine's
 	mtu     int
-	config  *rest.Config // of the parts
-	domain  string       // of the cluster's names
+	config  *rest.Config // client configuration of the parts
+	domain  string       // domain of the cluster's names
 
-	dir    string // of the agent
-	opened chan protectedRouter
+	dir    string               // the agent's folder
+	opened chan protectedRouter // receives the router once the agent has opened it
 }
 
-// protectedRouter is a router whose pods have NetworkPolicies, where there is an enforcer, and a DNS server, where
-// there is one.
+// protectedRouter is a router with NetworkPolicies and a DNS server for its pods. Both are optional.
 type protectedRouter struct {
 	*router.Router
-	policies *policy.Enforcer
-	dns      *nodeDNS
+	policies *policy.Enforcer // nil if this process does not enforce policies
+	dns      *nodeDNS         // nil if this process runs no DNS server
 }
 
 // Protect implements runtime.Router.
@@ -63,7 +62,7 @@ func (r protectedRouter) Problem() error {
 	return r.policies.Problem()
 }
 
-// newPodNetwork returns the network that the flags describe, of Nodes on a machine with an address.
+// newPodNetwork returns the network that the flags describe, for Nodes on a machine with the given address.
 func newPodNetwork(f networkFlags, as identities, nodes []string, address string) (*podNetwork, error) {
 	n := &podNetwork{networkFlags: f, nodes: nodes}
 	var err error
@@ -81,8 +80,8 @@ func newPodNetwork(f networkFlags, as identities, nodes []string, address string
 	return n, nil
 }
 
-// startNetwork has the agent open its network as the flags have it, and starts the network's parts once it is open.
-// They end with ctx; wait returns when they have.
+// startNetwork sets the agent's option that opens its network, and starts the network's parts once the network is open.
+// They stop when ctx ends; wait returns when all have stopped.
 func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Options) (wait func(), err error) {
 	if f.runtime != node.Process {
 		return func() {}, nil
@@ -127,7 +126,7 @@ func (n *podNetwork) open(namespace *os.File, changed func()) (runtime.Router, e
 	return protected, nil
 }
 
-// protect gives the pods of a router NetworkPolicies, if this process is to enforce them.
+// protect adds NetworkPolicies to a router, if this process enforces them.
 func (n *podNetwork) protect(r *router.Router, changed func()) (protectedRouter, error) {
 	if !n.proxy {
 		return protectedRouter{Router: r}, nil
@@ -158,8 +157,8 @@ func (n *podNetwork) openRouter(namespace *os.File) (*router.Router, error) {
 	return r, nil
 }
 
-// namespaceFile is a link in an agent's folder to the network namespace of its pods' router, by which other processes
-// find it while the agent lives.
+// namespaceFile is a link in an agent's folder to the network namespace of its pods' router. Other processes use it
+// while the agent runs.
 const namespaceFile = "netns"
 
 func (n *podNetwork) publish(r *router.Router) error {
@@ -170,7 +169,7 @@ func (n *podNetwork) publish(r *router.Router) error {
 	return os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.Namespace().Fd()), link)
 }
 
-// run runs the parts until ctx ends. One that fails leaves the others, and the agent, as they are.
+// run runs the parts until ctx ends. If one fails, the others and the agent continue.
 func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 	r := p.Router
 	var running sync.WaitGroup
@@ -206,10 +205,11 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 	running.Wait()
 }
 
-// forwardingPeriod is the time between two looks at the machine's other packet filters.
+// forwardingPeriod is the time between two checks of the machine's other packet filters.
 const forwardingPeriod = time.Minute
 
-// keepForwarding has packet filters that begin to drop what the machine forwards accept it for pods.
+// keepForwarding adds rules for pods to the machine's other packet filters when they start to drop forwarded packets,
+// until ctx ends.
 func keepForwarding(ctx context.Context, r *router.Router) error {
 	ticker := time.NewTicker(forwardingPeriod)
 	defer ticker.Stop()
@@ -219,14 +219,14 @@ func keepForwarding(ctx context.Context, r *router.Router) error {
 			return nil
 		case <-ticker.C:
 			if err := r.AcceptForwarded(); err != nil {
-				slog.Warn("failed to pass other packet filters that drop forwarded packets of pods", "err", err)
+				slog.Warn("failed to make other packet filters accept forwarded packets of pods", "err", err)
 			}
 		}
 	}
 }
 
-// runProxy serves Services, once there is a Node: the machine and the router reach each other by its cable. Packets to
-// node ports of the machine arrive at the router's own address, those to external addresses at stand-ins.
+// runProxy serves Services once there is a Node: its veth pair connects the machine and the router. Packets to node
+// ports of the machine arrive at the router's own address, and packets to external addresses at stand-ins for them.
 func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
 	if !hasNode(ctx, r) {
 		return nil
@@ -238,21 +238,21 @@ func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
 	return proxy.Run(ctx, n.config, o)
 }
 
-// serverOf returns the address and port of the API server in a client configuration, if it names an address. It need
-// not be an endpoint of the Service kubernetes: a load balancer's address is not.
+// serverOf returns the address and port of the API server in a client configuration, or nil if its host is a name. The
+// address is not always an endpoint of the Service kubernetes: it can be a load balancer's.
 func serverOf(config *rest.Config) []netip.AddrPort {
 	u, err := url.Parse(config.Host)
 	if err != nil {
 		return nil
 	}
-	at, err := netip.ParseAddrPort(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
+	server, err := netip.ParseAddrPort(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 	if err != nil {
 		return nil
 	}
-	return []netip.AddrPort{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}
+	return []netip.AddrPort{netip.AddrPortFrom(server.Addr().Unmap(), server.Port())}
 }
 
-// hasNode waits until the router has a Node. It is false where ctx has ended before.
+// hasNode waits until the router has a Node. It returns false if ctx ends before that.
 func hasNode(ctx context.Context, r *router.Router) bool {
 	for {
 		changed := r.Changed()

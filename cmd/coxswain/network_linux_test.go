@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestServerOf_IsTheAddressThatAClientAsks(t *testing.T) {
+func TestServerOf_ReturnsTheServersAddress(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]string{
 		"https://192.0.2.1:6443":         "192.0.2.1:6443",

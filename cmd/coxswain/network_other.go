@@ -8,7 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-// startNetwork does nothing: only Linux has the process runtime.
+// startNetwork starts no network: only Linux has the process runtime.
 func (f *nodeFlags) startNetwork(context.Context, identities, *node.Options) (wait func(), err error) {
 	return func() {}, nil
 }

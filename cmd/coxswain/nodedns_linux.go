@@ -14,16 +14,16 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// nodeDNS is the DNS server of an agent's pods. It listens at the router's own addresses and at no others, since egress
-// policies decide about these only. The agent's Nodes report by a condition that it answers, and the controller
-// clusterdns publishes it then.
+// nodeDNS is the DNS server of an agent's pods. It listens only on the router's own addresses, since egress policies
+// apply to these only. A condition of the agent's Nodes reports that the server answers. The controller clusterdns then
+// publishes it.
 type nodeDNS struct {
 	router  *router.Router
-	changed func() // called when the condition may be another one
+	changed func() // called when the condition may have changed
 	state   atomic.Pointer[dnsState]
 }
 
-// dnsState holds the addresses at which a server answers, or the error that has ended it.
+// dnsState holds the addresses that a server answers on, or the error that it ended with.
 type dnsState struct {
 	addresses []netip.Addr
 	problem   error
@@ -40,12 +40,13 @@ func (d *nodeDNS) set(s dnsState) {
 	d.changed()
 }
 
-// addresses returns the router's IPv4 addresses: one for each Node that has its subnet.
+// addresses returns the router's IPv4 addresses: one for each Node that has a subnet.
 func (d *nodeDNS) addresses() []netip.Addr {
 	return slices.DeleteFunc(d.router.Own(), netip.Addr.Is6)
 }
 
-// run answers pods until ctx ends. It starts again when the router gets another Node, with that Node's address as well.
+// run serves pods until ctx ends. When the router gets another Node, it restarts the server to listen on that Node's
+// address as well.
 func (d *nodeDNS) run(ctx context.Context, config *rest.Config, o dns.Options) error {
 	for ctx.Err() == nil {
 		if err := d.serve(ctx, config, o); err != nil {
@@ -56,7 +57,7 @@ func (d *nodeDNS) run(ctx context.Context, config *rest.Config, o dns.Options) e
 	return nil
 }
 
-// serve answers at the router's addresses until it has others or ctx ends.
+// serve serves on the router's addresses until they change or ctx ends.
 func (d *nodeDNS) serve(ctx context.Context, config *rest.Config, o dns.Options) (err error) {
 	addresses := d.addresses()
 	ctx, cancel := context.WithCancel(ctx)
@@ -64,7 +65,7 @@ func (d *nodeDNS) serve(ctx context.Context, config *rest.Config, o dns.Options)
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() {
-		d.awaitOthers(ctx, addresses)
+		d.awaitChange(ctx, addresses)
 		cancel()
 	})
 	if len(addresses) == 0 {
@@ -82,8 +83,8 @@ func (d *nodeDNS) serve(ctx context.Context, config *rest.Config, o dns.Options)
 	return dns.Run(ctx, config, o)
 }
 
-// awaitOthers returns when the router's addresses are others or ctx has ended.
-func (d *nodeDNS) awaitOthers(ctx context.Context, addresses []netip.Addr) {
+// awaitChange returns when the router's addresses differ from the given ones, or when ctx ends.
+func (d *nodeDNS) awaitChange(ctx context.Context, addresses []netip.Addr) {
 	for {
 		changed := d.router.Changed()
 		if !slices.Equal(d.addresses(), addresses) {
@@ -97,7 +98,7 @@ func (d *nodeDNS) awaitOthers(ctx context.Context, addresses []netip.Addr) {
 	}
 }
 
-// condition returns what the agent's Nodes report of the server.
+// condition returns the condition of the agent's Nodes that reports the state of the server.
 func (d *nodeDNS) condition() corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: "coxswain.dev/DNSReady", Status: corev1.ConditionFalse}
 	s := d.state.Load()

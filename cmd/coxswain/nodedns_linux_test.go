@@ -27,7 +27,7 @@ func newTestMachine(t *testing.T) *os.File {
 	t.Helper()
 	machine, err := netns.New()
 	if errors.Is(err, fs.ErrPermission) {
-		t.Skipf("SKIPPED: pods' networks take root, and are not tested here: %v", err)
+		t.Skipf("SKIPPED: pods' networks need root: %v", err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = machine.Close() })
@@ -51,7 +51,7 @@ func addTestNode(t *testing.T, machine *os.File, r *router.Router, device, subne
 	require.NoError(t, netns.Do(machine, func() error { return r.AddNode(device, netip.MustParsePrefix(subnet)) }))
 }
 
-// lookUp asks a server in a network namespace for an address.
+// lookUp queries a DNS server in a network namespace for an address.
 func lookUp(namespace *os.File, server, name string) (address string, err error) {
 	err = netns.Do(namespace, func() error {
 		conn, err := net.Dial("udp", server)
@@ -73,7 +73,7 @@ func lookUp(namespace *os.File, server, name string) (address string, err error)
 	return address, err
 }
 
-func TestNodeDNS_AnswersAtTheFirstAddressOfEachNodeOnly(t *testing.T) {
+func TestNodeDNS_ServesOnlyOnTheFirstAddressOfEachNode(t *testing.T) {
 	t.Parallel()
 	machine := newTestMachine(t)
 	r := openTestRouter(t, machine)
@@ -110,7 +110,7 @@ func TestNodeDNS_AnswersAtTheFirstAddressOfEachNodeOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, service.Spec.ClusterIP, address)
 	}
-	// Egress policies decide about the router's own addresses only, not about this one.
+	// Egress policies apply to the router's own addresses, but not to this one.
 	_, err = lookUp(r.Namespace(), "169.254.0.1:53", "kubernetes.default.svc.cluster.local.")
 	require.Error(t, err)
 	stop()
@@ -118,7 +118,7 @@ func TestNodeDNS_AnswersAtTheFirstAddressOfEachNodeOnly(t *testing.T) {
 	require.Empty(t, protectedRouter{Router: r}.Conditions(), "an agent without a server reports none")
 }
 
-func TestNodeDNS_ReportsWhyItHasEnded(t *testing.T) {
+func TestNodeDNS_ReportsItsError(t *testing.T) {
 	t.Parallel()
 	machine := newTestMachine(t)
 	r := openTestRouter(t, machine)

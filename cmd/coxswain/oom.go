@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// The kernel kills the process first that has the highest score when the machine has no memory left. These are those of
-// the kubelet and of what the kubelet starts of Kubernetes' own; pods have -997 at the least.
+// When the machine has no memory left, the kernel kills the process with the highest score first. The agent has the
+// kubelet's score. The API server's is between that and the scores of pods, which are -997 or more.
 const (
 	agentOOMScore     = -999
 	apiServerOOMScore = -998
@@ -15,8 +15,8 @@ const (
 
 const oomScoreFile = "/proc/self/oom_score_adj"
 
-// preferToKeep has the kernel kill others before this process, where that is permitted: it takes the capability
-// SYS_RESOURCE. A process that has a lower score keeps it.
+// preferToKeep lowers this process's OOM score to the given one, so that the kernel kills other processes first. It has
+// no effect without the capability SYS_RESOURCE, or if the score is lower already.
 func preferToKeep(score int) {
 	if runtime.GOOS == "linux" {
 		writeOOMScore(oomScoreFile, score)
@@ -28,7 +28,7 @@ func writeOOMScore(path string, score int) {
 	if err != nil {
 		return
 	}
-	if has, err := strconv.Atoi(string(trimNewline(text))); err == nil && has > score {
+	if current, err := strconv.Atoi(string(trimNewline(text))); err == nil && current > score {
 		_ = os.WriteFile(path, []byte(strconv.Itoa(score)), 0)
 	}
 }

@@ -17,14 +17,14 @@ func TestPaceOf(t *testing.T) {
 	}{
 		{"small and idle: half", heap{live: 8 * mib, walked: 4 * mib}, 1 * mib, 50},
 		{"small and busy: all the headroom", heap{live: 16 * mib, walked: 4 * mib}, 100 * mib, 300},
-		{"next to nothing, busy: not without bounds", heap{live: 1 * mib, walked: 4 * mib}, 100 * mib, 400},
+		{"very small and busy: at most four times the live data", heap{live: 1 * mib, walked: 4 * mib}, 100 * mib, 400},
 		{"large and busy: no more than the headroom", heap{live: 64 * mib, walked: 4 * mib}, 100 * mib, 75},
 		{"large and idle: no more than the headroom", heap{live: 256 * mib, walked: 4 * mib}, 1 * mib, 25},
-		{"very large: collections must not follow each other", heap{live: 1024 * mib, walked: 4 * mib}, 100 * mib, 25},
-		{"caches that take long to walk, busy: as much as they are", heap{live: 400 * mib, walked: 300 * mib},
+		{"very large: at least a quarter of the live data", heap{live: 1024 * mib, walked: 4 * mib}, 100 * mib, 25},
+		{"caches with many pointers, busy: their size", heap{live: 400 * mib, walked: 300 * mib},
 			100 * mib, 75},
 		{"the same, idle: no more than the headroom", heap{live: 400 * mib, walked: 300 * mib}, 1 * mib, 25},
-		{"nothing known", heap{}, 0, 50},
+		{"no data", heap{}, 0, 50},
 	} {
 		assert.Equal(t, c.want, paceOf(c.heap, c.rate), c.name)
 	}

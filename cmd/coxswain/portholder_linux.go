@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// portHolder names a process that listens on the port of an address, to be appended to an error: `
-// (process 17: "nginx")`. It returns "" if the process is unknown, such as one in another PID namespace
-// or of another user.
+// portHolder names the process that listens on the port of an address, as a suffix of an error: ` (process 17:
+// "nginx")`. It returns "" if it cannot find the process, which may be another user's or in another PID namespace.
 func portHolder(address string) string {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -42,11 +41,11 @@ func portHolder(address string) string {
 	return ""
 }
 
-// listeners returns the sockets that listen on a port, in the form of a process's file descriptors.
+// listeners returns the sockets that listen on a port, in the form of links in /proc/PID/fd.
 func listeners(port uint64) map[string]bool {
 	const listening = "0A"
 	sockets := map[string]bool{}
-	// Of the calling thread: another one, even the first, may be in the network namespace of a router.
+	// The tables of the calling thread: other threads, even the main one, may be in a router's network namespace.
 	for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 		content, err := os.ReadFile(table)
 		if err != nil {

@@ -2,5 +2,5 @@
 
 package main
 
-// portHolder returns "": only Linux shows in files which process listens on a port.
+// portHolder returns "": only Linux has files that show which process listens on a port.
 func portHolder(string) string { return "" }

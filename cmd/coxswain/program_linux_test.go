@@ -24,14 +24,15 @@ func TestMappingOf(t *testing.T) {
 	}
 }
 
-// The program continues, with fewer of its pages in memory. No other test runs meanwhile.
-func TestUnmapProgram_GivesPagesBack(t *testing.T) {
+// The process continues with fewer pages of the program in memory. The test is not parallel, since other tests would
+// map pages.
+func TestUnmapProgram_UnmapsPages(t *testing.T) {
 	before := mappedFiles(t)
 	unmapProgram()
 	require.Less(t, mappedFiles(t), before)
 }
 
-// mappedFiles is RssFile of proc_pid_status(5), in KiB.
+// mappedFiles returns RssFile of proc_pid_status(5), in KiB.
 func mappedFiles(t *testing.T) (kibibytes int) {
 	status, err := os.ReadFile("/proc/self/status")
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/proxy"
 )
 
-// proxyFlags have kube-proxy's names, and --network-namespace.
+// proxyFlags are kube-proxy's flags, and --network-namespace.
 type proxyFlags struct {
 	kubeconfig        string
 	nodes             []string
@@ -37,7 +37,7 @@ func newProxy() *cobra.Command {
 	f := &proxyFlags{}
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "Make Services' addresses lead to their endpoints, as kube-proxy does with nftables",
+		Short: "Forward Services' addresses to their endpoints, as kube-proxy does with nftables",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.complete(); err != nil {
@@ -54,13 +54,14 @@ func (f *proxyFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "",
 		"kubeconfig of the API server; empty uses KUBECONFIG and kubectl's other places")
 	fs.StringSliceVar(&f.nodes, "hostname-override", nil, "names of the Nodes whose pods are in the network "+
-		"namespace, several separated by commas; the host name where empty")
+		"namespace, several separated by commas; the host name if empty")
 	fs.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", []string{"primary"}, "ranges of the Nodes' "+
-		"addresses at which node ports are served; primary is each Node's first address of either family")
+		"addresses that serve node ports; primary is each Node's first address of either family")
 	fs.BoolVar(&f.options.MasqueradeAll, "masquerade-all", false, "masquerade all packets to cluster IPs")
 	fs.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "the pods' ranges, one of each family: packets from "+
-		"elsewhere to cluster IPs are masqueraded, and pods reach Services of external policy Local from inside")
-	fs.StringVar(&f.mode, "proxy-mode", "nftables", "only nftables")
+		"elsewhere to cluster IPs are masqueraded, and pods are internal clients of Services with external policy "+
+		"Local")
+	fs.StringVar(&f.mode, "proxy-mode", "nftables", "must be nftables")
 	fs.DurationVar(&f.options.MinSyncPeriod, "nftables-min-sync-period", 10*time.Millisecond,
 		"shortest time between two commits of changes")
 	fs.DurationVar(&f.options.SyncPeriod, "nftables-sync-period", 10*time.Minute,
@@ -74,10 +75,10 @@ func (f *proxyFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.cleanup, "cleanup", false, "remove the proxy's tables and exit")
 }
 
-// complete checks the flags and makes the options of them.
+// complete checks the flags and converts them to options.
 func (f *proxyFlags) complete() error {
 	if f.mode != "nftables" {
-		return fmt.Errorf("--proxy-mode: %q is not nftables, the only mode there is", f.mode)
+		return fmt.Errorf("--proxy-mode: %q is not nftables, the only mode", f.mode)
 	}
 	if f.options.Nodes = f.nodes; len(f.nodes) == 0 {
 		name, err := os.Hostname()
@@ -171,7 +172,7 @@ func (f *proxyFlags) serve(registry *prometheus.Registry) (stop func(), err erro
 	return func() { stopMetrics(); stopHealth() }, nil
 }
 
-// serveHTTP serves at the address that a flag gives until stop is called; nowhere if it is empty.
+// serveHTTP serves on the address of a flag until stop is called. It does nothing if the address is empty.
 func serveHTTP(flag, address string, handler http.Handler) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil

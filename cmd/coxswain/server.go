@@ -67,16 +67,16 @@ type serverFlags struct {
 	components func(*running) error
 	// debug has additional handlers of components in this process.
 	debug map[string]http.Handler
-	// clock is real or manual; time is what follows from it.
+	// clock is "real" or "manual"; setTime derives time from it.
 	clock string
 	time  timing
-	// metrics are those of the components that are in this process.
+	// metrics has the metrics of components in this process.
 	metrics []prometheus.Gatherer
-	// checks are further parts of /readyz.
+	// checks has additional checks of /readyz.
 	checks []apiserver.ReadyCheck
-	// peers are the health endpoints of the other components.
+	// peers has the health endpoints of the other components.
 	peers map[string]string
-	// trusted, if not nil, is a certificate by which components in this process recognize the server besides its CA.
+	// trusted, if not nil, has certificates that components in this process trust besides the server's CA.
 	trusted []byte
 
 	historyRetention   time.Duration
@@ -91,7 +91,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 takes any free one")
 	fs.StringSliceVar(&f.tlsSANs, "tls-san", nil,
 		"further names and addresses in the server's certificate; kubeconfigs name the first")
-	fs.StringVar(&f.tlsCertFile, "tls-cert-file", "", "server certificate to use in place of one from our own CA")
+	fs.StringVar(&f.tlsCertFile, "tls-cert-file", "", "server certificate to use instead of one from our own CA")
 	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.tls.add(fs)
 	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/ to authorized users")
@@ -108,11 +108,11 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 		"default --bind-address or, if that is loopback or every address, one of this machine")
 	f.kubelet.add(fs)
 	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the "+
-		"default ones, in the order in which a write meets them: "+pluginNames(false))
+		"default ones, in the order in which they run: "+pluginNames(false))
 	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run: "+
 		pluginNames(true))
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "",
-		"AdmissionConfiguration of the plugins that take one")
+		"AdmissionConfiguration of the plugins that have a configuration")
 	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds",
 		admission.DefaultTolerationSeconds,
 		"how long pods without a toleration of their own stay on a node that is not ready")
@@ -131,12 +131,12 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 		"how often etcd's history before --history-retention is compacted, and how long a continue token is valid; "+
 			"with 0, history is never compacted and tokens never expire")
 	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0,
-		"how often the embedded etcd is defragmented if that is worth it; 0 never does")
+		"how often the embedded etcd is defragmented, if it has enough free space; 0 never does")
 	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0,
 		"size at which the embedded etcd rejects writes; 0 is 2 GiB")
 }
 
-// pluginNames lists the admission plugins that run by default, or those that do not.
+// pluginNames lists the admission plugins that run by default, or the others.
 func pluginNames(byDefault bool) string {
 	var names []string
 	for _, r := range admission.Table {
@@ -161,7 +161,7 @@ func newAPIServer() *cobra.Command {
 	f, n := &serverFlags{}, &nodeFlags{}
 	cmd := &cobra.Command{
 		Use:   "apiserver",
-		Short: "Run the API server, with etcd embedded or, by --etcd-servers, on an etcd cluster",
+		Short: "Run the API server, with an embedded etcd or, with --etcd-servers, on an etcd cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			started := time.Now()
@@ -178,23 +178,23 @@ func newAPIServer() *cobra.Command {
 		},
 	}
 	f.add(cmd.Flags())
-	n.addNames(cmd.Flags(), 3, "for how many Nodes node.kubeconfig has identities")
+	n.addNames(cmd.Flags(), 3, "number of Nodes that node.kubeconfig has identities for")
 	return cmd
 }
 
-// running is an API server that serves.
+// running is an API server that accepts requests.
 type running struct {
 	url string
-	dir string // "" if nothing is on disk
-	// forgets is set if the objects are in memory, whatever else is on disk.
-	forgets bool
-	own     *certs.Authorities
-	// roots verify the server.
+	dir string // "" if it has no files
+	// inMemory reports that objects are stored in memory, even if credentials are on disk.
+	inMemory bool
+	own      *certs.Authorities
+	// roots has the certificates that clients verify the server with.
 	roots []byte
 }
 
-// runServer starts everything that the API server needs, calls ready once it serves, and
-// ends it all, in order, when ctx ends and ready has returned.
+// runServer starts everything that the API server needs, and calls ready once the server accepts requests. When ctx has
+// ended and ready has returned, it stops everything in reverse order.
 func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, *running) error) error {
 	if err := errors.Join(f.encryption.check(), f.shutdown.check()); err != nil {
 		return err
@@ -207,7 +207,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 		}
 		defer unlock()
 	}
-	// Clients that connect while the rest starts are served as soon as there is something to serve.
+	// Clients that connect during the start wait in the listener's queue and are served once the server is up.
 	ln, err := listen("secure-port", net.JoinHostPort(f.bindAddress, strconv.Itoa(f.securePort)))
 	if err != nil {
 		return err
@@ -312,14 +312,14 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		return err
 	}
 	defer f.time.rest(server)()
-	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, forgets: f.time.manual != nil, own: own,
+	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, inMemory: f.time.manual != nil, own: own,
 		roots: slices.Concat(own.Cluster.PEM(), f.trusted)}
 	if r.dir != "" {
 		if err := f.writeKubeconfigs(r); err != nil {
 			return err
 		}
 	}
-	// The server outlives ready, so that the components that ready runs can send their last requests.
+	// The server stops after ready has returned, so that the components that ready runs can send their last requests.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)
@@ -345,7 +345,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	return errors.Join(err, <-ended)
 }
 
-// serviceRanges are those of cluster IPs, if they can work.
+// serviceRanges returns the ranges of cluster IPs, or an error if they cannot work.
 func (f *serverFlags) serviceRanges() ([]netip.Prefix, error) {
 	cidrs, err := serviceranges.Parse(f.serviceCIDRs)
 	if err != nil {
@@ -367,8 +367,8 @@ func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
 	})
 }
 
-// recallShare is the part of the process's memory that etcd's history may take to be read after a start: reading it
-// takes several times as much.
+// recallShare limits how much of etcd's history is read after a start, to 1/recallShare of the process's memory.
+// Reading takes several times the memory of the history.
 const recallShare = 8
 
 func (f *serverFlags) storeOptions() storage.Options {
@@ -377,13 +377,13 @@ func (f *serverFlags) storeOptions() storage.Options {
 	if o.CompactionInterval == 0 {
 		o.CompactionInterval = -1
 	}
-	if len(f.etcd.Servers) == 0 { // others' etcd is theirs to defragment
+	if len(f.etcd.Servers) == 0 { // an external etcd is defragmented by its administrators
 		o.DefragmentInterval = f.defragInterval
 	}
 	return o
 }
 
-// serverCertificate returns the one that the flags name, or one from our own CA.
+// serverCertificate returns the certificate that the flags name, or one from our own CA.
 func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	if f.tlsCertFile != "" {
 		cert, err := pki.CertificateFiles(slog.Default(), f.tlsCertFile, f.tlsKeyFile)
@@ -395,9 +395,9 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	return ca.Serving(f.certificateHosts()...)
 }
 
-// certificateHosts are the names and addresses in a certificate that is made here.
+// certificateHosts returns the names and addresses in a server certificate from our own CA.
 func (f *serverFlags) certificateHosts() []string {
-	cidrs, _ := serviceranges.Parse(f.serviceCIDRs) // an error ends the start elsewhere
+	cidrs, _ := serviceranges.Parse(f.serviceCIDRs) // serve returns the error
 	hosts := append(certs.ServerHosts(cidrs), f.tlsSANs...)
 	if ip := net.ParseIP(f.bindAddress); ip != nil && !ip.IsUnspecified() {
 		hosts = append(hosts, f.bindAddress)

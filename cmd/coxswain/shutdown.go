@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// shutdownFlags say how clients leave an API server for others. They are kube-apiserver's.
+// shutdownFlags configure how clients move from an API server to another one. They are kube-apiserver's.
 type shutdownFlags struct {
 	delay      time.Duration
 	retryAfter bool
@@ -17,17 +17,17 @@ type shutdownFlags struct {
 }
 
 func (f *shutdownFlags) add(fs *pflag.FlagSet) {
-	fs.DurationVar(&f.delay, "shutdown-delay-duration", 0, "how long to go on serving after SIGTERM; /readyz "+
-		"fails meanwhile, so that load balancers send clients elsewhere")
-	fs.BoolVar(&f.retryAfter, "shutdown-send-retry-after", false, "after that, answer new requests with 429 and "+
-		"Retry-After until those under way are done, and only then stop listening")
-	fs.Float64Var(&f.goaway, "goaway-chance", 0, fmt.Sprintf("share of requests, 0 to %g, after which a client on "+
-		"HTTP/2 is told to connect anew, so that a load balancer spreads clients over several servers; 0 for a "+
-		"single one", apiserver.MaxGoawayChance))
+	fs.DurationVar(&f.delay, "shutdown-delay-duration", 0, "how long to continue serving after SIGTERM; "+
+		"/readyz fails meanwhile, so that load balancers send clients to other servers")
+	fs.BoolVar(&f.retryAfter, "shutdown-send-retry-after", false, "after that, respond to new requests with 429 "+
+		"and Retry-After until all requests in progress are done, and only then stop listening")
+	fs.Float64Var(&f.goaway, "goaway-chance", 0, fmt.Sprintf("share of HTTP/2 requests, 0 to %g, that are "+
+		"answered with GOAWAY, so that clients reconnect and a load balancer spreads them over several servers; use "+
+		"0 for a single server", apiserver.MaxGoawayChance))
 }
 
 func (f *shutdownFlags) check() error {
-	if !(f.goaway >= 0 && f.goaway <= apiserver.MaxGoawayChance) { // which NaN is not either
+	if !(f.goaway >= 0 && f.goaway <= apiserver.MaxGoawayChance) { // also rejects NaN
 		return fmt.Errorf("--goaway-chance: must be between 0 and %g", apiserver.MaxGoawayChance)
 	}
 	return nil

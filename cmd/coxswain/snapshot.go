@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
-// newSnapshot is `coxswain etcd snapshot`, for an embedded etcd and for others alike.
+// newSnapshot returns the command `coxswain etcd snapshot`, for both embedded and external etcd.
 func newSnapshot() *cobra.Command {
 	cmd := &cobra.Command{Use: "snapshot", Short: "Save, restore and check snapshots of etcd", Args: cobra.NoArgs}
 	cmd.AddCommand(newSnapshotSave(), newSnapshotRestore(), newSnapshotStatus())
@@ -31,11 +31,11 @@ func newSnapshotSave() *cobra.Command {
 	f := &serverFlags{}
 	cmd := &cobra.Command{
 		Use:   "save FILE",
-		Short: "Save all that etcd holds, while it runs or not",
-		Long: `Save all that etcd holds at one revision, with a checksum.
+		Short: "Save all data of etcd, whether it runs or not",
+		Long: `Save all data of etcd at one revision, with a checksum.
 
-With --etcd-servers that is an etcd cluster; otherwise the etcd embedded in the server of
---data-dir, whether that runs or not.`,
+With --etcd-servers it is the data of an etcd cluster; otherwise of the etcd embedded in the server
+of --data-dir, whether that runs or not.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			status, err := saveSnapshot(args[0], func(w io.Writer) error { return f.snapshot(cmd.Context(), w) })
@@ -54,13 +54,13 @@ func addDataDir(fs *pflag.FlagSet, dir *string) {
 	fs.StringVar(dir, "data-dir", "./.coxswain", "data directory of the server that etcd is embedded in")
 }
 
-// saveSnapshot writes to another name until the file is complete, checked and on disk. It then replaces
-// an earlier one, which must be a regular file.
+// saveSnapshot writes to a temporary file in the same folder, syncs and checks it, and then renames it. An existing
+// file must be a regular one.
 func saveSnapshot(file string, take func(io.Writer) error) (*etcd.SnapshotStatus, error) {
 	if err := replaceable(file); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*") // mode 0600: Secrets are in it
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*") // mode 0600: it contains Secrets
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +78,14 @@ func saveSnapshot(file string, take func(io.Writer) error) (*etcd.SnapshotStatus
 	return status, os.Rename(f.Name(), file)
 }
 
-// replaceable returns an error if the path is a device, a link, a folder or anything but a regular
-// file.
+// replaceable returns an error if the path exists and is not a regular file, such as a device, a link or a folder.
 func replaceable(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is there and is not a regular file (%s): it is not replaced", path, info.Mode())
+		err = fmt.Errorf("%s exists and is not a regular file (%s): it is not replaced", path, info.Mode())
 	}
 	return err
 }
@@ -121,12 +120,13 @@ func newSnapshotRestore() *cobra.Command {
 	var dataDir, etcdDir string
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Make a data directory of a snapshot",
-		Long: `Make a data directory of a snapshot. It must not hold an etcd yet.
+		Short: "Restore a snapshot into a data directory",
+		Long: `Restore a snapshot into a data directory, which must not contain etcd's data yet.
 
-Without --etcd-data-dir it is for the etcd embedded in the server of --data-dir. With it, it is
-for a member of a cluster: restore the same file for each member, and start them with their
---data-dir, --name, --initial-cluster and --initial-cluster-state=new.`,
+Without --etcd-data-dir, the data directory is that of the etcd embedded in the server of
+--data-dir. With it, the data directory is that of a cluster's member: restore the same file for
+each member, and start the members with --data-dir, --name, --initial-cluster and
+--initial-cluster-state=new.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if etcdDir == "" {
@@ -152,7 +152,7 @@ for a member of a cluster: restore the same file for each member, and start them
 func newSnapshotStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status FILE",
-		Short: "Check a snapshot and describe its content",
+		Short: "Check a snapshot and print its revision and size",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			status, err := etcd.ReadSnapshot(args[0])
@@ -169,12 +169,11 @@ func report(cmd *cobra.Command, file string, s *etcd.SnapshotStatus) {
 		s.Keys, s.Size)
 }
 
-// snapshotSocket is the socket on which a server with an embedded etcd, which has no listener of its
-// own, sends snapshots to users that may read its data directory.
+// snapshotSocket returns the path of the socket that a server with an embedded etcd sends snapshots on. The embedded
+// etcd has no listener of its own. Only users who can access the data directory can connect.
 func snapshotSocket(dataDir string) string { return filepath.Join(dataDir, "snapshot.sock") }
 
-// snapshotPatience is how long a client may read nothing. While a snapshot is under way, etcd cannot
-// free pages.
+// snapshotPatience is how long a write to a client may block. During a snapshot etcd cannot free pages.
 const snapshotPatience = time.Minute
 
 // patient is a connection with a deadline for each write.
@@ -190,7 +189,7 @@ func (p patient) Write(b []byte) (int, error) {
 	return p.Conn.Write(b)
 }
 
-// serveSnapshots sends a snapshot to everyone who connects, until it is stopped.
+// serveSnapshots sends a snapshot to each client that connects, until stop is called.
 func serveSnapshots(ctx context.Context, dataDir string, store *storage.Store) (stop func(), err error) {
 	socket := snapshotSocket(dataDir)
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) { // of a server that was killed

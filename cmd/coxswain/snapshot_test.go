@@ -31,7 +31,7 @@ func etcdCommand(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
+func TestEtcdSnapshot_SavesFromRunningAndStoppedServers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	require.NoError(t, err, out)
 	info, err := os.Stat(live)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "Secrets are in it")
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it contains Secrets")
 	out, err = etcdCommand(t, "snapshot", "restore", live, "--data-dir", dir)
 	require.ErrorContains(t, err, "in use", out)
 
@@ -63,10 +63,10 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	require.NoError(t, store.Close())
 	require.NoError(t, backend.Close())
 	unlock()
-	rested := filepath.Join(t.TempDir(), "rested.db")
-	out, err = etcdCommand(t, "snapshot", "save", rested, "--data-dir", dir)
+	stopped := filepath.Join(t.TempDir(), "stopped.db")
+	out, err = etcdCommand(t, "snapshot", "save", stopped, "--data-dir", dir)
 	require.NoError(t, err, out)
-	for _, file := range []string{live, rested} {
+	for _, file := range []string{live, stopped} {
 		out, err := etcdCommand(t, "snapshot", "status", file)
 		require.NoError(t, err)
 		require.Contains(t, out, "is intact")
@@ -111,7 +111,7 @@ func TestEtcdSnapshot_ReplacesOnlyRegularFiles(t *testing.T) {
 	for _, file := range []string{link, folder, pipe, os.DevNull} {
 		_, err := etcdCommand(t, "snapshot", "save", file, "--data-dir", t.TempDir())
 		require.ErrorContains(t, err, "not a regular file", file)
-		// It may also have come while the snapshot was taken.
+		// The file can also appear while the snapshot is taken.
 		_, err = saveSnapshot(filepath.Join(dir, "new"), func(io.Writer) error {
 			return os.Symlink(file, filepath.Join(dir, "new"))
 		})
@@ -122,7 +122,7 @@ func TestEtcdSnapshot_ReplacesOnlyRegularFiles(t *testing.T) {
 	require.NoError(t, replaceable(filepath.Join(dir, "none")))
 }
 
-func TestEtcdSnapshot_WaitsForNoClientThatDoesNotRead(t *testing.T) {
+func TestEtcdSnapshot_DoesNotWaitForStalledClients(t *testing.T) {
 	t.Parallel()
 	server, client := net.Pipe()
 	defer client.Close()

@@ -25,8 +25,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
-// testServer is a control plane in memory for a test in any language: it says where it is when it is ready, and ends
-// with the process that started it.
+// testServer is a control plane in memory for a test in any language. It prints its address when it is ready, and exits
+// when the process that started it exits.
 type testServer struct {
 	server      serverFlags
 	nodes       nodeFlags
@@ -53,11 +53,11 @@ func newTestServer() *cobra.Command {
 		Short: "Run a control plane in memory for a test, until the test's process ends",
 		Long: `Run a control plane in memory for a test in any language.
 
-When it is ready, with the definitions of --crds served and its Nodes Ready, it writes where it is to
-standard output, or to --ready-fd, and closes that: assignments for a shell or, with --json, one line
-with an object. A client needs the endpoint, the CA's file and the token, which is the administrator's;
-the kubeconfig has the same. The server ends on a signal, or when the process that started it has ended,
-and leaves nothing behind.
+When it is ready, with the definitions of --crds served and its Nodes Ready, it writes its address and
+credentials to standard output or to --ready-fd, and closes it: assignments for a shell or, with --json,
+one line with an object. A client needs the endpoint, the CA's file and the token, which is the
+administrator's; the kubeconfig contains all three. The server exits on a signal, or when the process
+that started it has exited, and removes its files.
 
   eval "$(coxswain test-server --parent $$ &)"
   kubectl get nodes`,
@@ -68,7 +68,7 @@ and leaves nothing behind.
 			if err := t.run(ctx); ctx.Err() == nil {
 				return err
 			}
-			return nil // what failed, failed because it was to end
+			return nil // the error is a consequence of the shutdown
 		},
 	}
 	t.add(cmd.Flags())
@@ -76,7 +76,7 @@ and leaves nothing behind.
 }
 
 func (t *testServer) add(fs *pflag.FlagSet) {
-	all := pflag.NewFlagSet("", pflag.ContinueOnError) // for the defaults of flags that a test has no need of
+	all := pflag.NewFlagSet("", pflag.ContinueOnError) // sets the defaults of flags that test-server does not have
 	t.server.add(all)
 	t.nodes.add(all, 1)
 	t.controllers.addPool(all)
@@ -89,17 +89,17 @@ func (t *testServer) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&t.crds, "crds", nil,
 		"manifests, or folders of manifests, of CustomResourceDefinitions to install")
 	fs.BoolVar(&t.apiOnly, "api-only", false, "run the API server alone, without controllers, scheduler and Nodes")
-	fs.BoolVar(&t.json, "json", false, "say where the server is as JSON, in one line")
+	fs.BoolVar(&t.json, "json", false, "write the address as JSON, in one line")
 	fs.IntVar(&t.readyFD, "ready-fd", 1, "file descriptor to write to when the server is ready")
-	fs.IntVar(&t.parent, "parent", 0, "process with which the server ends; 0 is the one that started it")
-	fs.BoolVar(&t.stdin, "end-with-stdin", false, "end when standard input ends, too")
+	fs.IntVar(&t.parent, "parent", 0, "exit when the process with this ID has exited; 0 is the process that started it")
+	fs.BoolVar(&t.stdin, "end-with-stdin", false, "also exit when standard input ends")
 }
 
-// address is where a test server is.
+// address is the address of a test server, with the administrator's credentials.
 type address struct {
 	Endpoint   string `json:"endpoint"`
-	CA         string `json:"ca"`         // a file
-	Token      string `json:"token"`      // the administrator's
+	CA         string `json:"ca"` // a file
+	Token      string `json:"token"`
 	Kubeconfig string `json:"kubeconfig"` // a file
 	PID        int    `json:"pid"`
 }
@@ -113,25 +113,26 @@ func (t *testServer) run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	at := address{Token: rand.Text(), CA: filepath.Join(dir, "ca.crt"), PID: os.Getpid(),
+	target := address{Token: rand.Text(), CA: filepath.Join(dir, "ca.crt"), PID: os.Getpid(),
 		Kubeconfig: filepath.Join(dir, "admin"+datadir.KubeconfigSuffix)}
 	f := &t.server
 	f.dataDir, f.authn.tokenFile = "", filepath.Join(dir, "tokens")
-	tokens := fmt.Sprintf("%s,%s,,%s\n", at.Token, certs.SuperAdminIdentity.User, certs.SuperAdminIdentity.Groups[0])
+	admin := certs.SuperAdminIdentity
+	tokens := fmt.Sprintf("%s,%s,,%s\n", target.Token, admin.User, admin.Groups[0])
 	if err := pki.WriteSecret(f.authn.tokenFile, []byte(tokens)); err != nil {
 		return err
 	}
 	if t.apiOnly {
-		f.admission.Disable = append(f.admission.Disable, "ServiceAccount") // pods wait for one that a controller makes
-		return runServer(ctx, f, func(ctx context.Context, r *running) error { return t.announce(ctx, r, at) })
+		f.admission.Disable = append(f.admission.Disable, "ServiceAccount") // no controller creates ServiceAccounts
+		return runServer(ctx, f, func(ctx context.Context, r *running) error { return t.announce(ctx, r, target) })
 	}
 	f.debug = map[string]http.Handler{controllers.DebugPath: t.controllers.debug}
 	f.peers = map[string]string{"controller-manager": componentstatus.InProcess, "scheduler": componentstatus.InProcess}
-	return runServer(ctx, f, func(ctx context.Context, r *running) error { return t.runParts(ctx, r, at) })
+	return runServer(ctx, f, func(ctx context.Context, r *running) error { return t.runParts(ctx, r, target) })
 }
 
 // runParts runs the components until ctx ends or one of them fails, and announces the server when the Nodes are Ready.
-func (t *testServer) runParts(ctx context.Context, r *running, at address) error {
+func (t *testServer) runParts(ctx context.Context, r *running, target address) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready, announced := make(chan struct{}), make(chan error, 1)
@@ -142,7 +143,7 @@ func (t *testServer) runParts(ctx context.Context, r *running, at address) error
 	go func() {
 		select {
 		case <-ready:
-			err := t.announce(ctx, r, at)
+			err := t.announce(ctx, r, target)
 			if err != nil {
 				cancel()
 			}
@@ -156,8 +157,8 @@ func (t *testServer) runParts(ctx context.Context, r *running, at address) error
 	return errors.Join(err, <-announced)
 }
 
-// announce installs the definitions, writes the files of the address, and says where the server is.
-func (t *testServer) announce(ctx context.Context, r *running, at address) error {
+// announce installs the definitions, writes the address's files, and then writes the address to --ready-fd.
+func (t *testServer) announce(ctx context.Context, r *running, target address) error {
 	if len(t.crds) > 0 {
 		admin, err := r.certify(certs.SuperAdminIdentity)
 		if err != nil {
@@ -167,12 +168,12 @@ func (t *testServer) announce(ctx context.Context, r *running, at address) error
 			return fmt.Errorf("--crds: %w", err)
 		}
 	}
-	at.Endpoint = r.url
-	if err := os.WriteFile(at.CA, r.roots, 0o600); err != nil {
+	target.Endpoint = r.url
+	if err := os.WriteFile(target.CA, r.roots, 0o600); err != nil {
 		return err
 	}
 	files := *r
-	files.dir = filepath.Dir(at.Kubeconfig)
+	files.dir = filepath.Dir(target.Kubeconfig)
 	if err := files.writeKubeconfig("admin", certs.SuperAdminIdentity); err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (t *testServer) announce(ctx context.Context, r *running, at address) error
 	if out == nil {
 		return fmt.Errorf("--ready-fd: %d is not a file descriptor", t.readyFD)
 	}
-	if err := errors.Join(at.write(out, t.json), out.Close()); err != nil {
+	if err := errors.Join(target.write(out, t.json), out.Close()); err != nil {
 		return fmt.Errorf("--ready-fd: %w", err)
 	}
 	return nil
@@ -201,11 +202,12 @@ func (a address) write(w io.Writer, asJSON bool) error {
 	return err
 }
 
-// parentPeriod is how often a test server looks whether its parent is there. No system that Go supports tells a
-// process of that in the same way, and Linux's PR_SET_PDEATHSIG is about the parent's thread.
+// parentPeriod is how often a test server checks whether its parent still exists. Systems have no common way to notify
+// a process of that, and Linux's PR_SET_PDEATHSIG applies to the parent's thread.
 const parentPeriod = 200 * time.Millisecond
 
-// untilParentEnds returns a context that ends with the process that the server belongs to.
+// untilParentEnds returns a context that ends when the parent exits and, with --end-with-stdin, when standard input
+// ends.
 func (t *testServer) untilParentEnds(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if t.stdin {
@@ -215,14 +217,14 @@ func (t *testServer) untilParentEnds(ctx context.Context) (context.Context, cont
 		}()
 	}
 	parent := os.Getppid()
-	lives := func() bool { return os.Getppid() == parent }
+	running := func() bool { return os.Getppid() == parent }
 	if t.parent != 0 {
-		lives = func() bool { return !errors.Is(syscall.Kill(t.parent, 0), syscall.ESRCH) }
+		running = func() bool { return !errors.Is(syscall.Kill(t.parent, 0), syscall.ESRCH) }
 	}
 	go func() {
 		tick := time.NewTicker(parentPeriod)
 		defer tick.Stop()
-		for lives() {
+		for running() {
 			select {
 			case <-ctx.Done():
 				return

@@ -11,21 +11,21 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-func TestTestServer_SaysWhereItIsForShellsAndPrograms(t *testing.T) {
+func TestTestServer_WritesAddressForShellsAndPrograms(t *testing.T) {
 	t.Parallel()
-	at := address{Endpoint: "https://127.0.0.1:1", CA: "/tmp/it's/ca.crt", Token: "ABC", Kubeconfig: "/tmp/k", PID: 7}
+	server := address{Endpoint: "https://127.0.0.1:1", CA: "/tmp/it's/ca.crt", Token: "ABC", Kubeconfig: "/tmp/k", PID: 7}
 	var shell, line bytes.Buffer
-	require.NoError(t, at.write(&shell, false))
+	require.NoError(t, server.write(&shell, false))
 	require.Equal(t, "export KUBECONFIG=/tmp/k\nexport COXSWAIN_ENDPOINT=https://127.0.0.1:1\n"+
 		"export COXSWAIN_CA='/tmp/it'\\''s/ca.crt'\nexport COXSWAIN_TOKEN=ABC\nexport COXSWAIN_PID=7\n", shell.String())
-	require.NoError(t, at.write(&line, true))
+	require.NoError(t, server.write(&line, true))
 	require.Equal(t, 1, bytes.Count(line.Bytes(), []byte("\n")), "programs read one line")
 	var read address
 	require.NoError(t, json.Unmarshal(line.Bytes(), &read))
-	require.Equal(t, at, read)
+	require.Equal(t, server, read)
 }
 
-func TestOnlyCAs_LeavesOutCertificatesOfServers(t *testing.T) {
+func TestOnlyCAs_OmitsServerCertificates(t *testing.T) {
 	t.Parallel()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)

@@ -13,13 +13,13 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
-// timing is what the parts of a process go by. Its zero value is the machine's clock.
+// timing has the clock of a process's parts. The zero value is the machine's clock.
 type timing struct {
-	manual *virtualtime.Clock // nil where the clock goes by itself
-	parts  *quiescence.Group  // nil with it: nobody asks whether they rest
+	manual *virtualtime.Clock // nil for the machine's clock
+	parts  *quiescence.Group  // reports whether the parts are idle; nil if manual is nil
 }
 
-// clock is nil for the machine's, which is every part's default.
+// clock returns the clock, or nil for the machine's clock, which is the default of every part.
 func (t timing) clock() clock.WithTicker {
 	if t.manual == nil {
 		return nil
@@ -27,7 +27,7 @@ func (t timing) clock() clock.WithTicker {
 	return t.manual
 }
 
-// rest has the clock wait, between two moments, until a server and the parts that are its clients have come to rest.
+// rest makes a manual clock wait, whenever it has moved, until a server and the parts that are its clients are idle.
 func (t timing) rest(server *apiserver.Server) (remove func()) {
 	if t.manual == nil {
 		return func() {}
@@ -35,7 +35,7 @@ func (t timing) rest(server *apiserver.Server) (remove func()) {
 	return t.manual.AddRest(func(ctx context.Context) error { return server.Settle(ctx, t.parts) })
 }
 
-// setTime makes a clock that is moved by hand if --clock asks for one.
+// setTime sets f.time to a manual clock if --clock is manual.
 func (f *serverFlags) setTime() error {
 	switch f.clock {
 	case "", "real":
@@ -45,7 +45,7 @@ func (f *serverFlags) setTime() error {
 		return fmt.Errorf("--clock: %q is not one of: real, manual", f.clock)
 	}
 	if len(f.etcd.Servers) > 0 {
-		return errors.New("--clock=manual: etcd's leases go by the machine's clock: leave out --etcd-servers")
+		return errors.New("--clock=manual: etcd's leases use the machine's clock: omit --etcd-servers")
 	}
 	f.time = timing{virtualtime.New(time.Now()), &quiescence.Group{}}
 	return nil

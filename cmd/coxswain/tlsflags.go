@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// tlsFlags configure the TLS of a server, by Kubernetes' names.
+// tlsFlags configure the TLS of a server. They have Kubernetes' names.
 type tlsFlags struct {
 	minVersion string
 	suites     []string
@@ -33,7 +33,7 @@ func (f *tlsFlags) add(fs *pflag.FlagSet) {
 func suiteNames(suites []*tls.CipherSuite) []string {
 	var names []string
 	for _, s := range suites {
-		// those of 1.3 cannot be chosen
+		// crypto/tls does not let programs choose the cipher suites of TLS 1.3.
 		if slices.ContainsFunc(s.SupportedVersions, func(v uint16) bool { return v < tls.VersionTLS13 }) {
 			names = append(names, s.Name)
 		}
@@ -55,20 +55,20 @@ func (f *tlsFlags) apply(c *tls.Config) error {
 		return nil
 	}
 	c.CipherSuites = nil
-	known := slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites())
+	suites := slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites())
 	for _, name := range f.suites {
-		at := slices.IndexFunc(known, func(s *tls.CipherSuite) bool { return s.Name == name })
-		if at < 0 {
+		i := slices.IndexFunc(suites, func(s *tls.CipherSuite) bool { return s.Name == name })
+		if i < 0 {
 			return fmt.Errorf("--tls-cipher-suites: cipher suite %q is not supported or does not exist", name)
 		}
-		c.CipherSuites = append(c.CipherSuites, known[at].ID)
+		c.CipherSuites = append(c.CipherSuites, suites[i].ID)
 	}
-	// RFC 9113, section 9.2.2. Without one of them net/http refuses to serve.
-	needed := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
+	// RFC 9113, section 9.2.2. Without one of these net/http refuses to serve.
+	required := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
 	if c.MinVersion < tls.VersionTLS13 && slices.Contains(c.NextProtos, "h2") &&
-		!slices.ContainsFunc(c.CipherSuites, func(id uint16) bool { return slices.Contains(needed, id) }) {
-		return fmt.Errorf("--tls-cipher-suites: HTTP/2 needs %s or %s", tls.CipherSuiteName(needed[0]),
-			tls.CipherSuiteName(needed[1]))
+		!slices.ContainsFunc(c.CipherSuites, func(id uint16) bool { return slices.Contains(required, id) }) {
+		return fmt.Errorf("--tls-cipher-suites: HTTP/2 needs %s or %s", tls.CipherSuiteName(required[0]),
+			tls.CipherSuiteName(required[1]))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-func TestTLSFlags_AreKubernetes(t *testing.T) {
+func TestTLSFlags_BehaveLikeKubernetes(t *testing.T) {
 	t.Parallel()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
@@ -19,7 +19,7 @@ func TestTLSFlags_AreKubernetes(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range []struct {
 		args   []string
-		least  uint16
+		min    uint16
 		suites []uint16
 		words  string
 	}{
@@ -45,7 +45,7 @@ func TestTLSFlags_AreKubernetes(t *testing.T) {
 		} else {
 			require.NoError(t, err, c.args)
 		}
-		require.Equal(t, c.least, config.MinVersion, c.args)
+		require.Equal(t, c.min, config.MinVersion, c.args)
 		require.Equal(t, c.suites, config.CipherSuites, c.args)
 	}
 }

@@ -64,13 +64,13 @@ func newUp() *cobra.Command {
 	f.add(cmd.Flags())
 	n.add(cmd.Flags(), 3)
 	c.addPool(cmd.Flags())
-	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock that stands still until kubectl-lite "+
-		"clock advance moves it, for controllers, scheduler, nodes and API server; objects are then kept in memory")
+	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock for controllers, scheduler, nodes and "+
+		"API server that stands still until kubectl-lite clock advance moves it; objects are then kept in memory")
 	return cmd
 }
 
-// settle tells controllers and nodes of a server in this process where their files are, and what they sign with.
-func (r *running) settle(f *serverFlags, n *nodeFlags, c *controllersFlags) (err error) {
+// configureFiles sets the folders of controllers and nodes in this process, and the keys that controllers sign with.
+func (r *running) configureFiles(f *serverFlags, n *nodeFlags, c *controllersFlags) (err error) {
 	if r.dir == "" {
 		c.signing, err = f.signingInMemory(r.own)
 		return err
@@ -87,13 +87,13 @@ func (r *running) settle(f *serverFlags, n *nodeFlags, c *controllersFlags) (err
 	return nil
 }
 
-// runComponents runs controllers, scheduler and nodes as clients of the server, each with
-// its own identity, until ctx ends or one of them fails.
+// runComponents runs controllers, scheduler and nodes as clients of the server, each with its own identity. It stops
+// all of them when ctx ends or one of them returns, and returns their errors.
 func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags,
 	s *schedulerFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := r.settle(f, n, c); err != nil {
+	if err := r.configureFiles(f, n, c); err != nil {
 		return err
 	}
 	parts := []struct {

@@ -11,16 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUp_IsInterruptedWhileItWaits: another process, such as etcdctl, holds etcd's file. It is not
-// parallel: a command sets the process's logger.
-func TestUp_IsInterruptedWhileItWaits(t *testing.T) {
+// Another process, such as etcdctl, has locked etcd's file. The test is not parallel, since a command sets the
+// process's logger.
+func TestUp_IsInterruptedWhileItWaitsForEtcdsFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	database := filepath.Join(dir, "etcd", "member", "snap", "db")
 	require.NoError(t, os.MkdirAll(filepath.Dir(database), 0o700))
-	held, err := os.Create(database)
+	locked, err := os.Create(database)
 	require.NoError(t, err)
-	defer held.Close()
-	require.NoError(t, syscall.Flock(int(held.Fd()), syscall.LOCK_EX))
+	defer locked.Close()
+	require.NoError(t, syscall.Flock(int(locked.Fd()), syscall.LOCK_EX))
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	cmd := newCommand()
@@ -28,7 +28,7 @@ func TestUp_IsInterruptedWhileItWaits(t *testing.T) {
 	require.ErrorContains(t, cmd.ExecuteContext(ctx), database+" is locked by another process")
 }
 
-func TestUp_RefusesRangesThatItsPodsDoNotReach(t *testing.T) {
+func TestUp_RejectsRangesThatItsPodsCannotReach(t *testing.T) {
 	t.Parallel()
 	for _, ranges := range []string{"fd00::/112", "10.96.0.0/16,fd00::/112"} {
 		up := newUp()

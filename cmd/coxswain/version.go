@@ -22,21 +22,21 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// newHelp is cobra's help command, except that an unknown command is an error.
+// newHelp returns a help command like cobra's, except that an unknown command is an error.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
 		Short: "Help about any command",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			of, rest, err := cmd.Root().Find(args)
+			target, rest, err := cmd.Root().Find(args)
 			if err != nil {
 				return err
 			}
 			if len(rest) > 0 {
-				return fmt.Errorf("unknown command %q for %q; --help lists them", rest[0], of.CommandPath())
+				return fmt.Errorf("unknown command %q for %q; --help lists them", rest[0], target.CommandPath())
 			}
-			of.InitDefaultHelpFlag() // which cobra adds when it runs the command
-			return of.Help()
+			target.InitDefaultHelpFlag() // cobra adds it only when it runs the command
+			return target.Help()
 		},
 	}
 }

@@ -31,7 +31,7 @@ func TestReadme_TourRunsAsItIsWritten(t *testing.T) {
 			}
 			p := start(t, "up", "--data-dir", filepath.Join(dir, ".coxswain"), "--secure-port", "0")
 			eventually(t, time.Minute, "the banner", func() bool {
-				return p.running() && strings.Contains(p.out.String(), "begins anew.")
+				return p.running() && strings.Contains(p.out.String(), "start from scratch.")
 			})
 			require.Contains(t, p.out.String(), "export KUBECONFIG="+dir+"/.coxswain/admin.kubeconfig\n")
 

@@ -101,7 +101,7 @@ func closeToOthers(path string, info fs.FileInfo) error {
 	if err := os.Chmod(path, mode&^0o077); err != nil {
 		return fmt.Errorf("--data-dir: %s is open to others (mode %04o): %w", path, mode, err)
 	}
-	slog.Warn("a part of the data directory was open to others and is no longer",
+	slog.Warn("removed other users' permissions from a part of the data directory",
 		"path", path, "mode", fmt.Sprintf("%04o", mode), "now", fmt.Sprintf("%04o", mode&^0o077))
 	return nil
 }

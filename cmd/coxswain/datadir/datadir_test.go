@@ -25,7 +25,7 @@ func TestLock_MakesTheDataDirectoryPrivate(t *testing.T) {
 	require.ErrorContains(t, err, "in use by another coxswain")
 	unlock()
 
-	// Empty, or a data directory of ours with the modes of a careless copy.
+	// An empty folder, and a data directory that was copied with wrong modes.
 	for _, files := range [][]string{nil, {"pki/ca.key", "pki/etcd/ca.key", "admin.kubeconfig"}} {
 		dir := filepath.Join(t.TempDir(), "data")
 		require.NoError(t, os.MkdirAll(filepath.Join(dir), 0o755))
@@ -44,7 +44,7 @@ func TestLock_MakesTheDataDirectoryPrivate(t *testing.T) {
 	}
 }
 
-func TestLock_TakesNoFolderThatIsAnothers(t *testing.T) {
+func TestLock_RejectsFoldersOfOtherUsers(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	require.NoError(t, os.Chmod(shared, 0o1777))
@@ -55,12 +55,12 @@ func TestLock_TakesNoFolderThatIsAnothers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: only root can give a folder to another user")
 	}
-	for _, theirs := range []string{"", "pki", "pki/ca.key"} {
+	for _, name := range []string{"", "pki", "pki/ca.key"} {
 		dir := t.TempDir()
 		require.NoError(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "pki", "ca.key"), nil, 0o600))
-		require.NoError(t, os.Chown(filepath.Join(dir, filepath.FromSlash(theirs)), 4711, -1))
+		require.NoError(t, os.Chown(filepath.Join(dir, filepath.FromSlash(name)), 4711, -1))
 		_, err := datadir.Lock(dir)
-		require.ErrorContains(t, err, "belongs to the user with the ID 4711", theirs)
+		require.ErrorContains(t, err, "belongs to the user with the ID 4711", name)
 	}
 }
