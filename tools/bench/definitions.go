@@ -10,8 +10,8 @@ import (
 	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
-// definitions tells what CustomResourceDefinitions cost that nobody uses: until they are established, in memory,
-// in discovery and OpenAPI, and when the server starts again.
+// definitions measures the cost of unused CustomResourceDefinitions: the time until they are established, memory,
+// discovery and OpenAPI, and a restart of the server.
 type definitions struct {
 	count int
 	runs  int
@@ -19,7 +19,7 @@ type definitions struct {
 
 const definitionsFormat = "%-52s %12s\n"
 
-// measure looks at a server before and after it gets the definitions.
+// measure measures a server before and after it creates the definitions.
 func (d *definitions) measure(ctx context.Context, w io.Writer, src source) (err error) {
 	served, err := src.serve(ctx, load.Workload{})
 	if err != nil {
@@ -39,8 +39,8 @@ func (d *definitions) measure(ctx context.Context, w io.Writer, src source) (err
 	if err != nil {
 		return err
 	}
-	row := func(what string, value any) { fmt.Fprintf(w, definitionsFormat, what, fmt.Sprint(value)) }
-	row("one definition, from the answer until it is served", short(c.Alone))
+	row := func(figure string, value any) { fmt.Fprintf(w, definitionsFormat, figure, fmt.Sprint(value)) }
+	row("one definition, from the response until it is served", short(c.Alone))
 	row(fmt.Sprintf("%d definitions of %d bytes, until all are served", d.count, c.Size), short(c.All))
 	row("CPU of each", short(c.CPU/time.Duration(d.count)))
 	row("heap of each", fmt.Sprintf("%.1f KiB", float64(c.Heap)/1024/float64(d.count)))
@@ -48,7 +48,7 @@ func (d *definitions) measure(ctx context.Context, w io.Writer, src source) (err
 	row("aggregated discovery", short(c.Discovery))
 	row("index of /openapi/v3, the first time / again", short(c.IndexFirst)+" / "+short(c.Index))
 	row("/openapi/v3 of one group, the first time / again", short(c.GroupFirst)+" / "+short(c.Group))
-	row("heap after these", fmt.Sprintf("%+.1f MiB", float64(c.Documents)/(1<<20)))
+	row("heap that discovery and OpenAPI add", fmt.Sprintf("%+.1f MiB", float64(c.Documents)/(1<<20)))
 	if served.restart != nil {
 		row("start without / with them", short(startBefore.P50)+" / "+short(startAfter.P50))
 		row("its CPU", short(startBefore.CPU)+" / "+short(startAfter.CPU))
@@ -56,7 +56,8 @@ func (d *definitions) measure(ctx context.Context, w io.Writer, src source) (err
 	return nil
 }
 
-// starts is the median of starts on the present data, and empty for a server that is not ours.
+// starts returns the median of several restarts with the current data. It is empty for a server that the benchmark did
+// not start.
 func (d *definitions) starts(ctx context.Context, s *served) (load.Result, error) {
 	if s.restart == nil {
 		return load.Result{}, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
-// growth tells how a server fares as there come to be more objects: the same reads, its
-// memory and, where the server is one of our own, its start with that many to read.
+// growth measures how a server scales with the number of objects: reads, memory and, for a server that the benchmark
+// has started, a restart with that many objects.
 type growth struct {
 	sizes []int
 	runs  int
@@ -18,10 +18,10 @@ type growth struct {
 
 const growthFormat = "%-10s %10s %10s %10s %10s %10s %12s %10s %10s %12s\n"
 
-// growthReads are the workloads that are repeated at every size.
+// growthReads are the workloads that run at each size.
 var growthReads = []string{"get", "list", "pages", "select"}
 
-// measure fills a server up to each size in turn.
+// measure fills a server to each size in turn, and prints a row for each.
 func (g *growth) measure(ctx context.Context, w io.Writer, src source) (err error) {
 	served, err := src.serve(ctx, load.Workload{})
 	if err != nil {
@@ -30,7 +30,7 @@ func (g *growth) measure(ctx context.Context, w io.Writer, src source) (err erro
 	defer func() { err = errors.Join(err, served.done()) }()
 	fmt.Fprintf(w, "\n%s\n", "growth "+src.name())
 	fmt.Fprintf(w, growthFormat, "objects", "create", "get", "list", "pages", "select 1 %", "memory", "start",
-		"its CPU", "memory then")
+		"start CPU", "memory after")
 	for _, size := range g.sizes {
 		served.session.SetObjects(size)
 		filled, err := load.Named("fill").Run(ctx, served.session)

@@ -1,20 +1,19 @@
-// Command bench puts load on any Kubernetes API server and tells what it costs: operations
-// a second, latencies, and, of servers on this machine, CPU per operation and memory.
+// Command bench generates load on any Kubernetes API server and reports operations per second, latencies and, for
+// servers on this machine, CPU per operation and memory.
 //
-//	go run ./tools/bench                                   # a coxswain of its own
-//	go run ./tools/bench -kubeconfig K -pid 17,18 get list # a server that runs, and its etcd
+//	go run ./tools/bench                                   # starts a coxswain
+//	go run ./tools/bench -kubeconfig K -pid 17,18 get list # a running server and its etcd
 //	go run ./tools/bench -kubeconfig A -pid 17 -compare B -compare-pid 23,24
 //	go run ./tools/bench -watchers 1000 -rate 500 -duration 1m soak
 //	go run ./tools/bench -sizes 1000,10000,50000 growth
 //	go run ./tools/bench custom-get custom-list custom-watch definitions
 //	go run ./tools/bench -nodes 1000 -objects 50000 cluster
 //
-// A server that is given must let pods be created: kube-apiserver without a controller
-// manager needs --disable-admission-plugins=ServiceAccount. The load works in two namespaces
-// that it makes and removes.
+// A running server must allow the creation of pods: kube-apiserver without a controller manager needs
+// --disable-admission-plugins=ServiceAccount. The benchmark creates two namespaces for its objects and removes them.
 //
-// CPU per operation is the figure to compare: it depends on the server alone, while rate and
-// latency depend on what else the machine does, the load generator included.
+// CPU per operation is the figure to compare: it depends only on the server, whereas rate and latency depend on all
+// processes of the machine, including the load generator.
 package main
 
 import (
@@ -38,27 +37,26 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	klog.SetLogger(logr.Discard()) // client-go's word about informers that are stopped on purpose
+	klog.SetLogger(logr.Discard()) // hides client-go's messages about informers that are stopped on purpose
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// plan is what the command line asks for.
+// plan is the command line's work.
 type plan struct {
-	options   load.Options
-	runs      int
-	count     int // of definitions
-	workloads []load.Workload
-	sources   []source
-	own       *ownServers
-	growth    *growth // nil when it was not asked for
-	// definitions is nil when it was not asked for.
-	definitions *definitions
+	options     load.Options
+	runs        int
+	count       int // number of definitions
+	workloads   []load.Workload
+	sources     []source
+	own         *ownServers  // nil with -kubeconfig
+	growth      *growth      // nil unless the command line names it
+	definitions *definitions // nil unless the command line names it
 }
 
-// source is a place from which a workload gets its server.
+// source provides a server for each workload.
 type source interface {
 	name() string
 	serve(ctx context.Context, w load.Workload) (*served, error)
@@ -67,9 +65,9 @@ type source interface {
 // served is a session on a source's server.
 type served struct {
 	session *load.Session
-	done    func() error // gives it back
-	// restart ends the server, starts it again on its data and tells what that took. It is
-	// nil for a server that is not ours.
+	done    func() error // must be called after use
+	// restart stops the server, starts it again with its data, and returns the cost of the start. It is nil for a
+	// server that the benchmark did not start.
 	restart func(ctx context.Context) (load.Result, error)
 }
 
@@ -124,8 +122,7 @@ func (p *plan) measureWorkloads(ctx context.Context) error {
 	return nil
 }
 
-// measure runs one workload on every source, turn by turn, so that a busy moment of the
-// machine does not fall on one of them alone.
+// measure runs one workload on all sources in turn, so that a busy moment of the machine affects all of them.
 func (p *plan) measure(ctx context.Context, w load.Workload) (medians []load.Result, err error) {
 	sessions := make([]*load.Session, len(p.sources))
 	for i, src := range p.sources {
@@ -157,7 +154,7 @@ func (p *plan) measure(ctx context.Context, w load.Workload) (medians []load.Res
 
 func (p *plan) close() {
 	for _, s := range p.sources {
-		if g, ok := s.(*givenServer); ok {
+		if g, ok := s.(*runningServer); ok {
 			g.close()
 		}
 	}
@@ -171,28 +168,28 @@ func parse(args []string) (*plan, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var (
 		kubeconfig = fs.String("kubeconfig", "",
-			"server to put load on; none starts a coxswain, with data of its own that is removed afterwards")
-		pids        = fs.String("pid", "", "the server's processes, by commas: the API server's and etcd's")
-		compare     = fs.String("compare", "", "kubeconfig of a second server; ratios to it are printed")
-		comparePIDs = fs.String("compare-pid", "", "the second server's processes")
+			"kubeconfig of the server; if empty, a coxswain is started, and its data are removed afterwards")
+		pids        = fs.String("pid", "", "the server's process IDs, separated by commas: API server and etcd")
+		compare     = fs.String("compare", "", "kubeconfig of a second server, to print ratios")
+		comparePIDs = fs.String("compare-pid", "", "the second server's process IDs")
 		binary      = fs.String("binary", "bin/coxswain",
-			"coxswain to start; built from the sources here if there is none")
+			"coxswain to start; built from the sources in this folder if it does not exist")
 		up = fs.Bool("up", false,
-			"start coxswain up for every workload, and not only for those that need controllers")
-		sizes = fs.String("sizes", "1000,10000,50000", "numbers of pods at which workload growth looks")
+			"start coxswain up for every workload, not only for workloads that need controllers")
+		sizes = fs.String("sizes", "1000,10000,50000", "numbers of pods of workload growth")
 		nodes = fs.Int("nodes", 10, "simulated nodes of coxswain up")
 	)
 	fs.IntVar(&p.options.Clients, "clients", p.options.Clients, "clients that send requests at the same time")
-	fs.IntVar(&p.options.Objects, "objects", p.options.Objects, "pods that there are for reads and patches")
+	fs.IntVar(&p.options.Objects, "objects", p.options.Objects, "existing pods for reads and patches")
 	fs.DurationVar(&p.options.Duration, "duration", p.options.Duration,
-		"how long each run of a workload takes that has no end of its own")
+		"duration of each run of a workload without a natural end")
 	fs.IntVar(&p.options.Watchers, "watchers", p.options.Watchers, "watchers of workloads watch and soak")
 	fs.IntVar(&p.options.Wide, "wide", p.options.Wide,
-		"how many of soak's watchers watch all the pods, as a controller does, and not one node's")
-	fs.IntVar(&p.options.Rate, "rate", p.options.Rate, "changes a second in workloads watch and soak")
+		"how many of soak's watchers watch all pods, as controllers do, not one node's pods")
+	fs.IntVar(&p.options.Rate, "rate", p.options.Rate, "changes per second in workloads watch and soak")
 	fs.IntVar(&p.options.Replicas, "replicas", p.options.Replicas, "replicas of workloads deployment and rollout")
 	fs.IntVar(&p.count, "definitions", 1000, "CustomResourceDefinitions of workload definitions")
-	fs.IntVar(&p.runs, "runs", 3, "runs of each workload; their median is told")
+	fs.IntVar(&p.runs, "runs", 3, "runs of each workload, to report the median of")
 	fs.Usage = func() { usage(fs) }
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -200,7 +197,7 @@ func parse(args []string) (*plan, error) {
 	if err := p.options.Check(); err != nil {
 		return nil, err
 	}
-	grow, err := parseSizes(*sizes)
+	growthSizes, err := parseSizes(*sizes)
 	if err != nil {
 		return nil, err
 	}
@@ -216,21 +213,21 @@ func parse(args []string) (*plan, error) {
 		}
 		p.own = &ownServers{binary: *binary, up: *up, nodes: *nodes, options: p.options}
 		p.sources = []source{p.own}
-		return p, p.choose(fs.Args(), grow)
+		return p, p.choose(fs.Args(), growthSizes)
 	}
-	if err := p.give("", *kubeconfig, *pids); err != nil {
+	if err := p.addServer("", *kubeconfig, *pids); err != nil {
 		return nil, err
 	}
 	if *compare != "" {
-		if err := p.give("compared", *compare, *comparePIDs); err != nil {
+		if err := p.addServer("compared", *compare, *comparePIDs); err != nil {
 			return nil, err
 		}
 	}
-	return p, p.choose(fs.Args(), grow)
+	return p, p.choose(fs.Args(), growthSizes)
 }
 
-// give adds a server that runs already.
-func (p *plan) give(name, kubeconfig, pids string) error {
+// addServer adds a running server.
+func (p *plan) addServer(name, kubeconfig, pids string) error {
 	var processes []int
 	for text := range strings.SplitSeq(pids, ",") {
 		if text == "" {
@@ -238,7 +235,7 @@ func (p *plan) give(name, kubeconfig, pids string) error {
 		}
 		pid, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("%q is no process id", text)
+			return fmt.Errorf("%q is not a process ID", text)
 		}
 		processes = append(processes, pid)
 	}
@@ -246,11 +243,11 @@ func (p *plan) give(name, kubeconfig, pids string) error {
 	if err != nil {
 		return err
 	}
-	p.sources = append(p.sources, &givenServer{server: target, options: p.options})
+	p.sources = append(p.sources, &runningServer{server: target, options: p.options})
 	return nil
 }
 
-// choose takes the workloads that are named, or all that are not long.
+// choose sets the named workloads, or all except the long ones.
 func (p *plan) choose(names []string, sizes []int) error {
 	for _, name := range names {
 		switch {
@@ -276,7 +273,7 @@ func (p *plan) choose(names []string, sizes []int) error {
 	return nil
 }
 
-// parseSizes reads the sizes of growth, which must grow.
+// parseSizes parses the sizes of growth, which must be in ascending order.
 func parseSizes(text string) (sizes []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
@@ -291,16 +288,16 @@ func parseSizes(text string) (sizes []int, err error) {
 
 func usage(fs *flag.FlagSet) {
 	w := fs.Output()
-	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but custom-*, cluster, soak, "+
-		"growth and definitions:\n")
-	fmt.Fprintf(w, "  %-13s %s\n", "start", "cold start of a server of its own until /readyz")
+	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all except custom-*, cluster, soak, growth "+
+		"and definitions:\n")
+	fmt.Fprintf(w, "  %-13s %s\n", "start", "cold start of a coxswain until /readyz succeeds")
 	for _, l := range load.Workloads {
 		fmt.Fprintf(w, "  %-13s %s\n", l.Name, l.About)
 	}
 	fmt.Fprintf(w, "  %-13s %s\n", "growth",
-		"reads, memory and, of an own server, the start again, with more and more pods")
+		"reads, memory and, for a coxswain that bench starts, a restart, with more and more pods")
 	fmt.Fprintf(w, "  %-13s %s\n", "definitions",
-		"CustomResourceDefinitions of 20 kB that nobody uses: until they are served, memory, discovery, start")
+		"unused CustomResourceDefinitions of 20 kB: time until they are served, memory, discovery, restart")
 	fmt.Fprint(w, "\nFlags:\n")
 	fs.PrintDefaults()
 }

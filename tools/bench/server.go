@@ -13,16 +13,16 @@ import (
 	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
-// givenServer is one that runs already. All workloads share it, and one session on it.
-type givenServer struct {
+// runningServer is a server that was running before the benchmark. All workloads share one session on it.
+type runningServer struct {
 	server  *load.Target
 	options load.Options
 	session *load.Session
 }
 
-func (g *givenServer) name() string { return g.server.Name }
+func (g *runningServer) name() string { return g.server.Name }
 
-func (g *givenServer) serve(ctx context.Context, _ load.Workload) (*served, error) {
+func (g *runningServer) serve(ctx context.Context, _ load.Workload) (*served, error) {
 	if g.session == nil {
 		s, err := load.NewSession(ctx, g.server, g.options)
 		if err != nil {
@@ -33,32 +33,31 @@ func (g *givenServer) serve(ctx context.Context, _ load.Workload) (*served, erro
 	return &served{session: g.session, done: func() error { return nil }}, nil
 }
 
-// close cleans up even when the load was interrupted.
-func (g *givenServer) close() {
+// close removes the session's objects, also after an interrupt.
+func (g *runningServer) close() {
 	if g.session == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := g.session.Close(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: cleaning up:", err)
+		fmt.Fprintln(os.Stderr, "bench: clean up:", err)
 	}
 }
 
-// ownServers starts a coxswain for every workload, so that none is slowed down by what
-// another left behind.
+// ownServers starts a coxswain for every workload, so that no workload is slowed down by data of another one.
 type ownServers struct {
 	binary    string
-	up        bool // even where the API server alone would do
+	up        bool // start coxswain up even for workloads that need only the API server
 	nodes     int
 	options   load.Options
 	wantStart bool
-	built     string // folder of a binary made here
+	built     string // temporary folder of a binary that prepare has built
 }
 
 func (o *ownServers) name() string { return "" }
 
-// prepare builds the binary if there is none.
+// prepare builds the binary if it does not exist.
 func (o *ownServers) prepare(ctx context.Context) error {
 	if _, err := os.Stat(o.binary); err == nil {
 		return nil
@@ -72,7 +71,7 @@ func (o *ownServers) prepare(ctx context.Context) error {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
-		return fmt.Errorf("building coxswain: %w", err)
+		return fmt.Errorf("build coxswain: %w", err)
 	}
 	return nil
 }
@@ -95,17 +94,16 @@ func (o *ownServers) serve(ctx context.Context, w load.Workload) (*served, error
 	return &served{session: s, done: c.stop, restart: c.restart}, nil
 }
 
-// command is the subcommand that is started, with its flags.
+// command returns the subcommand to start, with its flags.
 func (o *ownServers) command(controllers bool) []string {
 	if o.up || controllers {
 		return []string{"up", "--nodes", strconv.Itoa(o.nodes)}
 	}
-	// Nobody makes the service accounts that pods would have to have.
+	// No controller creates the service accounts that the plugin requires for pods.
 	return []string{"apiserver", "--disable-admission-plugins", "ServiceAccount"}
 }
 
-// measureStart tells how long it takes from exec until /readyz answers 200, and what the
-// server then holds in memory.
+// measureStart measures the time from exec until /readyz returns 200, and the server's memory after that.
 func (o *ownServers) measureStart(ctx context.Context, runs int) (load.Result, error) {
 	var results []load.Result
 	for range max(runs, 5) {
@@ -122,20 +120,20 @@ func (o *ownServers) measureStart(ctx context.Context, runs int) (load.Result, e
 	return load.Median(results), nil
 }
 
-// child is a coxswain that runs as a process of its own.
+// child is a coxswain in a process of its own.
 type child struct {
 	binary  string
 	args    []string
 	process *exec.Cmd
 	dir     string
 	target  *load.Target
-	took    time.Duration // to become ready
+	took    time.Duration // time to become ready
 }
 
-// startLimit is how long a start may take before it is given up.
+// startLimit is how long a start may take.
 const startLimit = 30 * time.Second
 
-// start runs coxswain on a free port with data in a folder of its own.
+// start runs coxswain on a free port with data in a temporary folder.
 func (o *ownServers) start(ctx context.Context, args ...string) (*child, error) {
 	dir, err := os.MkdirTemp("", "coxswain-bench-data-")
 	if err != nil {
@@ -143,7 +141,7 @@ func (o *ownServers) start(ctx context.Context, args ...string) (*child, error) 
 	}
 	c := &child{binary: o.binary, args: append(args, "--data-dir", dir), dir: dir}
 	if err := c.run(ctx, "0"); err != nil {
-		return nil, fmt.Errorf("starting %s: %w; %v", o.binary, err, c.stop())
+		return nil, fmt.Errorf("start %s: %w; %v", o.binary, err, c.stop())
 	}
 	return c, nil
 }
@@ -152,7 +150,7 @@ func (o *ownServers) start(ctx context.Context, args ...string) (*child, error) 
 func (c *child) run(ctx context.Context, port string) error {
 	c.process = exec.Command(c.binary, append(c.args, "--secure-port", port)...)
 	c.process.Stderr = os.Stderr
-	began := time.Now()
+	start := time.Now()
 	if err := c.process.Start(); err != nil {
 		c.process = nil
 		return err
@@ -162,11 +160,11 @@ func (c *child) run(ctx context.Context, port string) error {
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
-	c.took = time.Since(began)
+	c.took = time.Since(start)
 	return nil
 }
 
-// awaitReady waits for the kubeconfig, which names the port, and then for the server.
+// awaitReady waits for the kubeconfig, which contains the port, and then for the server.
 func (c *child) awaitReady(ctx context.Context) error {
 	kubeconfig := filepath.Join(c.dir, "admin.kubeconfig")
 	for c.target == nil {
@@ -184,7 +182,7 @@ func (c *child) awaitReady(ctx context.Context) error {
 	return c.target.AwaitReady(ctx)
 }
 
-// started is what the start came to.
+// started returns the cost of the start.
 func (c *child) started() (load.Result, error) {
 	cpu, resident, err := c.target.Used()
 	return load.Result{
@@ -193,35 +191,35 @@ func (c *child) started() (load.Result, error) {
 	}, err
 }
 
-// restart ends the process in order and starts it again on its data and its port.
+// restart stops the process and starts it again with its data and on its port.
 func (c *child) restart(ctx context.Context) (load.Result, error) {
 	if err := c.end(); err != nil {
 		return load.Result{}, err
 	}
 	if err := c.run(ctx, c.target.Port()); err != nil {
-		return load.Result{}, fmt.Errorf("starting %s again: %w", c.binary, err)
+		return load.Result{}, fmt.Errorf("restart %s: %w", c.binary, err)
 	}
 	return c.started()
 }
 
-// stop ends the process and removes its data.
+// stop stops the process and removes its data.
 func (c *child) stop() error {
 	defer os.RemoveAll(c.dir)
 	return c.end()
 }
 
-// end ends the process and waits for it.
+// end sends SIGTERM to the process and waits until it has exited. It kills the process after 20 s.
 func (c *child) end() error {
 	if c.process == nil {
 		return nil
 	}
 	_ = c.process.Process.Signal(syscall.SIGTERM)
-	giveUp := time.AfterFunc(20*time.Second, func() { _ = c.process.Process.Kill() })
-	defer giveUp.Stop()
+	kill := time.AfterFunc(20*time.Second, func() { _ = c.process.Process.Kill() })
+	defer kill.Stop()
 	err := c.process.Wait()
 	c.process = nil
 	if err != nil {
-		return fmt.Errorf("the server ended: %w", err)
+		return fmt.Errorf("the server exited: %w", err)
 	}
 	return nil
 }

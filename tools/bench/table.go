@@ -9,8 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/tools/bench/load"
 )
 
-// table prints results as they come: one line for each workload and server, and one with
-// the ratios where there are two servers.
+// table prints results while the benchmark runs: a line for each workload and server and, for two servers, a line with
+// the ratios.
 type table struct {
 	w       io.Writer
 	sources []source
@@ -23,7 +23,7 @@ func newTable(w io.Writer, sources []source) *table {
 	return &table{w: w, sources: sources}
 }
 
-// row takes one result from each source.
+// row prints one result of each source.
 func (t *table) row(results []load.Result) {
 	for i, r := range results {
 		name := r.Workload
@@ -51,7 +51,7 @@ func rate(r float64) string {
 	return fmt.Sprintf("%.3g", r)
 }
 
-// short gives a duration three digits.
+// short formats a duration with three digits.
 func short(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -71,9 +71,9 @@ func mebibytes(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-func ratio[T int64 | float64 | time.Duration](more, less T) string {
-	if more == 0 || less == 0 {
+func ratio[T int64 | float64 | time.Duration](a, b T) string {
+	if a == 0 || b == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f×", float64(more)/float64(less))
+	return fmt.Sprintf("%.1f×", float64(a)/float64(b))
 }

@@ -1,9 +1,9 @@
-// Lint runs the analyzers of go vet and of staticcheck in one program, which go vet calls for each package:
+// Command lint runs the analyzers of go vet and of staticcheck in one program, which go vet calls for each package:
 //
 //	go vet -vettool=.tools/lint -tags e2e ./...
 //
-// go vet keeps each package's report in Go's build cache by the content of the package and of all that it imports, so
-// that a change costs the analysis of what it touches, in whichever folder the clone is.
+// go vet caches each package's report in Go's build cache, by the content of the package and its imports. After a
+// change, it analyzes only the affected packages again. The cache does not depend on the folder of the clone.
 package main
 
 import (
@@ -54,12 +54,13 @@ import (
 	"honnef.co/go/tools/unused"
 )
 
-// omitted are two checks. ST1005: error messages are part of the Kubernetes API and of kubectl's output, and are
-// spelled as there, capitals and full stops included. SA1019: an API server serves what is deprecated.
+// omitted lists the checks that do not run. ST1005: error messages are part of the Kubernetes API and of kubectl's
+// output, and have Kubernetes' spelling, including capitals and full stops. SA1019: an API server must serve deprecated
+// fields.
 var omitted = []string{"ST1005", "SA1019"}
 
 func main() {
-	analyzers := []*analysis.Analyzer{ // those of cmd/vet
+	analyzers := []*analysis.Analyzer{ // the analyzers of cmd/vet
 		appends.Analyzer, asmdecl.Analyzer, assign.Analyzer, atomic.Analyzer, bools.Analyzer, buildtag.Analyzer,
 		cgocall.Analyzer, composite.Analyzer, copylock.Analyzer, defers.Analyzer, directive.Analyzer, errorsas.Analyzer,
 		framepointer.Analyzer, httpresponse.Analyzer, hostport.Analyzer, ifaceassert.Analyzer, loopclosure.Analyzer,
@@ -78,8 +79,8 @@ func main() {
 	unitchecker.Main(analyzers...)
 }
 
-// unusedCode reports what staticcheck's own command reports of its analyzer U1000, which only collects. go vet has it
-// analyze a package together with its tests, so that what only they use is used.
+// unusedCode reports the results of staticcheck's analyzer U1000, as staticcheck's own command does: the analyzer only
+// collects them. go vet analyzes a package together with its tests, so that code that only tests use counts as used.
 var unusedCode = &analysis.Analyzer{
 	Name: "unused", Doc: "check for unused code",
 	Requires: []*analysis.Analyzer{unused.Analyzer.Analyzer},
@@ -91,7 +92,7 @@ var unusedCode = &analysis.Analyzer{
 	},
 }
 
-// position returns the place of p in the files of the pass.
+// position converts a position to one in the files of the pass.
 func position(pass *analysis.Pass, p token.Position) token.Pos {
 	for _, file := range pass.Files {
 		if f := pass.Fset.File(file.FileStart); f.Name() == p.Filename {

@@ -14,13 +14,14 @@ import (
 	"strings"
 )
 
-// member is a file of an archive, and where its content is.
+// member is a file of an archive.
 type member struct {
-	name, file string
-	mode       int64
+	name string // path in the archive
+	file string // path of the content
+	mode int64
 }
 
-// archive writes the members in their order, with nothing of the machine that they were built on.
+// archive writes the members in the given order, without any data of the machine that built them.
 func (r *release) archive(name string, members []member) (err error) {
 	out, err := os.Create(filepath.Join(r.out, name))
 	if err != nil {
@@ -92,7 +93,7 @@ func (r *release) link(name string) string {
 	return strings.TrimSuffix(r.url, "/") + "/" + name
 }
 
-// writeSums writes what sha256sum --check, or its like, reads.
+// writeSums writes checksums in the format of sha256sum --check and similar programs.
 func (r *release) writeSums(name string, files []string, newHash func() hash.Hash) error {
 	var sums strings.Builder
 	for _, file := range files {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// bill is a software bill of materials in CycloneDX's form, version 1.6: the modules that are linked into the programs,
-// as the compiler has recorded them there.
+// bill is a software bill of materials in the format of CycloneDX 1.6. It lists the modules that are linked into the
+// programs, as recorded in their build information.
 type bill struct {
 	Format   string `json:"bomFormat"`
 	Spec     string `json:"specVersion"`
@@ -36,7 +36,7 @@ type component struct {
 	Hashes  []digest `json:"hashes,omitempty"`
 }
 
-// digest is a module's checksum as go.sum has it, in hexadecimal.
+// digest is a module's checksum of go.sum in hexadecimal.
 type digest struct {
 	Algorithm string `json:"alg"`
 	Content   string `json:"content"`
@@ -67,19 +67,19 @@ func (r *release) writeBill(name string, programs ...string) error {
 	return os.WriteFile(filepath.Join(r.out, name), append(text, '\n'), 0o644)
 }
 
-// addLinked adds the modules of a program, and Go's standard library.
-func addLinked(info *debug.BuildInfo, to map[string]component) error {
+// addLinked adds the modules of a program and Go's standard library to components.
+func addLinked(info *debug.BuildInfo, components map[string]component) error {
 	add := func(path, version, sum string) error {
 		ref := fmt.Sprintf("pkg:golang/%s@%s", path, version)
 		c := component{Type: "library", Ref: ref, Name: path, Version: version, URL: ref}
 		if h1, ok := strings.CutPrefix(sum, "h1:"); ok {
 			raw, err := base64.StdEncoding.DecodeString(h1)
 			if err != nil {
-				return fmt.Errorf("the checksum of %s: %w", path, err)
+				return fmt.Errorf("decode the checksum of %s: %w", path, err)
 			}
 			c.Hashes = []digest{{"SHA-256", fmt.Sprintf("%x", raw)}}
 		}
-		to[ref] = c
+		components[ref] = c
 		return nil
 	}
 	if err := add("std", strings.TrimPrefix(info.GoVersion, "go"), ""); err != nil {

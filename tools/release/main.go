@@ -1,6 +1,6 @@
-// Command release builds the archives of a release: for each platform the programs, and the same under the names that
-// envtest starts, with an index for setup-envtest, checksums, and a bill of materials. Two runs on the same commit with
-// the same Go make the same bytes.
+// Command release builds the archives of a release: for each platform the programs, the same programs under envtest's
+// names with an index for setup-envtest, checksums, and a bill of materials. Two runs on the same commit with the same
+// Go version produce identical files.
 //
 //	go run ./tools/release -out dist -version v0.4.0
 package main
@@ -27,15 +27,15 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "-" + p.arch }
 
-// platforms are those of a release. On Windows the server lacks the locks of its data directory.
+// platforms lists the platforms of a release. Windows is not among them: the server could not lock its data directory.
 var platforms = []platform{{"darwin", "amd64"}, {"darwin", "arm64"}, {"linux", "amd64"}, {"linux", "arm64"}}
 
-// release is what is built.
+// release has the parameters of a release.
 type release struct {
-	version    string    // of Coxswain
-	kubernetes string    // whose API is served
-	time       time.Time // of every file in an archive
-	url        string    // of the folder in which the archives will be, for the index
+	version    string    // version of Coxswain
+	kubernetes string    // version of Kubernetes' API
+	time       time.Time // modification time of all files in archives
+	url        string    // address of the archives' folder, for the index
 	out        string
 }
 
@@ -44,11 +44,11 @@ func main() {
 	defer stop()
 	var r release
 	var only string
-	flag.StringVar(&r.out, "out", "dist", "folder for the archives, made anew")
-	flag.StringVar(&r.version, "version", "", "version of the release; git describe where empty")
+	flag.StringVar(&r.out, "out", "dist", "folder for the archives; its content is replaced")
+	flag.StringVar(&r.version, "version", "", "version of the release; git describe if empty")
 	flag.StringVar(&r.kubernetes, "kubernetes", kubeversion.Release, "version of Kubernetes' API")
-	flag.StringVar(&r.url, "url", "", "address of the folder of the archives, for the index; file names where empty")
-	flag.StringVar(&only, "platforms", "", "platforms to build, such as linux-amd64,darwin-arm64; all where empty")
+	flag.StringVar(&r.url, "url", "", "address of the archives' folder, for the index; only file names if empty")
+	flag.StringVar(&only, "platforms", "", "platforms to build, such as linux-amd64,darwin-arm64; all if empty")
 	flag.Parse()
 	if err := run(ctx, r, only); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -60,19 +60,19 @@ func run(ctx context.Context, r release, only string) error {
 	if err := r.readCommit(ctx); err != nil {
 		return err
 	}
-	chosen := platforms
+	selected := platforms
 	if only != "" {
-		chosen = slices.DeleteFunc(slices.Clone(platforms), func(p platform) bool {
+		selected = slices.DeleteFunc(slices.Clone(platforms), func(p platform) bool {
 			return !slices.Contains(strings.Split(only, ","), p.String())
 		})
 	}
-	if len(chosen) == 0 {
+	if len(selected) == 0 {
 		return fmt.Errorf("-platforms: none of %v", platforms)
 	}
 	if err := errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755)); err != nil {
 		return err
 	}
-	for _, p := range chosen {
+	for _, p := range selected {
 		if err := r.build(ctx, p); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
@@ -80,7 +80,7 @@ func run(ctx context.Context, r release, only string) error {
 	return r.sum()
 }
 
-// readCommit sets the version and the time from the commit that is checked out.
+// readCommit sets the version and the time from the checked-out commit.
 func (r *release) readCommit(ctx context.Context) error {
 	seconds, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%ct").Output()
 	if err != nil {
@@ -94,11 +94,11 @@ func (r *release) readCommit(ctx context.Context) error {
 	if r.version != "" {
 		return nil
 	}
-	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
+	description, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
 	if err != nil {
 		return fmt.Errorf("git describe: %w", err)
 	}
-	r.version = strings.TrimSpace(string(described))
+	r.version = strings.TrimSpace(string(description))
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (r *release) build(ctx context.Context, p platform) error {
 	}); err != nil {
 		return err
 	}
-	// setup-envtest unpacks regular files alone: links, which would halve the archive, are left out.
+	// The archive has two copies of the server, since setup-envtest extracts only regular files, not links.
 	const folder = "controller-tools/envtest/"
 	if err := r.archive(r.assets(p), []member{{folder + "etcd", server, 0o755},
 		{folder + "kube-apiserver", server, 0o755}, {folder + "kubectl", client, 0o755}}); err != nil {
@@ -135,7 +135,7 @@ func (r *release) build(ctx context.Context, p platform) error {
 	return r.writeBill(name+".cdx.json", server, client)
 }
 
-// assets is the name of the archive of a platform for setup-envtest.
+// assets returns the name of a platform's archive for setup-envtest.
 func (r *release) assets(p platform) string {
 	return fmt.Sprintf("envtest-%s-%s.tar.gz", r.kubernetes, p)
 }

@@ -22,7 +22,7 @@ func newRelease(t *testing.T) *release {
 		url: "https://example.org/releases/"}
 }
 
-func TestArchive_IsTheSameWhereverItIsMade(t *testing.T) {
+func TestArchive_IsReproducible(t *testing.T) {
 	t.Parallel()
 	a, b := newRelease(t), newRelease(t)
 	var archives [][]byte
@@ -47,7 +47,7 @@ func TestArchive_IsTheSameWhereverItIsMade(t *testing.T) {
 	header, err := tape.Next()
 	require.NoError(t, err)
 	require.Equal(t, "controller-tools/envtest/etcd", header.Name)
-	require.EqualValues(t, tar.TypeReg, header.Typeflag, "setup-envtest leaves out all others")
+	require.EqualValues(t, tar.TypeReg, header.Typeflag, "setup-envtest ignores other types")
 	require.EqualValues(t, 0o755, header.Mode)
 	content, err := io.ReadAll(tape)
 	require.NoError(t, err)
@@ -82,9 +82,9 @@ func TestSum_WritesTheIndexOfSetupEnvtest(t *testing.T) {
 	require.Contains(t, string(sums), "  envtest-releases.yaml\n")
 }
 
-func TestBill_NamesTheModulesOfAProgram(t *testing.T) {
+func TestBill_ListsModulesOfPrograms(t *testing.T) {
 	t.Parallel()
-	const sum = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=" // of nothing
+	const sum = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=" // of an empty file
 	modules := map[string]component{}
 	for range 2 { // two programs with the same modules
 		require.NoError(t, addLinked(&debug.BuildInfo{GoVersion: "go1.26.8", Deps: []*debug.Module{

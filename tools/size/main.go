@@ -1,10 +1,10 @@
-// Command size says what each direct dependency adds to a binary: the code and data of all
-// the packages that would not be linked without it, its own dependencies included.
+// Command size reports how much each direct dependency adds to a binary: the code and data of all packages that would
+// not be linked without it, including its own dependencies.
 //
 //	go run ./tools/size ./cmd/coxswain
 //
-// It reads the import graph from go list and the weight of each package from the symbols of
-// an unstripped build, so that "adds" is what would go, not what is shared with others.
+// It reads the import graph from go list, and the size of each package from the symbols of an unstripped build. The
+// column "adds" therefore excludes packages that other dependencies need as well.
 package main
 
 import (
@@ -24,13 +24,13 @@ import (
 	"strings"
 )
 
-// graph is what a main package is linked from.
+// graph is the import graph of a main package.
 type graph struct {
 	root     string
 	packages map[string]*pkg
 }
 
-// pkg is a package, as go list prints it.
+// pkg is a package in the output of go list.
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -61,7 +61,7 @@ func run(target string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%s: code and data by direct dependency\n%10s %10s  module\n", target, "adds", "of itself")
+	fmt.Fprintf(out, "\n%s: code and data by direct dependency\n%10s %10s  module\n", target, "adds", "itself")
 	rows := g.rows(weight)
 	for _, r := range rows {
 		fmt.Fprintf(out, "%7d kB %7d kB  %s\n", r.adds/1000, r.own/1000, r.module)
@@ -69,10 +69,11 @@ func run(target string, out io.Writer) error {
 	return nil
 }
 
-// row is what one module weighs.
+// row has the size of one module.
 type row struct {
-	module    string
-	adds, own int
+	module string
+	adds   int // bytes of all packages that only this module needs
+	own    int // bytes of the module's packages
 }
 
 func (g *graph) rows(weight map[string]int) []row {
@@ -95,20 +96,20 @@ func (g *graph) rows(weight map[string]int) []row {
 	return rows
 }
 
-// direct are the modules that our own packages import, from what is linked.
+// direct returns the linked modules that our own packages import.
 func (g *graph) direct() []string {
-	found := map[string]bool{}
+	modules := map[string]bool{}
 	for _, p := range g.packages {
 		if p.Module == nil || !p.Module.Main {
 			continue
 		}
 		for _, imported := range p.Imports {
 			if q := g.packages[imported]; q != nil && q.Module != nil && !q.Module.Main {
-				found[q.Module.Path] = true
+				modules[q.Module.Path] = true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found))
+	return slices.Sorted(maps.Keys(modules))
 }
 
 func (g *graph) in(path, module string) bool {
@@ -116,8 +117,8 @@ func (g *graph) in(path, module string) bool {
 	return p != nil && p.Module != nil && p.Module.Path == module
 }
 
-// reachable are the packages that the main package needs if our own code did without a module.
-// What other dependencies need of it stays.
+// reachable returns the packages that the main package needs if our own packages do not import the module without.
+// Other dependencies can still import it.
 func (g *graph) reachable(without string) map[string]bool {
 	seen := map[string]bool{}
 	var visit func(path string)
@@ -153,16 +154,16 @@ func load(target string) (*graph, error) {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
 		for i, imported := range p.Imports {
-			if real := p.ImportMap[imported]; real != "" {
-				p.Imports[i] = real
+			if mapped := p.ImportMap[imported]; mapped != "" {
+				p.Imports[i] = mapped
 			}
 		}
 		g.packages[p.ImportPath] = p
-		g.root = p.ImportPath // dependencies come first, the target last
+		g.root = p.ImportPath // the target comes last, after its dependencies
 	}
 }
 
-// weigh builds the target with its symbols and sums them up by package.
+// weigh builds the target with symbols, and returns the total size of the symbols of each package.
 func weigh(target string, g *graph) (map[string]int, error) {
 	dir, err := os.MkdirTemp("", "coxswain-size-")
 	if err != nil {
@@ -183,14 +184,14 @@ func weigh(target string, g *graph) (map[string]int, error) {
 	lines := bufio.NewScanner(bytes.NewReader(symbols))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		// address, size, type and name; B and b are memory at run time, not in the file
+		// Fields are address, size, type and name. The types B and b are not in the file.
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 4 || strings.EqualFold(fields[2], "b") {
 			continue
 		}
 		size, err := strconv.Atoi(fields[1])
 		if err != nil {
-			continue // an undefined symbol has no size
+			continue // undefined symbols have no size
 		}
 		if path := g.packageOf(fields[3]); path != "" {
 			weight[path] += size
@@ -199,8 +200,8 @@ func weigh(target string, g *graph) (map[string]int, error) {
 	return weight, lines.Err()
 }
 
-// packageOf is the package that a symbol belongs to: the longest import path that begins its
-// name, as in "k8s.io/api/core/v1.(*Pod).Marshal" or "type:.eq.net/http.Header".
+// packageOf returns the package of a symbol: its name starts with the import path, as in
+// "k8s.io/api/core/v1.(*Pod).Marshal" or "type:.eq.net/http.Header".
 func (g *graph) packageOf(symbol string) string {
 	symbol = strings.TrimPrefix(symbol, "go:itab.*")
 	symbol = strings.TrimPrefix(symbol, "type:.eq.")

@@ -1,10 +1,9 @@
-// Command bare measures what the budget of watches is held against: a TLS server that does nothing but send
-// the same bytes to many connections, so often a second. Whatever a watch costs beyond that is the API
-// server's own.
+// Command bare measures the minimal cost of watches: a TLS server that only sends the same bytes to many connections,
+// at a fixed rate. Costs of a watch beyond that are the API server's own.
 //
 //	go run ./tools/bench/bare
 //
-// Server and readers are processes of their own, as in ../main.go; CPU is the server's.
+// Server and readers are separate processes, as in ../main.go. CPU is the server's.
 package main
 
 import (
@@ -31,11 +30,11 @@ import (
 )
 
 func main() {
-	watchers := flag.Int("watchers", 200, "how many connections are sent to")
-	rate := flag.Int("rate", 100, "how often a second")
-	size := flag.Int("size", 5300, "how many bytes: an event of ./tools/bench's pods")
-	duration := flag.Duration("duration", 4*time.Second, "how long")
-	address := flag.String("read", "", "read from a server, for the command's own use")
+	watchers := flag.Int("watchers", 200, "number of connections")
+	rate := flag.Int("rate", 100, "messages per second on each connection")
+	size := flag.Int("size", 5300, "bytes of a message; the default is that of an event of ./tools/bench's pods")
+	duration := flag.Duration("duration", 4*time.Second, "duration of the measurement")
+	address := flag.String("read", "", "address of a server to read from, set by the server for its readers")
 	flag.Parse()
 	run := func() error { return serve(*watchers, *rate, *size, *duration) }
 	if *address != "" {
@@ -46,7 +45,7 @@ func main() {
 	}
 }
 
-// serve sends to the readers, whose process it starts.
+// serve starts the process of the readers and sends messages to them.
 func serve(watchers, rate, size int, duration time.Duration) error {
 	certificate, err := selfSigned()
 	if err != nil {
@@ -66,9 +65,9 @@ func serve(watchers, rate, size int, duration time.Duration) error {
 	if err := readers.Start(); err != nil {
 		return err
 	}
-	news := make([]chan []byte, watchers)
+	queues := make([]chan []byte, watchers)
 	var sending sync.WaitGroup
-	for i := range news {
+	for i := range queues {
 		c, err := ln.Accept()
 		if err != nil {
 			return err
@@ -76,10 +75,10 @@ func serve(watchers, rate, size int, duration time.Duration) error {
 		if err := c.(*tls.Conn).Handshake(); err != nil {
 			return err
 		}
-		news[i] = make(chan []byte, 100)
+		queues[i] = make(chan []byte, 100)
 		sending.Go(func() {
 			defer c.Close()
-			for doc := range news[i] {
+			for doc := range queues[i] {
 				if _, err := c.Write(doc); err != nil {
 					return
 				}
@@ -93,32 +92,32 @@ func serve(watchers, rate, size int, duration time.Duration) error {
 	for range changes {
 		<-tick.C
 		doc := binary.LittleEndian.AppendUint64(make([]byte, 0, size), uint64(time.Now().UnixNano()))[:size]
-		for _, n := range news {
-			n <- doc
+		for _, queue := range queues {
+			queue <- doc
 		}
 	}
-	for _, n := range news {
-		close(n)
+	for _, queue := range queues {
+		close(queue)
 	}
 	sending.Wait()
-	fmt.Printf("server: %.1f µs of CPU an event\n", (used()-before).Seconds()*1e6/float64(changes*watchers))
+	fmt.Printf("server: %.1f µs of CPU per event\n", (used()-before).Seconds()*1e6/float64(changes*watchers))
 	return readers.Wait()
 }
 
-// used is this process's CPU, user and system.
+// used returns this process's CPU time, user and system.
 func used() time.Duration {
 	var usage syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // of oneself it can always be told
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // does not fail for the process itself
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// read reads until the server has sent all, and tells how long events took.
+// read reads until the server closes the connections, and prints the latencies of events.
 func read(address string, watchers, size int) error {
 	var all []time.Duration
 	var mu sync.Mutex
 	var reading sync.WaitGroup
 	for range watchers {
-		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // one's own parent
+		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // the server is the parent process
 		if err != nil {
 			return err
 		}
@@ -131,7 +130,7 @@ func read(address string, watchers, size int) error {
 	}
 	reading.Wait()
 	if len(all) == 0 {
-		return fmt.Errorf("nothing was read from %s", address)
+		return fmt.Errorf("read no event from %s", address)
 	}
 	slices.Sort(all)
 	fmt.Printf("readers: p50 %v, p99 %v\n", all[len(all)/2].Round(10*time.Microsecond),

@@ -22,8 +22,7 @@ func listRevision(list []byte) (string, error) {
 	return head.Metadata.ResourceVersion, err
 }
 
-// informer starts informers, one after the other, as a controller does: most of the time is
-// client-go's decoding.
+// informer starts informers, one after the other, as a controller does. Most of the time is client-go's decoding.
 func informer(ctx context.Context, s *Session) (Result, error) {
 	if err := s.fill(ctx); err != nil {
 		return Result{}, err
@@ -31,11 +30,11 @@ func informer(ctx context.Context, s *Session) (Result, error) {
 	return s.measure(func() ([]time.Duration, error) {
 		var took []time.Duration
 		for end := time.Now().Add(s.options.Duration); time.Now().Before(end); {
-			began := time.Now()
+			start := time.Now()
 			if err := s.startInformer(ctx); err != nil {
 				return nil, err
 			}
-			took = append(took, time.Since(began))
+			took = append(took, time.Since(start))
 		}
 		slices.Sort(took)
 		return took, nil

@@ -11,13 +11,13 @@ import (
 	"strconv"
 )
 
-// conn is one client: a TLS connection that is kept, with HTTP/1.1 on it, one request at a
-// time. It is not safe for concurrent use.
+// conn is one client: a persistent TLS connection with HTTP/1.1, one request at a time. It is not safe for concurrent
+// use.
 type conn struct {
 	raw    *tls.Conn
 	in     *bufio.Reader
-	out    []byte // the request, reused
-	header []byte // the fields that every request has
+	out    []byte // buffer of the request, reused
+	header []byte // fields of every request
 	body   bytes.Buffer
 	stop   func() bool
 }
@@ -38,7 +38,7 @@ func (t *Target) dial(ctx context.Context) (*conn, error) {
 	if t.config.BearerToken != "" {
 		c.header = fmt.Appendf(c.header, "Authorization: Bearer %s\r\n", t.config.BearerToken)
 	}
-	c.stop = context.AfterFunc(ctx, func() { _ = raw.Close() }) // ends a read that hangs
+	c.stop = context.AfterFunc(ctx, func() { _ = raw.Close() }) // interrupts reads
 	return c, nil
 }
 
@@ -47,8 +47,8 @@ func (c *conn) close() {
 	_ = c.raw.Close()
 }
 
-// do makes a request and reads the answer, which must have the given code. The body is
-// valid until the next request.
+// do makes a request and reads the response, which must have the given status code. The body is valid until the next
+// request.
 func (c *conn) do(method, path, contentType string, body []byte, want int) ([]byte, error) {
 	response, err := c.send(method, path, contentType, body)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *conn) do(method, path, contentType string, body []byte, want int) ([]by
 	return c.body.Bytes(), nil
 }
 
-// drop is do for large answers that nobody looks into. It returns how many bytes there were.
+// drop gets a document, discards the body of the response, and returns its size.
 func (c *conn) drop(path string) (int64, error) {
 	response, err := c.send(http.MethodGet, path, "", nil)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *conn) drop(path string) (int64, error) {
 	return n, err
 }
 
-// send writes a request, in one piece, and reads the answer's head.
+// send writes a request, in one piece, and reads the response's status line and header.
 func (c *conn) send(method, path, contentType string, body []byte) (*http.Response, error) {
 	c.out = append(append(append(append(c.out[:0], method...), ' '), path...), c.header...)
 	if body != nil {

@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// cost is what processes have used of the machine.
+// cost is the CPU time and memory of processes.
 type cost struct {
-	cpu      time.Duration // since they began
-	resident int64         // bytes, now
-	// anonymous is the part of resident that is not a mapped file: what the processes have
-	// asked for, and nobody can take from them.
+	cpu      time.Duration // since their start
+	resident int64         // current, in bytes
+	// anonymous is the part of resident that is not a mapped file, so that the kernel cannot reclaim it.
 	anonymous int64
 }
 
 // tick is the unit of CPU time in /proc/PID/stat: 1/100 s on every Linux (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// cost adds up the target's processes.
+// cost returns the sum of the target's processes.
 func (t *Target) cost() (cost, error) {
 	var sum cost
 	for _, pid := range t.Processes {
@@ -35,8 +34,7 @@ func (t *Target) cost() (cost, error) {
 	return sum, nil
 }
 
-// Used is the CPU time that the target's processes have used since they began, and the
-// memory that they hold now, in bytes.
+// Used returns the CPU time of the target's processes since their start, and their current memory in bytes.
 func (t *Target) Used() (cpu time.Duration, resident int64, err error) {
 	c, err := t.cost()
 	return c.cpu, c.resident, err
@@ -71,9 +69,9 @@ func parseAnonymous(status string) (int64, error) {
 }
 
 func parseStat(stat string) (cost, error) {
-	// The second field is the name in parentheses, and may hold anything.
+	// The second field is the name in parentheses, which can contain any characters.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	const state, utime, stime, rss = 3, 14, 15, 24 // counted from 1, as the manual does
+	const state, utime, stime, rss = 3, 14, 15, 24 // counted from 1, as in the manual
 	if len(fields) <= rss-state {
 		return cost{}, fmt.Errorf("unknown form of /proc/PID/stat: %q", stat)
 	}

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Custom resources are measured beside built-in ones in the same run, turn by turn: what counts is the ratio.
+// Custom resources and built-in ones are measured in the same run, in turns, since the ratio is the figure of interest.
 
-// variety is a kind of objects that are made, read and watched.
+// variety is a kind of objects to create, read and watch.
 type variety struct {
 	name     string
 	path     func(namespace string) string
 	template func(namespace string) podTemplate
-	made     int // objects in the standing namespace
+	made     int // number of objects in the standing namespace
 }
 
 func configs() *variety { return &variety{name: "a ConfigMap", path: configsPath, template: newConfig} }
@@ -35,13 +35,14 @@ func certificatesPath(namespace string) string {
 	return "/apis/" + customGroup + "/v1/namespaces/" + namespace + "/" + customPlural
 }
 
-// newConfig is a ConfigMap of 2 kB.
+// newConfig returns the template of a ConfigMap of 2 kB.
 func newConfig(namespace string) podTemplate {
 	return cutTemplate(fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":%s,"data":{%s}}`,
 		customMeta(namespace), customSettings(22)))
 }
 
-// newCertificate is a custom resource of 2 kB, which the definition certificates allows.
+// newCertificate returns the template of a custom resource of 2 kB, which is valid by the definition in
+// certificates.yaml.
 func newCertificate(namespace string) podTemplate {
 	return cutTemplate(fmt.Sprintf(`{"apiVersion":"bench.example.com/v1","kind":"Certificate","metadata":%s,"spec":{`+
 		`"commonName":"shop.example.com","dnsNames":["shop.example.com","www.example.com","*.shop.example.com"],`+
@@ -63,7 +64,7 @@ func customSettings(n int) string {
 	return strings.Join(settings, ",")
 }
 
-// define makes the definition, unless the session has, and waits until its kind is served.
+// define creates the definition, unless the session has one, and waits until its kind is served.
 func (s *Session) define(ctx context.Context) error {
 	if len(s.definitions) > 0 {
 		return nil
@@ -73,7 +74,7 @@ func (s *Session) define(ctx context.Context) error {
 		return err
 	}
 	defer c.close()
-	crd, err := definition(customGroup, customPlural, customKind, described, true)
+	crd, err := definition(customGroup, customPlural, customKind, descriptionLength, true)
 	if err == nil {
 		err = c.define(ctx, customGroup, customPlural, crd)
 	}
@@ -93,7 +94,7 @@ func (c *conn) define(ctx context.Context, group, plural string, crd []byte) err
 	return c.awaitKind(ctx, group, plural)
 }
 
-// awaitKind asks for a kind's objects until it is served.
+// awaitKind lists a kind's objects until the kind is served.
 func (c *conn) awaitKind(ctx context.Context, group, plural string) error {
 	for {
 		response, err := c.send(http.MethodGet, "/apis/"+group+"/v1/"+plural+"?limit=1", "", nil)
@@ -108,13 +109,13 @@ func (c *conn) awaitKind(ctx context.Context, group, plural string) error {
 		case response.StatusCode == http.StatusOK:
 			return nil
 		case response.StatusCode != http.StatusNotFound || ctx.Err() != nil:
-			return fmt.Errorf("waiting for %s.%s: %s: %.300s", plural, group, response.Status, c.body.Bytes())
+			return fmt.Errorf("wait for %s.%s: %s: %.300s", plural, group, response.Status, c.body.Bytes())
 		}
 		time.Sleep(200 * time.Microsecond)
 	}
 }
 
-// fillVariety sees to it that there are Options.Objects of a variety.
+// fillVariety creates objects of a variety until there are Options.Objects.
 func (s *Session) fillVariety(ctx context.Context, v *variety) error {
 	template := v.template(s.standing)
 	err := s.makeObjects(ctx, v.path(s.standing), v.made, s.options.Objects, func(n int) []byte {
@@ -124,17 +125,18 @@ func (s *Session) fillVariety(ctx context.Context, v *variety) error {
 	return err
 }
 
-// turns is how often compared workloads take their turns, each for a third of Options.Duration.
+// turns is how often each of two compared workloads runs, for a third of Options.Duration each time.
 const turns = 9
 
-// compare runs the same work on two varieties, turn by turn, and tells of the first with its ratio to the other.
-func (s *Session) compare(ctx context.Context, run func(v *variety) (Result, error), of, beside *variety) (
+// compare runs the same work on two varieties in turns. It returns the result of the first, with its ratio to the other
+// one as a note.
+func (s *Session) compare(ctx context.Context, run func(v *variety) (Result, error), subject, reference *variety) (
 	Result, error) {
 	defer func(whole time.Duration) { s.options.Duration = whole }(s.options.Duration)
 	s.options.Duration = max(s.options.Duration/3, 100*time.Millisecond)
 	var results [2][]Result
 	for range turns {
-		for i, v := range []*variety{of, beside} {
+		for i, v := range []*variety{subject, reference} {
 			r, err := run(v)
 			if err != nil {
 				return r, fmt.Errorf("%s: %w", v.name, err)
@@ -145,12 +147,12 @@ func (s *Session) compare(ctx context.Context, run func(v *variety) (Result, err
 	r, other := Median(results[0]), Median(results[1])
 	if other.CPU > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%.2f × the CPU of %s, which takes %v", float64(r.CPUPerOperation())/
-			float64(other.CPUPerOperation()), beside.name, other.CPUPerOperation().Round(100*time.Nanosecond)))
+			float64(other.CPUPerOperation()), reference.name, other.CPUPerOperation().Round(100*time.Nanosecond)))
 	}
 	return r, ctx.Err()
 }
 
-// compareReads compares reads of custom resources with those of ConfigMaps.
+// compareReads compares reads of custom resources with reads of ConfigMaps.
 func (s *Session) compareReads(ctx context.Context, read func(ctx context.Context, s *Session, v *variety) (Result,
 	error)) (Result, error) {
 	if err := s.define(ctx); err != nil {
@@ -174,7 +176,7 @@ func (s *Session) compareReads(ctx context.Context, read func(ctx context.Contex
 	return r, err
 }
 
-// sizes are those of the varieties' objects as they are read.
+// sizes returns the sizes of the varieties' objects in responses.
 func (s *Session) sizes(ctx context.Context) (sizes []int, err error) {
 	c, err := s.target.dial(ctx)
 	if err != nil {
@@ -225,7 +227,7 @@ func customWatch(ctx context.Context, s *Session) (Result, error) {
 	})
 }
 
-// customCreate creates custom resources, whose schema has ten rules, beside pods.
+// customCreate compares the creation of custom resources, which have a schema with ten rules, with that of pods.
 func customCreate(ctx context.Context, s *Session) (Result, error) {
 	if err := s.define(ctx); err != nil {
 		return Result{}, err

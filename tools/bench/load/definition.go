@@ -9,17 +9,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// certificates is the definition of the custom resources of the workloads, without descriptions.
+// certificates is the definition of the workloads' custom resources, without descriptions.
 //
 //go:embed certificates.yaml
 var certificates []byte
 
-// described is how long the descriptions are that a definition gets: with them it is as large as cert-manager's own.
-const described = 400
+// descriptionLength is the length of a field's description: it makes a definition as large as cert-manager's own.
+const descriptionLength = 400
 
-// definition is the definition as JSON, with descriptions of a length, under another name. The name is that of a
-// resource, without its group. withRules keeps the rules in CEL.
-func definition(group, plural, kind string, describe int, withRules bool) ([]byte, error) {
+// definition returns the definition as JSON, for another group, resource and kind, with descriptions of the given
+// length. Without withRules it removes the CEL rules.
+func definition(group, plural, kind string, descriptionLength int, withRules bool) ([]byte, error) {
 	var crd map[string]any
 	if err := yaml.Unmarshal(certificates, &crd); err != nil {
 		return nil, fmt.Errorf("certificates.yaml: %w", err)
@@ -27,13 +27,14 @@ func definition(group, plural, kind string, describe int, withRules bool) ([]byt
 	crd["metadata"] = map[string]any{"name": plural + "." + group}
 	spec := crd["spec"].(map[string]any)
 	spec["group"], spec["names"] = group, map[string]any{"plural": plural, "kind": kind}
-	text := strings.Repeat("A description that explains the field to its users. ", describe/50+1)[:describe]
-	dress(spec["versions"], text, withRules)
+	const sentence = "A description that explains the field to its users. "
+	text := strings.Repeat(sentence, descriptionLength/50+1)[:descriptionLength]
+	describe(spec["versions"], text, withRules)
 	return json.Marshal(crd)
 }
 
-// dress gives each schema with a type a description, and takes its rules unless it keeps them.
-func dress(value any, text string, withRules bool) {
+// describe adds a description to each schema with a type and, without withRules, removes its rules.
+func describe(value any, text string, withRules bool) {
 	switch value := value.(type) {
 	case map[string]any:
 		if _, isSchema := value["type"].(string); isSchema && value["jsonPath"] == nil {
@@ -43,11 +44,11 @@ func dress(value any, text string, withRules bool) {
 			delete(value, "x-kubernetes-validations")
 		}
 		for _, v := range value {
-			dress(v, text, withRules)
+			describe(v, text, withRules)
 		}
 	case []any:
 		for _, v := range value {
-			dress(v, text, withRules)
+			describe(v, text, withRules)
 		}
 	}
 }

@@ -12,38 +12,38 @@ import (
 	"time"
 )
 
-// DefinitionsCost is what definitions cost that nobody uses.
+// DefinitionsCost is the cost of unused definitions.
 type DefinitionsCost struct {
-	Size  int           // of each, in bytes, as it is sent
-	Alone time.Duration // from the answer to one's creation until its kind is served; the median
+	Size  int           // request size of each, in bytes
+	Alone time.Duration // median time from the response to a creation until the kind is served
 	All   time.Duration // from the first request until all kinds are served
-	CPU   time.Duration // of the server meanwhile
-	// Heap is how many bytes they keep, Goroutines how many goroutines.
+	CPU   time.Duration // CPU time of the server during All
+	// Heap is the memory in bytes that they occupy, Goroutines the number of additional goroutines.
 	Heap, Goroutines int64
 
 	Discovery, IndexFirst, Index, GroupFirst, Group time.Duration
-	Documents                                       int64 // bytes of the heap that discovery and OpenAPI have added
+	Documents                                       int64 // heap that discovery and OpenAPI add, in bytes
 }
 
 const (
-	// Every tenth definition has rules, ten of them.
-	// someDescription is the length of descriptions by which a definition has 20 kB.
-	someDescription = 130
-	// groups is how many groups the definitions are in.
+	// shortDescription is the length of a field's description that makes a definition 20 kB large.
+	shortDescription = 130
+	// groups is the number of the definitions' groups.
 	groups = 100
-	// alone is how many definitions are made one after the other.
+	// alone is how many definitions are created one after the other.
 	alone = 20
 )
 
 func groupOf(n int) string { return fmt.Sprintf("g%d.bench.example.com", n%groups) }
 
+// numbered returns the definition with a number. Every tenth definition has CEL rules, ten of them.
 func numbered(n int) (group, plural string, crd []byte, err error) {
 	group, plural = groupOf(n), fmt.Sprintf("kind%ds", n)
-	crd, err = definition(group, plural, fmt.Sprintf("Kind%d", n), someDescription, n%10 == 0)
+	crd, err = definition(group, plural, fmt.Sprintf("Kind%d", n), shortDescription, n%10 == 0)
 	return group, plural, crd, err
 }
 
-// MeasureDefinitions makes that many definitions, and leaves them there.
+// MeasureDefinitions creates count definitions and some more. Close removes them.
 func (s *Session) MeasureDefinitions(ctx context.Context, count int) (cost DefinitionsCost, err error) {
 	c, err := s.target.dial(ctx)
 	if err != nil {
@@ -60,20 +60,20 @@ func (s *Session) MeasureDefinitions(ctx context.Context, count int) (cost Defin
 	if err := s.defineAll(ctx, count, &cost); err != nil {
 		return cost, err
 	}
-	heapThen, goroutinesThen, err := c.memory()
+	heapAfter, goroutinesAfter, err := c.memory()
 	if err != nil {
 		return cost, err
 	}
-	cost.Heap, cost.Goroutines = heapThen-heap, goroutinesThen-goroutines
+	cost.Heap, cost.Goroutines = heapAfter-heap, goroutinesAfter-goroutines
 	if err := c.readDocuments(&cost); err != nil {
 		return cost, err
 	}
 	heap, _, err = c.memory()
-	cost.Documents = heap - heapThen
+	cost.Documents = heap - heapAfter
 	return cost, err
 }
 
-// defineAlone makes definitions one after the other, beyond those of defineAll.
+// defineAlone creates definitions one after the other, with numbers that defineAll does not use.
 func (s *Session) defineAlone(ctx context.Context, c *conn, count int, cost *DefinitionsCost) error {
 	var took []time.Duration
 	for n := count; n < count+alone; n++ {
@@ -86,18 +86,18 @@ func (s *Session) defineAlone(ctx context.Context, c *conn, count int, cost *Def
 			return err
 		}
 		s.definitions = append(s.definitions, plural+"."+group)
-		answered := time.Now()
+		response := time.Now()
 		if err := c.awaitKind(ctx, group, plural); err != nil {
 			return err
 		}
-		took = append(took, time.Since(answered))
+		took = append(took, time.Since(response))
 	}
 	slices.Sort(took)
 	cost.Alone = quantile(took, 0.5)
 	return nil
 }
 
-// defineAll makes definitions as fast as the server takes them.
+// defineAll creates definitions as fast as the server accepts them.
 func (s *Session) defineAll(ctx context.Context, count int, cost *DefinitionsCost) error {
 	crds := make([][]byte, count)
 	for n := range crds {
@@ -132,7 +132,7 @@ func (s *Session) defineAll(ctx context.Context, count int, cost *DefinitionsCos
 	return err
 }
 
-// readDocuments reads discovery and OpenAPI, of one group alone.
+// readDocuments reads discovery, the index of OpenAPI, and the OpenAPI document of one group.
 func (c *conn) readDocuments(cost *DefinitionsCost) error {
 	c.header = bytes.Replace(c.header, []byte("Accept: application/json"),
 		[]byte("Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"), 1)
@@ -147,15 +147,16 @@ func (c *conn) readDocuments(cost *DefinitionsCost) error {
 	return err
 }
 
-// timed gets a document several times: the first time, and the median of the other times.
+// timed gets a document several times. It returns the time of the first request, and stores the median of the others in
+// again.
 func (c *conn) timed(path string, again *time.Duration) (first time.Duration, err error) {
 	var took []time.Duration
 	for range 10 {
-		began := time.Now()
+		start := time.Now()
 		if _, err := c.do(http.MethodGet, path, "", nil, http.StatusOK); err != nil {
 			return 0, err
 		}
-		took = append(took, time.Since(began))
+		took = append(took, time.Since(start))
 	}
 	first = took[0]
 	slices.Sort(took[1:])
@@ -163,9 +164,9 @@ func (c *conn) timed(path string, again *time.Duration) (first time.Duration, er
 	return first, nil
 }
 
-// memory is the server's heap after a garbage collection, in bytes, and the number of its goroutines.
+// memory returns the server's heap after a garbage collection, in bytes, and the number of its goroutines.
 func (c *conn) memory() (heap, goroutines int64, err error) {
-	for range 2 { // the second collection frees the objects whose finalizers the first one has run
+	for range 2 { // the first collection runs finalizers, and the second one frees their objects
 		body, err := c.do(http.MethodGet, "/debug/pprof/heap?gc=1&debug=1", "", nil, http.StatusOK)
 		if err != nil {
 			return 0, 0, err
@@ -182,9 +183,9 @@ func (c *conn) memory() (heap, goroutines int64, err error) {
 	return heap, goroutines, err
 }
 
-// numberAfter finds a number in a text.
-func numberAfter(text []byte, before string) (int64, error) {
-	_, rest, _ := bytes.Cut(text, []byte(before))
+// numberAfter parses the number that follows a prefix in a text, up to the end of the line.
+func numberAfter(text []byte, prefix string) (int64, error) {
+	_, rest, _ := bytes.Cut(text, []byte(prefix))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	return strconv.ParseInt(string(line), 10, 64)
 }

@@ -14,25 +14,25 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// deployment waits until all replicas of a Deployment are Ready. That is the work of the
-// whole control plane: controllers, scheduler, nodes.
+// deployment measures the time until all replicas of a Deployment are Ready. This involves the whole control plane:
+// controllers, scheduler, nodes.
 func deployment(ctx context.Context, s *Session) (Result, error) {
 	return s.deployed(ctx, 1, int32(s.options.Replicas), nil)
 }
 
-// Of workload deployments.
+// Size of workload deployments.
 const (
 	manyDeployments = 100
 	fewReplicas     = 20
 )
 
-// deployments makes many Deployments at once.
+// deployments creates many Deployments at once.
 func deployments(ctx context.Context, s *Session) (Result, error) {
 	return s.deployed(ctx, manyDeployments, fewReplicas, nil)
 }
 
-// cluster fills the nodes with Deployments of clusterReplicas, at once. They stay: to take so many away would
-// take as long again.
+// cluster fills the nodes with Deployments of clusterReplicas at once. It does not remove them, since that would take
+// as long again.
 func cluster(ctx context.Context, s *Session) (Result, error) {
 	client, err := kubernetes.NewForConfig(s.target.config)
 	if err != nil {
@@ -48,13 +48,14 @@ func cluster(ctx context.Context, s *Session) (Result, error) {
 
 const clusterReplicas = 1000
 
-// rollout is a rolling update of a Deployment that is Ready, with the strategy that is the default.
+// rollout measures a rolling update of a Ready Deployment with the default strategy.
 func rollout(ctx context.Context, s *Session) (Result, error) {
 	return s.deployed(ctx, 1, int32(s.options.Replicas),
 		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"registry.example.com/shop/web:1.4.3"}]}}}}`))
 }
 
-// deployed measures how n Deployments become complete: after they are made or, where there is a patch, after that.
+// deployed measures the time until n Deployments are complete, from their creation or, if there is a patch, from the
+// patch.
 func (s *Session) deployed(ctx context.Context, n int, replicas int32, patch []byte) (Result, error) {
 	client, err := kubernetes.NewForConfig(s.target.config)
 	if err != nil {
@@ -91,19 +92,19 @@ func (s *Session) newNames(n int) []string {
 	return names
 }
 
-// timeAll calls f for all names at once and tells how long it took for all of them.
+// timeAll calls f for all names concurrently, and returns the time until all calls have returned.
 func timeAll(names []string, f func(name string) error) ([]time.Duration, error) {
-	began := time.Now()
+	start := time.Now()
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
 		all.Go(func() { errs[i] = f(name) })
 	}
 	all.Wait()
-	return []time.Duration{time.Since(began)}, errors.Join(errs...)
+	return []time.Duration{time.Since(start)}, errors.Join(errs...)
 }
 
-// deploy makes a Deployment and waits until it is complete, but no longer than limit.
+// deploy creates a Deployment and waits until it is complete, but no longer than limit.
 func (s *Session) deploy(ctx context.Context, client kubernetes.Interface, name string, replicas int32,
 	limit time.Duration) error {
 	made, err := client.AppsV1().Deployments(s.passing).Create(ctx, newDeployment(name, replicas),
@@ -143,7 +144,7 @@ func newDeployment(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// patience is how long a Deployment may take before it is given up.
+// patience is how long a Deployment may take.
 const patience = 5 * time.Minute
 
 func (s *Session) awaitComplete(ctx context.Context, client kubernetes.Interface, d *appsv1.Deployment,
@@ -157,22 +158,22 @@ func (s *Session) awaitComplete(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	defer w.Stop()
-	var seen appsv1.DeploymentStatus
+	var status appsv1.DeploymentStatus
 	for e := range w.ResultChan() {
-		now, ok := e.Object.(*appsv1.Deployment)
+		current, ok := e.Object.(*appsv1.Deployment)
 		if !ok {
 			return fmt.Errorf("unexpected event: %v", e)
 		}
 		n := *d.Spec.Replicas
-		if seen = now.Status; seen.ObservedGeneration >= d.Generation && seen.UpdatedReplicas == n &&
-			seen.Replicas == n && seen.ReadyReplicas == n {
+		if status = current.Status; status.ObservedGeneration >= d.Generation && status.UpdatedReplicas == n &&
+			status.Replicas == n && status.ReadyReplicas == n {
 			return nil
 		}
 	}
-	return fmt.Errorf("%d of %d replicas were ready when the watch ended", seen.ReadyReplicas, *d.Spec.Replicas)
+	return fmt.Errorf("%d of %d replicas were ready when the watch ended", status.ReadyReplicas, *d.Spec.Replicas)
 }
 
-// removeDeployment makes room for the next run.
+// removeDeployment deletes a Deployment, and waits until its pods are gone.
 func (s *Session) removeDeployment(ctx context.Context, client kubernetes.Interface, name string) error {
 	background := metav1.DeletePropagationBackground
 	if err := client.AppsV1().Deployments(s.passing).Delete(ctx, name,
@@ -182,15 +183,15 @@ func (s *Session) removeDeployment(ctx context.Context, client kubernetes.Interf
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		left, err := client.CoreV1().Pods(s.passing).List(ctx,
+		remaining, err := client.CoreV1().Pods(s.passing).List(ctx,
 			metav1.ListOptions{LabelSelector: "app=" + name, Limit: 1})
-		if err != nil || len(left.Items) == 0 {
+		if err != nil || len(remaining.Items) == 0 {
 			return err
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("pods of %s are left: %w", name, ctx.Err())
+			return fmt.Errorf("wait for pods of %s to be deleted: %w", name, ctx.Err())
 		}
 	}
 }

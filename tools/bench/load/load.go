@@ -1,16 +1,14 @@
-// Package load puts work on a Kubernetes API server and tells what it cost.
+// Package load generates load on a Kubernetes API server and measures its cost.
 //
-// A Target is a server: where it is, how to speak to it, and, when they run on this
-// machine, the processes whose CPU and memory are its cost. A Workload is one kind of work;
-// Workloads is the table of them. A Session keeps what workloads on the same target share,
-// the namespace and the pods in it, and takes it away in the end.
+// A Target is a server: its address, the credentials and, if it runs on this machine, the processes whose CPU and
+// memory count. A Workload is one kind of load, and Workloads is the table of them. A Session has the namespaces and
+// pods that workloads on the same target share, and removes them at the end.
 //
-// Requests are written and read on plain TLS connections (conn.go), one connection and one
-// goroutine to a client, because client-go would spend more CPU on asking than a good server
-// spends on answering, and on a small machine both share the cores. What clients of that
-// kind cost is measured by the workloads that use client-go itself: informer, deployment and its like.
+// Clients read and write plain TLS connections (conn.go), each with a connection and a goroutine of its own. client-go
+// would use more CPU for a request than a good server does, and on a small machine both share the cores. The workloads
+// informer, deployment and the like measure the cost of client-go itself.
 //
-// The package knows nothing of Coxswain; it works against any server that speaks the API.
+// The package does not depend on Coxswain; it works with any server of the API.
 package load
 
 import (
@@ -20,32 +18,32 @@ import (
 	"time"
 )
 
-// Options say how much work there is. All fields must be set; DefaultOptions does.
+// Options is the size of the load. All fields must be set; DefaultOptions does.
 type Options struct {
-	Clients  int           // that send requests at the same time
-	Objects  int           // pods of 2 kB that there are for reads and patches
-	Duration time.Duration // how long a workload without an end of its own goes on
-	Watchers int           // of workloads watch and soak
-	Wide     int           // of those in soak, how many watch all the pods
-	Rate     int           // changes a second in workloads watch and soak
-	Replicas int           // of workloads deployment and rollout
+	Clients  int           // number of clients that send requests at the same time
+	Objects  int           // existing pods of 2 kB for reads and patches
+	Duration time.Duration // duration of a workload without a natural end
+	Watchers int           // watchers in workloads watch and soak
+	Wide     int           // how many watchers in soak watch all pods
+	Rate     int           // changes per second in workloads watch and soak
+	Replicas int           // replicas in workloads deployment and rollout
 }
 
-// DefaultOptions are those of the published figures.
+// DefaultOptions returns the options of the published figures.
 func DefaultOptions() Options {
 	return Options{Clients: 16, Objects: 10000, Duration: 5 * time.Second, Watchers: 200, Wide: 10, Rate: 100,
 		Replicas: 1000}
 }
 
-// MaxObjects is the most pods that a session makes to be read.
+// MaxObjects is the largest number of pods that a session creates for reads.
 const MaxObjects = 200_000
 
-// Check refuses options that would take the machine rather than measure the server.
+// Check returns an error for options that would overload the machine instead of measuring the server.
 func (o Options) Check() error {
 	for _, v := range []struct {
-		name      string
-		value     int
-		min, most int
+		name     string
+		value    int
+		min, max int
 	}{
 		{"clients", o.Clients, 1, 1000},
 		{"objects", o.Objects, 1, MaxObjects},
@@ -54,8 +52,8 @@ func (o Options) Check() error {
 		{"rate", o.Rate, 1, 100_000},
 		{"replicas", o.Replicas, 1, 100_000},
 	} {
-		if v.value < v.min || v.value > v.most {
-			return fmt.Errorf("-%s: must be between %d and %d", v.name, v.min, v.most)
+		if v.value < v.min || v.value > v.max {
+			return fmt.Errorf("-%s: must be between %d and %d", v.name, v.min, v.max)
 		}
 	}
 	if o.Duration < 100*time.Millisecond || o.Duration > 10*time.Minute {
@@ -64,23 +62,23 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Result is what one run of a workload came to.
+// Result is the result of one run of a workload.
 type Result struct {
 	Workload string
-	Unit     string // what an operation is: "request", "event", …
-	// Operations that ended well within Elapsed. A run with a failed one has no Result.
+	Unit     string // unit of operations: "request", "event", …
+	// Operations is the number of successful operations within Elapsed. A run with a failed operation has no Result.
 	Operations int
 	Elapsed    time.Duration
-	P50, P99   time.Duration // of one operation, as a client sees it; 0 where there is no such thing
-	// CPU that the server's processes used meanwhile, and what they hold in memory at the
-	// end, in bytes. Both are 0 when the Target does not know its processes.
+	P50, P99   time.Duration // latency of an operation as a client measures it; 0 for workloads without latencies
+	// CPU is the CPU time of the server's processes during Elapsed, and Resident their memory at the end, in bytes.
+	// Both are 0 if the Target has no processes.
 	CPU      time.Duration
 	Resident int64
-	// Notes are what the figures do not tell, a line each.
+	// Notes are additional lines of output.
 	Notes []string
 }
 
-// Rate is operations a second.
+// Rate returns operations per second.
 func (r Result) Rate() float64 {
 	if r.Elapsed <= 0 {
 		return 0
@@ -88,7 +86,7 @@ func (r Result) Rate() float64 {
 	return float64(r.Operations) / r.Elapsed.Seconds()
 }
 
-// CPUPerOperation is the server's.
+// CPUPerOperation returns the server's CPU time per operation.
 func (r Result) CPUPerOperation() time.Duration {
 	if r.Operations == 0 {
 		return 0
@@ -96,60 +94,60 @@ func (r Result) CPUPerOperation() time.Duration {
 	return r.CPU / time.Duration(r.Operations)
 }
 
-// Median is, figure by figure, the median of several runs of one workload.
+// Median returns the median of each figure of several runs of one workload.
 func Median(runs []Result) Result {
 	m := runs[0]
 	m.Operations = middle(runs, func(r Result) int { return r.Operations })
 	m.P50 = middle(runs, func(r Result) time.Duration { return r.P50 })
 	m.P99 = middle(runs, func(r Result) time.Duration { return r.P99 })
 	m.Resident = middle(runs, func(r Result) int64 { return r.Resident })
-	// Rate and CPU per operation are the medians of themselves, not of their parts.
+	// Rate and CPU per operation are medians of the runs' quotients, not quotients of medians.
 	rate := middle(runs, Result.Rate)
 	m.Elapsed = time.Duration(float64(m.Operations) / rate * float64(time.Second))
 	m.CPU = middle(runs, Result.CPUPerOperation) * time.Duration(m.Operations)
 	return m
 }
 
-func middle[T int | int64 | float64 | time.Duration](runs []Result, of func(Result) T) T {
+func middle[T int | int64 | float64 | time.Duration](runs []Result, figure func(Result) T) T {
 	values := make([]T, len(runs))
 	for i, r := range runs {
-		values[i] = of(r)
+		values[i] = figure(r)
 	}
 	slices.Sort(values)
 	return values[len(values)/2]
 }
 
-// Workload is one kind of work.
+// Workload is one kind of load.
 type Workload struct {
 	Name  string
-	About string // for the command's usage
+	About string // description in the command's usage
 	Unit  string
-	// NeedsControllers: the API server alone does not get it done.
+	// NeedsControllers is set if the workload needs controllers, a scheduler and nodes.
 	NeedsControllers bool
-	// Once: a second run on the same target has nothing left to do, or nothing to add.
+	// Once is set if a second run on the same target would do no work, or give no better figures.
 	Once bool
-	// Long: it is run only when it is asked for by name.
+	// Long is set if the workload runs only when the command line names it.
 	Long bool
 	run  func(ctx context.Context, s *Session) (Result, error)
 }
 
-// Workloads are all that there are, in the order in which they are run.
+// Workloads lists all workloads in the order of their execution.
 var Workloads = []Workload{
-	{Name: "idle", Unit: "second", About: "nothing: what the server uses while nobody asks", run: idle},
+	{Name: "idle", Unit: "second", About: "no requests: the cost of an idle server", run: idle},
 	{Name: "create", Unit: "request", About: "create pods of 2 kB", run: create},
 	{Name: "fill", Unit: "request", About: "memory: create -objects pods, once", Once: true, run: fill},
-	{Name: "rest", Unit: "second", About: "memory: hold -objects pods while nobody asks; what a load leaves " +
-		"behind is given back after 15 s", run: hold},
+	{Name: "rest", Unit: "second", About: "memory: hold -objects pods without requests; a server returns free memory " +
+		"15 s after a load", run: hold},
 	{Name: "get", Unit: "request", About: "read one pod, consistently", run: get},
-	{Name: "list", Unit: "list", About: "one client lists all the pods, consistently", run: list},
-	{Name: "pages", Unit: "list", About: "one client lists all the pods in pages of 500", run: pages},
+	{Name: "list", Unit: "list", About: "one client lists all pods, consistently", run: list},
+	{Name: "pages", Unit: "list", About: "one client lists all pods in pages of 500", run: pages},
 	{Name: "select", Unit: "list", About: "one client lists the 1 % of pods that a label selects", run: selected},
 	{Name: "patch", Unit: "request", About: "merge patch of one pod's labels", run: patchMerge},
 	{Name: "strategic", Unit: "request", About: "strategic merge patch of one pod's labels", run: patchStrategic},
 	{Name: "update", Unit: "request", About: "update one pod's labels", run: update},
-	{Name: "watch", Unit: "event", About: "-watchers watch -rate changes a second; CPU of the changes included",
+	{Name: "watch", Unit: "event", About: "-watchers watch -rate changes per second; includes the CPU of the changes",
 		run: watch},
-	{Name: "informer", Unit: "start", About: "a client-go informer starts and fills its cache with all the pods",
+	{Name: "informer", Unit: "start", About: "a client-go informer starts and fills its cache with all pods",
 		run: informer},
 	{Name: "mixed", Unit: "request", About: "70 % get, 10 % lists of 100, 10 % patch, 5 % create, 5 % delete",
 		run: mixed},
@@ -176,7 +174,7 @@ var Workloads = []Workload{
 		Long: true, run: soak},
 }
 
-// Named is the workload of a name, nil if there is none.
+// Named returns the workload with a name, or nil if there is none.
 func Named(name string) *Workload {
 	for i := range Workloads {
 		if Workloads[i].Name == name {
@@ -186,7 +184,7 @@ func Named(name string) *Workload {
 	return nil
 }
 
-// Run runs a workload once. Preparing it is not part of the Result.
+// Run runs a workload once. The Result does not include its preparation.
 func (w Workload) Run(ctx context.Context, s *Session) (Result, error) {
 	r, err := w.run(ctx, s)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestParseStat_NameMayHoldAnything(t *testing.T) {
+func TestParseStat_AcceptsAnyProcessName(t *testing.T) {
 	t.Parallel()
 	// utime 120, stime 30, rss 2500 pages: the fields 14, 15 and 24 of proc_pid_stat(5).
 	c, err := parseStat("4711 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 120 30 13 14 15 16 17 18 19 20 2500 22\n")
@@ -23,7 +23,7 @@ func TestParseStat_NameMayHoldAnything(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestMedian_IsOfEachFigure(t *testing.T) {
+func TestMedian_ReturnsMedianOfEachFigure(t *testing.T) {
 	t.Parallel()
 	m := Median([]Result{
 		{Workload: "get", Operations: 100, Elapsed: time.Second, P50: 3, P99: 10, CPU: 100 * time.Millisecond,
@@ -51,7 +51,7 @@ func TestQuantile(t *testing.T) {
 	require.EqualValues(t, 100, quantile(sorted, 1))
 }
 
-func TestPodTemplate_IsAPodOfTwoKilobytes(t *testing.T) {
+func TestPodTemplate_MakesPodsOfTwoKilobytes(t *testing.T) {
 	t.Parallel()
 	doc := newPod("ns").named(podName(7), 1234)
 	require.InDelta(t, 2000, len(doc), 300)
@@ -62,7 +62,7 @@ func TestPodTemplate_IsAPodOfTwoKilobytes(t *testing.T) {
 	require.Equal(t, "p34", pod.Labels["part"])
 }
 
-func TestTurn_IsChangedInPlace(t *testing.T) {
+func TestTurn_ChangesInPlace(t *testing.T) {
 	t.Parallel()
 	doc := newPod("ns").named("a", 1)
 	now := time.Now().UnixNano()
@@ -79,7 +79,7 @@ func TestTurn_IsChangedInPlace(t *testing.T) {
 	require.False(t, setTurn([]byte(`{}`), 1))
 }
 
-func TestListHead_IsReadWithoutTheItems(t *testing.T) {
+func TestListHead_IgnoresItems(t *testing.T) {
 	t.Parallel()
 	list := []byte(`{"kind":"PodList","metadata":{"resourceVersion":"17","continue":"abc"},"items":[{"a":[1]},2]}`)
 	token, err := continueToken(list)
@@ -90,7 +90,7 @@ func TestListHead_IsReadWithoutTheItems(t *testing.T) {
 	require.Equal(t, "17", revision)
 }
 
-func TestOptions_HaveBounds(t *testing.T) {
+func TestOptions_HaveLimits(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, DefaultOptions().Check())
 	for name, spoil := range map[string]func(*Options){

@@ -17,14 +17,14 @@ func podsPath(namespace string) string { return "/api/v1/namespaces/" + namespac
 
 func podName(n int) string { return fmt.Sprintf("pod-%06d", n) }
 
-// selectable is how many different values the label "part" has.
+// selectable is the number of different values of the label "part".
 const selectable = 100
 
-// podTemplate is a pod of 2 kB as users write it, with places for what differs.
+// podTemplate is an object of 2 kB as users write it, cut at the places of its name and of the label "part".
 type podTemplate struct{ beforeName, beforePart, rest []byte }
 
-// newPod makes the template. A scheduler that nobody is keeps the pods where they are: as
-// objects that are stored, read and watched.
+// newPod returns the template of a pod. It names a scheduler that does not exist, so that no component changes the
+// pods.
 func newPod(namespace string) podTemplate {
 	env := make([]string, 12)
 	for i := range env {
@@ -46,14 +46,14 @@ func newPod(namespace string) podTemplate {
 	return cutTemplate(pod)
 }
 
-// cutTemplate makes a template of an object with the words NAME and PART in it.
+// cutTemplate makes a template from an object that contains the words NAME and PART.
 func cutTemplate(object string) podTemplate {
 	beforeName, after, _ := strings.Cut(object, "NAME")
 	beforePart, rest, _ := strings.Cut(after, "PART")
 	return podTemplate{[]byte(beforeName), []byte(beforePart), []byte(rest)}
 }
 
-// named is a new pod; n chooses the value of its label "part".
+// named returns a new object with a name; n determines the value of its label "part".
 func (t podTemplate) named(name string, n int) []byte {
 	pod := make([]byte, 0, len(t.beforeName)+len(t.beforePart)+len(t.rest)+len(name)+4)
 	pod = append(append(append(pod, t.beforeName...), name...), t.beforePart...)
@@ -61,14 +61,14 @@ func (t podTemplate) named(name string, n int) []byte {
 	return append(pod, t.rest...)
 }
 
-// on is a pod as it is when it has been put on a node.
-func on(node string, pod []byte) []byte {
+// withNode returns a pod that is bound to a node.
+func withNode(node string, pod []byte) []byte {
 	const scheduler = `"schedulerName":"none",`
 	return bytes.Replace(pod, []byte(scheduler), []byte(scheduler+`"nodeName":"`+node+`",`), 1)
 }
 
-// turn is a label that every change gives another value of the same length, so that the
-// bytes of a document can be changed in place.
+// turnWidth is the length of the values of the label "turn". Every change sets another value of the same length, so
+// that the bytes of a document can be changed in place.
 const turnWidth = 19
 
 var turnKey = []byte(`"turn":"`)
@@ -77,24 +77,24 @@ func turnPatch(n int64) []byte {
 	return fmt.Appendf(nil, `{"metadata":{"labels":{"turn":"%0*d"}}}`, turnWidth, n)
 }
 
-// setTurn changes the label in a document.
+// setTurn changes the label in a document. It returns false if the document does not have the label.
 func setTurn(doc []byte, n int64) bool {
-	at := bytes.Index(doc, turnKey)
-	if at < 0 {
+	i := bytes.Index(doc, turnKey)
+	if i < 0 {
 		return false
 	}
-	at += len(turnKey)
-	copy(doc[at:at+turnWidth], fmt.Appendf(nil, "%0*d", turnWidth, n))
+	i += len(turnKey)
+	copy(doc[i:i+turnWidth], fmt.Appendf(nil, "%0*d", turnWidth, n))
 	return true
 }
 
-// turnOf reads the label from a document; false when it has none.
+// turnOf returns the label of a document, or false if the document does not have it.
 func turnOf(doc []byte) (int64, bool) {
-	at := bytes.Index(doc, turnKey)
-	if at < 0 || len(doc) < at+len(turnKey)+turnWidth {
+	i := bytes.Index(doc, turnKey)
+	if i < 0 || len(doc) < i+len(turnKey)+turnWidth {
 		return 0, false
 	}
-	at += len(turnKey)
-	n, err := strconv.ParseInt(string(doc[at:at+turnWidth]), 10, 64)
+	i += len(turnKey)
+	n, err := strconv.ParseInt(string(doc[i:i+turnWidth]), 10, 64)
 	return n, err == nil
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// idle measures what a server uses that nobody asks.
+// idle measures the cost of a server without requests.
 func idle(ctx context.Context, s *Session) (Result, error) {
 	r, err := s.measure(func() ([]time.Duration, error) {
 		select {
@@ -33,7 +33,7 @@ func fill(ctx context.Context, s *Session) (Result, error) {
 	return r, err
 }
 
-// hold is idle with the standing pods.
+// hold runs idle after it has created the standing pods.
 func hold(ctx context.Context, s *Session) (Result, error) {
 	if err := s.fill(ctx); err != nil {
 		return Result{}, err
@@ -60,7 +60,7 @@ func get(ctx context.Context, s *Session) (Result, error) {
 	})
 }
 
-// anyPod is the path of one of the standing pods.
+// anyPod returns the path of a random standing pod.
 func (s *Session) anyPod() string { return podsPath(s.standing) + "/" + podName(rand.N(s.objects)) }
 
 func list(ctx context.Context, s *Session) (Result, error) {
@@ -102,7 +102,7 @@ func pages(ctx context.Context, s *Session) (Result, error) {
 	})
 }
 
-// continueToken reads no more of the list than what comes before the items.
+// continueToken returns the continue token of a list. It does not decode the items.
 func continueToken(list []byte) (string, error) {
 	var head struct {
 		Metadata struct{ Continue string }
@@ -112,7 +112,7 @@ func continueToken(list []byte) (string, error) {
 	return head.Metadata.Continue, err
 }
 
-// ignored takes any JSON and keeps nothing.
+// ignored decodes any JSON and discards it.
 type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
@@ -134,14 +134,14 @@ func (s *Session) patchAny(c *conn, contentType string) error {
 	return turn(c, s.anyPod(), contentType)
 }
 
-// turn gives a pod's label the time as its value.
+// turn sets an object's label "turn" to the current time.
 func turn(c *conn, path, contentType string) error {
 	_, err := c.do(http.MethodPatch, path, contentType, turnPatch(time.Now().UnixNano()), http.StatusOK)
 	return err
 }
 
-// update gives each client some pods of its own, and sends back what it has read of them,
-// without the resourceVersion and with another label.
+// update gives each client a pod of its own, which the client reads once and then updates with changing labels and
+// without the resourceVersion.
 func update(ctx context.Context, s *Session) (Result, error) {
 	if err := s.fill(ctx); err != nil {
 		return Result{}, err
@@ -182,16 +182,16 @@ func withoutRevision(doc []byte) ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// mixed is what a busy cluster asks for, roughly.
+// mixed approximates the requests of a busy cluster.
 func mixed(ctx context.Context, s *Session) (Result, error) {
 	if err := s.fill(ctx); err != nil {
 		return Result{}, err
 	}
 	template := newPod(s.passing)
-	var made, gone atomic.Int64
-	made.Store(s.created.Load())
-	gone.Store(made.Load())
-	var settled [1 << 16]atomic.Bool // by the pod's number: it has been created
+	var created, deleted atomic.Int64 // numbers of the last pods with a request
+	created.Store(s.created.Load())
+	deleted.Store(created.Load())
+	var exists [1 << 16]atomic.Bool // by the pod's number: its creation has succeeded
 	r, err := s.requests(ctx, s.options.Clients, func(c *conn, _ int) error {
 		var err error
 		switch dice := rand.N(100); {
@@ -202,15 +202,15 @@ func mixed(ctx context.Context, s *Session) (Result, error) {
 		case dice < 90:
 			err = s.patchAny(c, mergeType)
 		case dice < 95:
-			n := made.Add(1)
+			n := created.Add(1)
 			if _, err = c.do(http.MethodPost, podsPath(s.passing), jsonType, template.named(podName(int(n)), int(n)),
 				http.StatusCreated); err == nil {
-				settled[n%int64(len(settled))].Store(true)
+				exists[n%int64(len(exists))].Store(true)
 			}
 		default:
-			n := gone.Load() + 1
-			if n <= made.Load() && settled[n%int64(len(settled))].Load() && gone.CompareAndSwap(n-1, n) {
-				settled[n%int64(len(settled))].Store(false)
+			n := deleted.Load() + 1
+			if n <= created.Load() && exists[n%int64(len(exists))].Load() && deleted.CompareAndSwap(n-1, n) {
+				exists[n%int64(len(exists))].Store(false)
 				_, err = c.do(http.MethodDelete, podsPath(s.passing)+"/"+podName(int(n))+"?gracePeriodSeconds=0", "",
 					nil, http.StatusOK)
 			} else {
@@ -219,6 +219,6 @@ func mixed(ctx context.Context, s *Session) (Result, error) {
 		}
 		return err
 	})
-	s.created.Store(made.Load())
+	s.created.Store(created.Load())
 	return r, err
 }

@@ -12,22 +12,21 @@ import (
 	"time"
 )
 
-// Session is a series of workloads on one target. It must be closed. It is not safe for
-// concurrent use.
+// Session is a series of workloads on one target. It must be closed. It is not safe for concurrent use.
 type Session struct {
 	target  *Target
 	options Options
-	// standing is the namespace of the pods that stay, passing that of those that come and
-	// go, so that create does not lengthen list.
+	// standing is the namespace of permanent pods, passing the namespace of temporary ones, so that create does not
+	// make lists longer.
 	standing, passing string
-	namespaces        []string     // all that were made
-	objects           int          // how many pods standing has
-	created           atomic.Int64 // objects made in passing, for their names
-	definitions       []string     // made by define
-	varieties         []*variety   // what compareReads reads
+	namespaces        []string     // namespaces to delete
+	objects           int          // number of pods in standing
+	created           atomic.Int64 // number of objects created in passing, for their names
+	definitions       []string     // names of definitions to delete
+	varieties         []*variety   // the varieties of compareReads
 }
 
-// NewSession makes two namespaces on the target.
+// NewSession creates two namespaces on the target.
 func NewSession(ctx context.Context, t *Target, o Options) (*Session, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -54,11 +53,10 @@ func (s *Session) makeNamespaces(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// SetObjects changes Options.Objects for the workloads that are run from now on. There never
-// come to be fewer pods than there were.
+// SetObjects changes Options.Objects for further workloads. It does not reduce the number of existing pods.
 func (s *Session) SetObjects(n int) { s.options.Objects = n }
 
-// Close removes what the session made.
+// Close removes the session's objects.
 func (s *Session) Close(ctx context.Context) error {
 	c, err := s.target.dial(ctx)
 	if err != nil {
@@ -85,7 +83,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// fill sees to it that there are Options.Objects pods to read.
+// fill creates standing pods until there are Options.Objects.
 func (s *Session) fill(ctx context.Context) error {
 	template := newPod(s.standing)
 	err := s.makeObjects(ctx, podsPath(s.standing), s.objects, s.options.Objects, func(n int) []byte {
@@ -97,13 +95,13 @@ func (s *Session) fill(ctx context.Context) error {
 	return err
 }
 
-// makeObjects creates the objects of the numbers from one up to another.
-func (s *Session) makeObjects(ctx context.Context, path string, from, to int, object func(n int) []byte) error {
+// makeObjects creates objects with the numbers from first up to, but not including, end.
+func (s *Session) makeObjects(ctx context.Context, path string, first, end int, object func(n int) []byte) error {
 	next := atomic.Int64{}
-	next.Store(int64(from))
+	next.Store(int64(first))
 	_, err := s.each(ctx, s.options.Clients, time.Hour, func(c *conn, _ int) error {
 		n := int(next.Add(1)) - 1
-		if n >= to {
+		if n >= end {
 			return errEnough
 		}
 		_, err := c.do(http.MethodPost, path, jsonType, object(n), http.StatusCreated)
@@ -112,12 +110,11 @@ func (s *Session) makeObjects(ctx context.Context, path string, from, to int, ob
 	return err
 }
 
-// errEnough ends a client of each before its time.
+// errEnough stops a client of each before the time is over.
 var errEnough = errors.New("enough")
 
-// each runs operations on as many connections as there are clients, each as fast as the
-// answers come, for as long as d or until they return errEnough. The first other error ends
-// it. The latencies are sorted.
+// each runs operations on one connection per client, as fast as the server responds, for the duration d or until they
+// return errEnough. It stops at the first other error and returns it. It returns the latencies in ascending order.
 func (s *Session) each(ctx context.Context, clients int, d time.Duration, operation func(c *conn, client int) error) (
 	[]time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -143,9 +140,9 @@ func (s *Session) each(ctx context.Context, clients int, d time.Duration, operat
 					}
 					return
 				}
-				begun := now
+				start := now
 				now = time.Now()
-				took[i] = append(took[i], now.Sub(begun))
+				took[i] = append(took[i], now.Sub(start))
 			}
 		})
 	}
@@ -155,7 +152,7 @@ func (s *Session) each(ctx context.Context, clients int, d time.Duration, operat
 	return all, context.Cause(ctx)
 }
 
-// requests is a workload of one sort of request.
+// requests runs a workload that consists of one operation.
 func (s *Session) requests(ctx context.Context, clients int, operation func(c *conn, client int) error) (
 	Result, error) {
 	return s.measure(func() ([]time.Duration, error) {
@@ -163,16 +160,15 @@ func (s *Session) requests(ctx context.Context, clients int, operation func(c *c
 	})
 }
 
-// measure tells what the server used while f ran. The number of latencies is that of the
-// operations.
+// measure returns the server's cost while f runs. f returns a latency for each operation.
 func (s *Session) measure(f func() (latencies []time.Duration, err error)) (Result, error) {
 	before, err := s.target.cost()
 	if err != nil {
 		return Result{}, err
 	}
-	began := time.Now()
+	start := time.Now()
 	latencies, err := f()
-	elapsed := time.Since(began)
+	elapsed := time.Since(start)
 	if err != nil {
 		return Result{}, err
 	}
@@ -187,7 +183,7 @@ func (s *Session) measure(f func() (latencies []time.Duration, err error)) (Resu
 	}, nil
 }
 
-// quantile of sorted latencies.
+// quantile returns a quantile of sorted latencies.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -12,17 +12,16 @@ import (
 	"time"
 )
 
-// podsOnANode is how many pods of soak a node has: as many as there are watchers must be
-// nodes, for a kubelet watches its own.
+// podsOnANode is the number of pods on a node in soak. It is small, so that there are many nodes for the watchers: a
+// kubelet watches its own pods only.
 const podsOnANode = 10
 
-// soak keeps up watches and changes for Options.Duration, and looks at the server's memory
-// all the while. Options.Wide watchers watch all the pods, as controllers do; the others
-// watch one node's, as kubelets do. It fails when a watch ends, or when a watcher is not told
-// of a change that concerns it, or of more changes than there were.
+// soak keeps watches open and changes pods for Options.Duration, and samples the server's memory meanwhile.
+// Options.Wide watchers watch all pods, as controllers do; the others watch one node's pods, as kubelets do. It fails
+// if a watch ends, if a watcher misses an event, or if it receives too many events.
 //
-// The nodes do not exist, and a controller that collects the pods of such would end it: it is
-// for an API server by itself.
+// The Nodes do not exist. The workload needs an API server without controllers, since the garbage collector of pods
+// would delete pods on such Nodes.
 func soak(ctx context.Context, s *Session) (Result, error) {
 	pods := &soakPods{namespace: strings.TrimSuffix(s.standing, "-standing") + "-soak"}
 	pods.path = podsPath(pods.namespace)
@@ -32,7 +31,7 @@ func soak(ctx context.Context, s *Session) (Result, error) {
 	}
 	template := newPod(pods.namespace)
 	if err := s.makeObjects(ctx, podsPath(pods.namespace), 0, s.options.Objects, func(n int) []byte {
-		return on(pods.node(n), template.named(podName(n), n))
+		return withNode(pods.node(n), template.named(podName(n), n))
 	}); err != nil {
 		return Result{}, err
 	}
@@ -47,27 +46,28 @@ func soak(ctx context.Context, s *Session) (Result, error) {
 		return s.runSoak(ctx, cancel, pods, watchers)
 	})
 	r.Notes = append(memory.stop(),
-		fmt.Sprintf("%d watchers, %d of all the pods; %d changes; none dropped, no event missing or told twice",
+		fmt.Sprintf("%d watchers, %d of all pods; %d changes; no watch ended, no event was missed or sent twice",
 			len(watchers), s.options.Wide, pods.all.Load()))
 	return r, err
 }
 
-// soakPods are the pods, and how many changes there were of those of each node.
+// soakPods are the pods of soak.
 type soakPods struct {
 	namespace, path string
-	all             atomic.Int64
-	changed         []atomic.Int64
+	all             atomic.Int64   // number of changes
+	changed         []atomic.Int64 // number of changes of each node's pods
 }
 
 func (p *soakPods) node(n int) string { return fmt.Sprintf("node-%05d", n%len(p.changed)) }
 
-// soakWatcher is one watcher. node is negative when it watches all.
+// soakWatcher is one watcher.
 type soakWatcher struct {
 	*stream
-	node int
-	got  atomic.Int64
+	node int          // negative for all nodes
+	got  atomic.Int64 // number of received events
 }
 
+// due returns the number of events that the watcher should have received.
 func (w *soakWatcher) due(p *soakPods) int64 {
 	if w.node < 0 {
 		return p.all.Load()
@@ -75,7 +75,7 @@ func (w *soakWatcher) due(p *soakPods) int64 {
 	return p.changed[w.node].Load()
 }
 
-// openSoak opens the watches, which are closed when ctx ends.
+// openSoak opens the watches. They are closed when ctx ends.
 func (s *Session) openSoak(ctx context.Context, pods *soakPods) ([]*soakWatcher, error) {
 	revision, err := s.revision(ctx, podsPath(pods.namespace))
 	if err != nil {
@@ -140,10 +140,10 @@ func (s *Session) runSoak(ctx context.Context, cancel func(), pods *soakPods, wa
 	return all, err
 }
 
-// soakPatience is how long a watcher may take to be told of the last change.
+// soakPatience is how long a watcher may take to receive the last event.
 const soakPatience = time.Minute
 
-// awaitSoak waits until every watcher has been told of every change that concerns it.
+// awaitSoak waits until every watcher has received all its events.
 func awaitSoak(ctx context.Context, pods *soakPods, watchers []*soakWatcher) error {
 	ctx, cancel := context.WithTimeout(ctx, soakPatience)
 	defer cancel()
@@ -152,23 +152,23 @@ func awaitSoak(ctx context.Context, pods *soakPods, watchers []*soakWatcher) err
 			select {
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
-				return fmt.Errorf("watcher %d was told of %d changes of %d: %w", i, w.got.Load(),
+				return fmt.Errorf("watcher %d received %d events of %d: %w", i, w.got.Load(),
 					w.due(pods), ctx.Err())
 			}
 		}
 	}
 	for i, w := range watchers {
 		if got, due := w.got.Load(), w.due(pods); got != due {
-			return fmt.Errorf("watcher %d was told of %d changes, and there were %d", i, got, due)
+			return fmt.Errorf("watcher %d received %d events for %d changes", i, got, due)
 		}
 	}
 	return nil
 }
 
-// memorySamples is how often a soak looks at the server's memory.
+// memorySamples is how many samples of the server's memory soak takes.
 const memorySamples = 10
 
-// memory is looked at in a goroutine of its own until it is stopped.
+// memory samples a target's memory in a goroutine of its own until stop is called.
 type memory struct {
 	done, ended chan struct{}
 	resident    []string
@@ -178,13 +178,13 @@ type memory struct {
 
 func newMemory(t *Target, every time.Duration) *memory {
 	m := &memory{done: make(chan struct{}), ended: make(chan struct{})}
-	look := func() {
+	sample := func() {
 		c, err := t.cost()
 		m.err = errors.Join(m.err, err)
 		m.resident = append(m.resident, fmt.Sprint(c.resident>>20))
 		m.anonymous = append(m.anonymous, fmt.Sprint(c.anonymous>>20))
 	}
-	look()
+	sample()
 	go func() {
 		defer close(m.ended)
 		ticker := time.NewTicker(every)
@@ -192,19 +192,19 @@ func newMemory(t *Target, every time.Duration) *memory {
 		for {
 			select {
 			case <-ticker.C:
-				look()
+				sample()
 			case <-m.done:
 				return
 			}
 		}
 	}()
 	if len(t.Processes) == 0 {
-		m.err = errors.New("the server's processes were not named")
+		m.err = errors.New("the server's process IDs are not set")
 	}
 	return m
 }
 
-// stop returns what was seen, in MiB.
+// stop stops the sampling and returns the samples, in MiB.
 func (m *memory) stop() []string {
 	close(m.done)
 	<-m.ended

@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Target is a server to put load on.
+// Target is a server to measure.
 type Target struct {
 	Name string
-	// Processes, by their ids, are the server: the API server and its etcd, or whatever is to
-	// be counted. Without any there are no figures about CPU and memory.
+	// Processes has the IDs of the server's processes: the API server and its etcd. Without them, results have no CPU
+	// and memory.
 	Processes []int
 
 	config *rest.Config
@@ -32,7 +32,7 @@ func Open(name, kubeconfig string, processes ...int) (*Target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kubeconfig, err)
 	}
-	config.QPS, config.Burst = -1, -1 // the server is measured, not client-go's brake
+	config.QPS, config.Burst = -1, -1 // without client-go's rate limit
 	t := &Target{Name: name, Processes: processes, config: config}
 	if t.url, err = url.Parse(config.Host); err != nil {
 		return nil, fmt.Errorf("%s: %w", kubeconfig, err)
@@ -55,10 +55,10 @@ func Open(name, kubeconfig string, processes ...int) (*Target, error) {
 	return t, nil
 }
 
-// Port is the one that the server listens on.
+// Port returns the server's port.
 func (t *Target) Port() string { return t.url.Port() }
 
-// AwaitReady waits until /readyz answers 200, or ctx ends.
+// AwaitReady waits until /readyz returns 200, or ctx ends.
 func (t *Target) AwaitReady(ctx context.Context) error {
 	for {
 		err := t.ready(ctx)

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// watch has many clients watch the same pods while one after the other is changed. A change
-// carries the moment at which its request was sent; an event's latency counts from there, and
-// so has the write in it.
+// watch runs many watches of the same pods and changes one pod after the other. A change contains the time of its
+// request. The latency of an event starts there, so that it includes the write.
 func watch(ctx context.Context, s *Session) (Result, error) {
 	if err := s.fill(ctx); err != nil {
 		return Result{}, err
@@ -22,7 +21,7 @@ func watch(ctx context.Context, s *Session) (Result, error) {
 	return s.watch(ctx, podsPath(s.standing), func(c *conn) error { return s.patchAny(c, mergeType) })
 }
 
-// watch has many clients watch a collection while change changes its objects.
+// watch runs many watches of a collection and calls change to change its objects.
 func (s *Session) watch(ctx context.Context, path string, change func(c *conn) error) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -68,7 +67,7 @@ func (s *Session) watch(ctx context.Context, path string, change func(c *conn) e
 	})
 }
 
-// revision is that of a collection now.
+// revision returns the current resourceVersion of a collection.
 func (s *Session) revision(ctx context.Context, path string) (string, error) {
 	c, err := s.target.dial(ctx)
 	if err != nil {
@@ -82,18 +81,18 @@ func (s *Session) revision(ctx context.Context, path string) (string, error) {
 	return listRevision(body)
 }
 
-// changes makes one change after the other, at the rate that is wanted. Several connections
-// share the work, so that a slow write does not hold up the next one.
+// changes makes count changes at Options.Rate. It uses several connections, so that a slow write does not delay the
+// next one.
 func (s *Session) changes(ctx context.Context, count int, change func(c *conn) error) error {
 	var turns atomic.Int64
-	began := time.Now()
+	start := time.Now()
 	_, err := s.each(ctx, min(s.options.Clients, s.options.Rate), time.Hour, func(c *conn, _ int) error {
 		turn := turns.Add(1) - 1
 		if turn >= int64(count) {
 			return errEnough
 		}
 		select {
-		case <-time.After(time.Until(began.Add(time.Duration(turn) * time.Second / time.Duration(s.options.Rate)))):
+		case <-time.After(time.Until(start.Add(time.Duration(turn) * time.Second / time.Duration(s.options.Rate)))):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -109,7 +108,7 @@ type stream struct {
 	took []time.Duration
 }
 
-// openStream watches a collection, the pods of one node if that is named.
+// openStream watches a collection, or only the pods of a node if node is not empty.
 func (s *Session) openStream(ctx context.Context, path, node, revision string) (*stream, error) {
 	c, err := s.target.dial(ctx)
 	if err != nil {
@@ -130,7 +129,7 @@ func (s *Session) openStream(ctx context.Context, path, node, revision string) (
 	return &stream{c: c, in: bufio.NewReaderSize(response.Body, 16<<10)}, nil
 }
 
-// read takes that many events.
+// read reads the given number of events.
 func (st *stream) read(events int) error {
 	st.took = make([]time.Duration, 0, events)
 	for len(st.took) < events {
@@ -148,7 +147,7 @@ func (st *stream) readOne() error {
 	}
 	sent, ok := turnOf(line)
 	if !ok {
-		return errors.New("an event without the label: " + string(line))
+		return errors.New("event without the label: " + string(line))
 	}
 	st.took = append(st.took, time.Duration(time.Now().UnixNano()-sent))
 	return nil
