@@ -39,6 +39,7 @@ type hostedPod struct {
 	// The worker's own.
 	setUp     bool      // the runtime has set up the pod
 	setUpAt   time.Time // when SetUp is due again; zero is never
+	renewal   time.Time // when SetUp is due again on the wall clock; zero is never
 	lastSetUp time.Time
 	deleted   bool // the API server has accepted the DELETE
 }

@@ -38,10 +38,22 @@ type cluster struct {
 	t     *testing.T
 	clock *clocktesting.FakeClock
 	agent *agent
+	// ahead is how far the wall clock is ahead of clock.
+	ahead atomic.Int64
 	// runs is the runtime; nil is the simulated one.
 	runs func(runtime.Runtime) runtime.Runtime
 	stop func()
 }
+
+// wallClock is the clock of a cluster with a wall time that a test can set independently of its timers.
+type wallClock struct {
+	*clocktesting.FakeClock
+	ahead *atomic.Int64
+}
+
+func (c wallClock) Now() time.Time { return c.FakeClock.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 func startCluster(t *testing.T, o Options, objects ...apiruntime.Object) *cluster {
 	t.Helper()
@@ -64,7 +76,7 @@ func newCluster(t *testing.T, objects ...apiruntime.Object) *cluster {
 }
 
 func (c *cluster) start(o Options) {
-	o.Clock = c.clock
+	o.Clock = wallClock{c.clock, &c.ahead}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	require.NoError(c.t, o.complete())

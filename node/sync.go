@@ -54,6 +54,10 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 	p.mu.Lock()
 	stopping, stopped := p.state.Stopping(), p.state.Stopped()
 	ended := stopped && (stopping || p.state.Ended())
+	deadline, renewal := p.state.Deadline(), p.renewal
+	if stopping || p.halted {
+		renewal = time.Time{} // setUp does nothing any more
+	}
 	p.mu.Unlock()
 	if !p.setUpAt.IsZero() && !stopping && (next.IsZero() || p.setUpAt.Before(next)) {
 		next = p.setUpAt
@@ -70,10 +74,23 @@ func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
 		}
 		return a.finishDeletion(ctx, p, pod)
 	}
+	a.queueAgain(key, next, deadline, renewal)
+	return nil
+}
+
+// queueAgain queues a pod for the time of its next step, and for moments on the wall clock; a zero time is never. The
+// next step follows from delays since events on the node, such as back-offs: like these delays, the wait for it is not
+// affected when the wall clock is set. The moments follow from times in objects, and the pod is queued when the wall
+// clock shows them.
+func (a *agent) queueAgain(key runtime.PodKey, next time.Time, moments ...time.Time) {
 	if !next.IsZero() {
 		a.podQueue.AddAfter(key, max(0, next.Sub(a.Clock.Now())))
 	}
-	return nil
+	for _, moment := range moments {
+		if !moment.IsZero() {
+			a.podQueue.AddAt(key, moment)
+		}
+	}
 }
 
 // updatePod passes the pod from the cache to its state machine.
@@ -105,7 +122,7 @@ func (a *agent) setUp(ctx context.Context, p *hostedPod, now time.Time) error {
 	pod, addresses := p.state.Pod(), p.state.Addresses()
 	over := p.halted || p.state.Stopping() || p.state.Ended()
 	p.mu.Unlock()
-	due := !p.setUp || !p.setUpAt.IsZero() && !now.Before(p.setUpAt)
+	due := !p.setUp || reached(p.setUpAt, now) || reached(p.renewal, now)
 	if !due || over {
 		return nil
 	}
@@ -114,15 +131,21 @@ func (a *agent) setUp(ctx context.Context, p *hostedPod, now time.Time) error {
 	if err != nil {
 		return a.setUpFailed(ctx, p, pod, err)
 	}
-	p.setUp, p.setUpAt = true, time.Time{}
+	p.setUp, p.setUpAt, p.renewal = true, time.Time{}, sandbox.Renewal.Round(0)
 	if sandbox.Again > 0 {
 		p.setUpAt = now.Add(sandbox.Again)
+	}
+	if reached(p.renewal, now) { // the API server's clock is behind: do not renew all the time
+		p.setUpAt, p.renewal = now.Add(runtime.RefreshPause), time.Time{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state.SetAddresses(sandbox.Addresses)
 	return nil
 }
+
+// reached reports whether a time has come; a zero time never does.
+func reached(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // setUpFailed reports a failure of SetUp. A pod that was set up before continues as it is.
 func (a *agent) setUpFailed(ctx context.Context, p *hostedPod, pod *corev1.Pod, err error) error {
@@ -137,7 +160,7 @@ func (a *agent) setUpFailed(ctx context.Context, p *hostedPod, pod *corev1.Pod, 
 		a.Event(pod, corev1.EventTypeWarning, failed.Reason, err.Error())
 	}
 	if p.setUp {
-		p.setUpAt = a.Clock.Now().Add(runtime.RefreshEvery)
+		p.setUpAt, p.renewal = a.Clock.Now().Add(runtime.RefreshEvery), time.Time{}
 		return nil
 	}
 	return errors.Join(a.writeStatus(ctx, p), fmt.Errorf("set up pod %s/%s: %w", pod.Namespace, pod.Name, err))

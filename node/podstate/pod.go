@@ -6,7 +6,7 @@
 //	Update    the pod as the API server has it  []Action  Pull, CancelPull, Start, Stop, Resize
 //	Observe   the state of a running container  []Event   to record
 //	Pulled, Started, …  the results of actions  Status    the pod's status
-//	Stop, End, Halt     the end of the pod      the time of the next step
+//	Stop, End, Halt     the end of the pod      the time of the next step, and the Deadline
 //
 // The agent carries the actions out, with contexts and without holding a lock, and returns their results. A result
 // may come much later, or when the pod is ending: the machine remembers which results it still waits for, and ignores
@@ -153,12 +153,13 @@ func (p *Pod) Addresses() []string { return p.addresses }
 func (p *Pod) SetAddresses(addresses []string) { p.addresses = addresses }
 
 // Step returns the actions that are due, and when the next step will be; zero where only another input can lead to
-// one. The agent carries all actions out, in their order, and steps again.
+// one. The agent carries all actions out, in their order, and steps again. It also steps at the Deadline, which next
+// does not include.
 func (p *Pod) Step(now time.Time) (actions []Action, next time.Time) {
 	p.actions = nil
 	p.addEphemeral()
 	w := p.changes()
-	p.checkDeadline(now, &w)
+	p.checkDeadline(now)
 	if !p.stopping && !p.halted {
 		p.replaceImages(now)
 		p.actuate(now, &w)
@@ -236,15 +237,21 @@ func (p *Pod) runInit(now time.Time, w *wake) bool {
 	return true
 }
 
-// checkDeadline ends a pod that has been active for too long.
-func (p *Pod) checkDeadline(now time.Time, w *wake) {
+// Deadline returns when the pod has been active for activeDeadlineSeconds; zero if it has no limit or is ending. The
+// next step after that time ends the pod. It follows from startTime in the pod's status and is a moment on the wall
+// clock: it has no reading of the monotonic clock, and a wall clock that is set forwards reaches it sooner.
+func (p *Pod) Deadline() time.Time {
 	limit := p.pod.Spec.ActiveDeadlineSeconds
 	if limit == nil || p.stopping || p.Ended() {
-		return
+		return time.Time{}
 	}
-	deadline := p.startTime.Add(amount.Seconds(*limit))
-	if now.Before(deadline) {
-		w.at(deadline)
+	return p.startTime.Add(amount.Seconds(*limit)).Round(0)
+}
+
+// checkDeadline ends a pod that has been active for too long.
+func (p *Pod) checkDeadline(now time.Time) {
+	deadline := p.Deadline()
+	if deadline.IsZero() || now.Before(deadline) {
 		return
 	}
 	const message = "Pod was active on the node longer than the specified deadline"

@@ -294,13 +294,17 @@ func TestPod_EndsAtItsDeadline(t *testing.T) {
 	pod := newPod()
 	pod.Spec.ActiveDeadlineSeconds = new(int64(60))
 	p := drive(pod, 0)
-	require.Equal(t, start.Add(time.Minute), p.step(start))
+	require.Zero(t, p.step(start))
 	require.Equal(t, corev1.PodRunning, p.Phase())
-	at := start.Add(time.Minute)
-	p.step(at)
-	s := p.status(at)
+	deadline := p.Deadline()
+	require.True(t, deadline.Equal(start.Add(time.Minute)))
+	p.step(deadline.Add(-time.Nanosecond))
+	require.Equal(t, corev1.PodRunning, p.Phase())
+	p.step(deadline)
+	s := p.status(deadline)
 	require.Equal(t, corev1.PodFailed, s.Phase)
 	require.Equal(t, "DeadlineExceeded", s.Reason)
+	require.Zero(t, p.Deadline(), "the pod is ending")
 }
 
 func TestPod_RunsEphemeralContainersOnce(t *testing.T) {

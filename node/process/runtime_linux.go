@@ -166,50 +166,50 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, addresses []string
 	if len(addresses) > 0 {
 		ip = addresses[0]
 	}
-	again, err := r.setUp(ctx, pod, ip)
-	return runtime.Sandbox{Addresses: addresses, Again: again}, err
+	if err := r.setUp(ctx, pod, ip); err != nil {
+		return runtime.Sandbox{}, err
+	}
+	sandbox := runtime.Sandbox{Addresses: addresses, Renewal: r.volumes.Renewal(pod.UID)}
+	if !r.objects.Complete(pod) {
+		sandbox.Again = runtime.RefreshEvery
+	}
+	return sandbox, nil
 }
 
-func (r *Runtime) setUp(ctx context.Context, pod *corev1.Pod, ip string) (again time.Duration, err error) {
+func (r *Runtime) setUp(ctx context.Context, pod *corev1.Pod, ip string) (err error) {
 	pod = pod.DeepCopy()
 	pod.Status.PodIP, pod.Status.HostIP = ip, r.Address
 	p := &livePod{env: r.environment(pod)}
 	r.objects.Watch(p.env.Client, pod)
 	dir := r.podDir(pod.UID)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return 0, err
+		return err
 	}
 	if p.volumes, err = r.volumes.SetUp(ctx, p.env, filepath.Join(dir, "volumes")); err != nil {
-		return 0, &runtime.SetUpError{Reason: "FailedMount", Err: err}
+		return &runtime.SetUpError{Reason: "FailedMount", Err: err}
 	}
 	if err := r.writeNetworkFiles(pod, ip, dir); err != nil {
-		return 0, &runtime.SetUpError{Reason: "FailedCreatePodSandBox", Err: err}
+		return &runtime.SetUpError{Reason: "FailedCreatePodSandBox", Err: err}
 	}
 	if err := r.limitPod(p); err != nil {
-		return 0, failedSandbox(err)
+		return failedSandbox(err)
 	}
 	if p.Pod, err = sandbox.Start(r.sandbox(pod, ip)); err != nil {
-		return 0, failedSandbox(err)
+		return failedSandbox(err)
 	}
 	if err := r.connect(ctx, pod, p.Pod); err != nil {
-		return 0, err
+		return err
 	}
 	if r.pod(pod.UID) == nil { // later the pod itself may change them
 		if err := p.SetSysctls(ctx, sysctls(pod)); err != nil {
-			return 0, failedSandbox(err)
+			return failedSandbox(err)
 		}
 	}
 	r.mu.Lock()
 	r.pods[pod.UID] = p
 	r.mu.Unlock()
 	r.shareMachine()
-	if !r.objects.Complete(pod) {
-		return runtime.RefreshEvery, nil
-	}
-	if renewal := r.volumes.Renewal(pod.UID); !renewal.IsZero() {
-		return max(runtime.RefreshPause, renewal.Sub(r.Clock.Now())), nil
-	}
-	return 0, nil
+	return nil
 }
 
 // limitPod makes the cgroup of a new pod, or updates the limits of a pod that is resized as a whole.

@@ -75,6 +75,9 @@ type Sandbox struct {
 	Addresses []string
 	// Again is the delay until SetUp should be called again; zero is never.
 	Again time.Duration
+	// Renewal is the moment on the wall clock at which SetUp should be called again, because something in the sandbox
+	// expires, such as a token; zero is never.
+	Renewal time.Time
 }
 
 // Machine is implemented by runtimes that run containers as programs of this machine. All methods are safe for

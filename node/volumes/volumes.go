@@ -59,7 +59,7 @@ type Source struct {
 // day, as in the kubelet.
 type cachedToken struct {
 	token string
-	renew time.Time
+	renew time.Time // on the wall clock, without a reading of the monotonic clock
 }
 
 // SetUp makes or updates a pod's volumes below dir, and returns their locations by name.
@@ -137,7 +137,8 @@ func (v *Volumes) Check(path string) error {
 	return nil
 }
 
-// Renewal returns when the first of a pod's tokens is due for renewal; zero if the pod has no tokens.
+// Renewal returns when the first of a pod's tokens is due for renewal, on the wall clock; zero if the pod has no
+// tokens.
 func (v *Volumes) Renewal(pod types.UID) time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -376,7 +377,7 @@ func (v *Volumes) token(ctx context.Context, e *environment.Environment, volume 
 		return "", fmt.Errorf("token of ServiceAccount %q: %w", account, err)
 	}
 	life := answer.Status.ExpirationTimestamp.Sub(now)
-	cached = &cachedToken{answer.Status.Token, now.Add(min(life*4/5, 24*time.Hour))}
+	cached = &cachedToken{answer.Status.Token, now.Add(min(life*4/5, 24*time.Hour)).Round(0)}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.tokens == nil {
