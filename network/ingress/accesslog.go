@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxLogged bounds each of the texts of a client in a line of the access log.
+// maxLogged limits each client text in a line of the access log.
 const maxLogged = 512
 
 // accessLog writes a JSON object for each request. It is safe for concurrent use.
@@ -50,7 +50,7 @@ func (l *accessLog) write(r *http.Request, x *exchange, status int, size int64, 
 	if x.endpoint != nil {
 		record.AddAttrs(slog.String("upstream", x.endpoint.address), slog.String("request_id", cut(x.requestID)))
 	}
-	_ = l.handler.Handle(context.Background(), record) // a full disk must not end requests
+	_ = l.handler.Handle(context.Background(), record) // a full disk must not fail requests
 }
 
 func cut(s string) string { return s[:min(len(s), maxLogged)] }

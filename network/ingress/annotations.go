@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// The annotations of an Ingress that this controller knows.
+// The annotations of Ingresses that this controller supports.
 const (
 	annotationPrefix = "coxswain.dev/"
 
-	// AnnotationSSLRedirect is "false" where HTTP is served although the host has TLS, in place of a redirect.
+	// AnnotationSSLRedirect is "false" to serve HTTP for a host with TLS instead of a redirect.
 	AnnotationSSLRedirect = annotationPrefix + "ssl-redirect"
-	// AnnotationBodySize bounds a request's body: bytes, or with the suffix k, m or g those times 1024, 1024² or
-	// 1024³; 0 for no bound, which is the default.
+	// AnnotationBodySize limits a request's body: bytes, or with the suffix k, m or g multiples of 1024, 1024² or
+	// 1024³; 0, the default, for no limit.
 	AnnotationBodySize = annotationPrefix + "proxy-body-size"
-	// AnnotationConnectTimeout bounds the time for a connection to an endpoint: seconds, 1 to 75; 5 by default.
+	// AnnotationConnectTimeout limits the time to connect to an endpoint: seconds, 1 to 75; 5 by default.
 	AnnotationConnectTimeout = annotationPrefix + "proxy-connect-timeout"
-	// AnnotationReadTimeout bounds the time until an endpoint's response begins: seconds, 1 to 3600; 60 by default.
+	// AnnotationReadTimeout limits the time until an endpoint's response begins: seconds, 1 to 3600; 60 by default.
 	AnnotationReadTimeout = annotationPrefix + "proxy-read-timeout"
 )
 
-// settings are what an Ingress's annotations say about its requests.
+// settings are the settings of an Ingress's requests by its annotations.
 type settings struct {
 	redirect bool
-	bodySize int64 // 0 for no bound
+	bodySize int64 // 0: no limit
 	connect  time.Duration
 	response time.Duration
 }
 
 var defaultSettings = settings{redirect: true, connect: 5 * time.Second, response: time.Minute}
 
-// parseSettings reads annotations. One that cannot be read leaves its default, and a complaint.
-func parseSettings(annotations map[string]string) (s settings, complaints []string) {
+// parseSettings parses annotations. An invalid one causes a warning, and its default applies.
+func parseSettings(annotations map[string]string) (s settings, warnings []string) {
 	s = defaultSettings
 	read := func(name string, parse func(string) error) {
 		if value, ok := annotations[name]; ok {
 			if err := parse(value); err != nil {
-				complaints = append(complaints, fmt.Sprintf("annotation %s: %v", name, err))
+				warnings = append(warnings, fmt.Sprintf("annotation %s: %v", name, err))
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func parseSettings(annotations map[string]string) (s settings, complaints []stri
 	read(AnnotationBodySize, func(v string) (err error) { s.bodySize, err = parseSize(v); return err })
 	read(AnnotationConnectTimeout, func(v string) error { return parseSeconds(v, 75, &s.connect) })
 	read(AnnotationReadTimeout, func(v string) error { return parseSeconds(v, 3600, &s.response) })
-	return s, complaints
+	return s, warnings
 }
 
 func parseSize(text string) (int64, error) {
@@ -71,10 +71,10 @@ func parseSize(text string) (int64, error) {
 	return size << shift, nil
 }
 
-func parseSeconds(text string, most int, d *time.Duration) error {
+func parseSeconds(text string, maximum int, d *time.Duration) error {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return fmt.Errorf("%.40q is not a number of seconds from 1 to %d", text, most)
+	if err != nil || n < 1 || n > maximum {
+		return fmt.Errorf("%.40q is not a number of seconds from 1 to %d", text, maximum)
 	}
 	*d = time.Duration(n) * time.Second
 	return nil

@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// BenchmarkProxy sends requests with small responses to a backend, in turns of 500: directly, through a bare
+// BenchmarkProxy sends requests with small responses to a backend, in turns of 500: directly, through a plain
 // httputil.ReverseProxy, and through the proxy. cpu-µs is the CPU time that the proxy adds to a direct request; ratio
-// is that over what the bare one adds. The access log is on.
+// compares that with the plain ReverseProxy. The access log is on.
 func BenchmarkProxy(b *testing.B) {
 	behind := httptest.NewServer(text("hello"))
 	defer behind.Close()
@@ -60,7 +60,7 @@ func BenchmarkProxy(b *testing.B) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// benchProxy is a proxy with one Ingress, whose host is 127.0.0.1.
+// benchProxy returns a proxy with one Ingress, for the host 127.0.0.1.
 func benchProxy(b *testing.B, address string) *proxy {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -72,14 +72,14 @@ func benchProxy(b *testing.B, address string) *proxy {
 	rt := newTransport(clock.RealClock{}, o.dial, m.retries.Inc)
 	b.Cleanup(rt.close)
 	p := newProxy(o, rt, m, newAccessLog(io.Discard, o.Clock))
-	book := newTestBook(false)
-	book.upstreams.resolve = func(u *upstream) { u.now.Store(&backends{endpoints: []*endpoint{{address: address}}}) }
-	book.set(ingressAt("default", "bench", 0, "127.0.0.1", pathOf(networkingv1.PathTypePrefix, "/", "s")))
-	p.table.Store(book.commit())
+	routing := newTestRouting(false)
+	routing.upstreams.resolve = func(u *upstream) { u.now.Store(&backends{endpoints: []*endpoint{{address: address}}}) }
+	routing.set(ingressAt("default", "bench", 0, "127.0.0.1", pathOf(networkingv1.PathTypePrefix, "/", "s")))
+	p.table.Store(routing.commit())
 	return p
 }
 
-// cpuTime is what this process has used.
+// cpuTime returns the CPU time of this process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

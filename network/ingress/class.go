@@ -11,18 +11,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// annotationClass is the older way to name the class of an Ingress.
+// annotationClass is the legacy annotation for the class of an Ingress.
 const annotationClass = "kubernetes.io/ingress.class"
 
 // classes decide which Ingresses are served.
 type classes struct {
 	informer       networkinginformers.IngressClassInformer
-	name           string // served also where no IngressClass has that name
+	name           string // served even if no IngressClass has this name
 	controllerName string
 }
 
-// serves reports whether an Ingress is this controller's. The annotation goes before the field, and an Ingress with
-// neither belongs to the default class.
+// serves reports whether this controller serves an Ingress. The annotation takes precedence over the field, and an
+// Ingress with neither belongs to the default class.
 func (c *classes) serves(ingress *networkingv1.Ingress) bool {
 	if name, ok := ingress.Annotations[annotationClass]; ok && name != "" {
 		return c.ours(name)
@@ -42,9 +42,10 @@ func (c *classes) ours(name string) bool {
 	return class.Spec.Controller == c.controllerName
 }
 
-// defaultClass is the class of Ingresses that name none: of several default ones the newest, as admission has it.
+// defaultClass returns the class of Ingresses without one. If several classes are default ones, it is the newest, as in
+// admission.
 func (c *classes) defaultClass() *networkingv1.IngressClass {
-	list, _ := c.informer.Lister().List(labels.Everything()) // from memory
+	list, _ := c.informer.Lister().List(labels.Everything()) // from the cache
 	var newest *networkingv1.IngressClass
 	for _, class := range list {
 		if class.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true" &&
@@ -62,7 +63,7 @@ func newer(a, b *networkingv1.IngressClass) bool {
 	return b.CreationTimestamp.Before(&a.CreationTimestamp)
 }
 
-// createClass makes the IngressClass, unless there is one of that name.
+// createClass creates the IngressClass, unless it exists.
 func createClass(ctx context.Context, client kubernetes.Interface, o Options) error {
 	_, err := client.NetworkingV1().IngressClasses().Create(ctx, &networkingv1.IngressClass{
 		ObjectMeta: metav1.ObjectMeta{Name: o.ClassName},

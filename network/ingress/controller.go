@@ -27,11 +27,11 @@ import (
 const (
 	// byServiceIndex finds the EndpointSlices of a Service.
 	byServiceIndex = "service"
-	// certificatePatience bounds how long the start waits for certificates.
+	// certificatePatience limits how long the start waits for certificates.
 	certificatePatience = 5 * time.Second
 )
 
-// controller follows the server and keeps the proxy's table up to date.
+// controller follows the API server and keeps the proxy's table up to date.
 type controller struct {
 	options  Options
 	client   kubernetes.Interface
@@ -43,28 +43,28 @@ type controller struct {
 	factories  []*informer.Factory
 	ingresses  networkinginformers.IngressInformer
 	services   coreinformers.ServiceInformer
-	published  coreinformers.ServiceInformer // sees Options.PublishService only; nil without one
+	published  coreinformers.ServiceInformer // only watches Options.PublishService; nil without one
 	slices     cache.SharedIndexInformer
 	classes    *classes
 	synced     []cache.DoneChecker
 	statuses   *workqueue.Queue[types.NamespacedName]
 	secrets    *secrets
-	defaultTLS *certificate // nil for the self-signed one
+	defaultTLS *certificate // nil selects the self-signed one
 
-	book      *book      // of the goroutine that works
-	upstreams *upstreams // the same
+	routing   *routing   // only for the worker goroutine
+	upstreams *upstreams // only for the worker goroutine
 
-	wake  chan struct{} // of capacity 1: something is dirty
+	wake  chan struct{} // capacity 1: there are changes
 	mu    sync.Mutex
 	dirty changes
 }
 
-// changes are what has to be looked at anew.
+// changes are objects to process again.
 type changes struct {
 	ingresses map[types.NamespacedName]bool
 	services  map[types.NamespacedName]bool
 	secrets   map[types.NamespacedName]bool
-	all       bool // which Ingresses are served
+	all       bool // all Ingresses, because the served ones may have changed
 }
 
 func noChanges() changes {
@@ -82,7 +82,7 @@ func newController(ctx context.Context, client kubernetes.Interface, o Options, 
 	})
 	c.events = events.NewRecorder(func(string) kubernetes.Interface { return client }, o.Clock, o.Log)
 	c.recorder = c.events.As("coxswain-ingress")
-	c.book = newBook(c.upstreams, c.secrets, o.HostPerNamespace)
+	c.routing = newRouting(c.upstreams, c.secrets, o.HostPerNamespace)
 	c.upstreams.resolve = c.resolve
 	c.statuses = workqueue.New(workqueue.Options{Name: "ingress-status", Workers: 4, MinRetry: 50 * time.Millisecond,
 		MaxRetry: time.Minute, Clock: o.Clock}, c.publish)
@@ -95,7 +95,7 @@ func newController(ctx context.Context, client kubernetes.Interface, o Options, 
 	c.slices = watched.Discovery().V1().EndpointSlices().Informer()
 	everywhere := c.informers(informer.Options{})
 	c.classes = &classes{everywhere.Networking().V1().IngressClasses(), o.ClassName, o.ControllerName}
-	if key := o.PublishService; key.Name != "" { // in any namespace
+	if key := o.PublishService; key.Name != "" { // may be in any namespace
 		c.published = c.informers(informer.Options{Namespace: key.Namespace, Tweak: func(l *metav1.ListOptions) {
 			l.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name).String()
 		}}).Core().V1().Services()
@@ -103,14 +103,14 @@ func newController(ctx context.Context, client kubernetes.Interface, o Options, 
 	return c
 }
 
-// start follows the server. wait returns when that has ended, after its context.
+// start follows the API server until ctx ends. wait then waits for all goroutines.
 func (c *controller) start(ctx context.Context) (wait func(), err error) {
 	if err := c.follow(); err != nil {
 		return nil, err
 	}
 	if c.options.CreateClass {
 		if err := createClass(ctx, c.client, c.options); err != nil {
-			return nil, fmt.Errorf("IngressClass %s: %w", c.options.ClassName, err)
+			return nil, fmt.Errorf("create IngressClass %s: %w", c.options.ClassName, err)
 		}
 	}
 	for _, f := range c.factories {
@@ -136,7 +136,7 @@ func (c *controller) informers(o informer.Options) *informer.Factory {
 	return f
 }
 
-// follow notes what changes.
+// follow registers the event handlers of all informers.
 func (c *controller) follow() error {
 	if err := c.slices.AddIndexers(cache.Indexers{byServiceIndex: func(o any) ([]string, error) {
 		return []string{serviceOfSlice(o).String()}, nil
@@ -156,10 +156,10 @@ func (c *controller) follow() error {
 		noted := func(o any) { c.note(func(d *changes) { note(d, o) }) }
 		registration, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    noted,
-			UpdateFunc: func(before, after any) { noted(before); noted(after) }, // a slice may go to another Service
+			UpdateFunc: func(before, after any) { noted(before); noted(after) }, // a slice may move to another Service
 			DeleteFunc: func(o any) {
-				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-					o = gone.Obj
+				if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = tombstone.Obj
 				}
 				noted(o)
 			},
@@ -196,11 +196,11 @@ func (c *controller) note(change func(*changes)) {
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
-	default: // the worker will see it
+	default: // the worker will process it anyway
 	}
 }
 
-// fill returns when the first table is in place, with its certificates; false where ctx has ended before.
+// fill returns when the first table is in place, with its certificates. It returns false if ctx ended before.
 func (c *controller) fill(ctx context.Context) bool {
 	if !cache.WaitFor(ctx, "", c.synced...) {
 		return false
@@ -211,7 +211,7 @@ func (c *controller) fill(ctx context.Context) bool {
 	for _, certificate := range c.secrets.byKey {
 		select {
 		case <-certificate.seen:
-		case <-late.C(): // a Secret that may not be read, or a server that does not answer
+		case <-late.C(): // a Secret without permission, or a server that does not answer
 			return true
 		case <-ctx.Done():
 			return false
@@ -220,7 +220,7 @@ func (c *controller) fill(ctx context.Context) bool {
 	return true
 }
 
-// work takes up changes until ctx ends.
+// work applies changes until ctx ends.
 func (c *controller) work(ctx context.Context) {
 	for {
 		select {
@@ -232,7 +232,7 @@ func (c *controller) work(ctx context.Context) {
 	}
 }
 
-// apply brings the table up to date with everything that has been noted.
+// apply updates the table with all recorded changes.
 func (c *controller) apply() {
 	c.mu.Lock()
 	d := c.dirty
@@ -240,7 +240,7 @@ func (c *controller) apply() {
 	c.mu.Unlock()
 	began := c.options.Clock.Now()
 	if d.all {
-		list, _ := c.ingresses.Lister().List(labels.Everything()) // from memory
+		list, _ := c.ingresses.Lister().List(labels.Everything()) // from the cache
 		for _, ingress := range list {
 			d.ingresses[types.NamespacedName{Namespace: ingress.Namespace, Name: ingress.Name}] = true
 		}
@@ -255,48 +255,48 @@ func (c *controller) apply() {
 	}
 	for key := range d.secrets {
 		if certificate := c.secrets.byKey[key]; certificate != nil {
-			c.book.reconsider(certificate.users)
+			c.routing.reconsider(certificate.users)
 		}
 	}
-	c.proxy.table.Store(c.book.commit())
+	c.proxy.table.Store(c.routing.commit())
 	if d.all {
-		for key := range c.book.entries {
+		for key := range c.routing.entries {
 			c.statuses.Add(key)
 		}
 	}
-	for _, complaint := range c.book.complaints() {
-		c.recorder.Event(complaint.ingress, corev1.EventTypeWarning, complaint.reason, complaint.message)
+	for _, warning := range c.routing.warnings() {
+		c.recorder.Event(warning.ingress, corev1.EventTypeWarning, warning.reason, warning.message)
 	}
-	c.metrics.ingresses.Set(float64(len(c.book.entries)))
+	c.metrics.ingresses.Set(float64(len(c.routing.entries)))
 	c.metrics.rebuild.Observe(c.options.Clock.Since(began).Seconds())
 }
 
-// take takes up what an Ingress is by now.
+// take updates the routing with the current state of an Ingress.
 func (c *controller) take(key types.NamespacedName) {
 	ingress, err := c.ingresses.Lister().Ingresses(key.Namespace).Get(key.Name)
-	known := c.book.entries[key]
+	former := c.routing.entries[key]
 	if err != nil || !c.classes.serves(ingress) {
-		if known != nil {
-			c.book.remove(key)
+		if former != nil {
+			c.routing.remove(key)
 		}
 		return
 	}
 	c.statuses.Add(key)
-	if known != nil && known.ingress.UID == ingress.UID && known.ingress.Generation == ingress.Generation &&
-		sameSettings(known, ingress) {
-		known.ingress = ingress // its status is another
+	if former != nil && former.ingress.UID == ingress.UID && former.ingress.Generation == ingress.Generation &&
+		sameSettings(former, ingress) {
+		former.ingress = ingress // its status changed
 		return
 	}
-	c.book.set(ingress)
+	c.routing.set(ingress)
 }
 
 func sameSettings(e *entry, ingress *networkingv1.Ingress) bool {
-	s, complaints := parseSettings(ingress.Annotations)
+	s, warnings := parseSettings(ingress.Annotations)
 	_, before := parseSettings(e.ingress.Annotations)
-	return s == *e.settings && few(complaints) == few(before)
+	return s == *e.settings && few(warnings) == few(before)
 }
 
-// resolve looks up an upstream's endpoints.
+// resolve updates an upstream's endpoints.
 func (c *controller) resolve(u *upstream) {
 	service, err := c.services.Lister().Services(u.key.namespace).Get(u.key.service)
 	if err != nil {
@@ -307,16 +307,16 @@ func (c *controller) resolve(u *upstream) {
 	for _, o := range objects {
 		all = append(all, o.(*discoveryv1.EndpointSlice))
 	}
-	before := u.now.Load().refused
+	before := u.now.Load().rejected
 	u.update(service, all)
-	if u.now.Load().refused != before {
-		c.book.reconsider(u.users)
+	if u.now.Load().rejected != before {
+		c.routing.reconsider(u.users)
 	}
 }
 
-// served are the Ingresses of this controller.
+// served returns the Ingresses of this controller.
 func (c *controller) served() []*networkingv1.Ingress {
-	list, _ := c.ingresses.Lister().List(labels.Everything()) // from memory
+	list, _ := c.ingresses.Lister().List(labels.Everything()) // from the cache
 	var ours []*networkingv1.Ingress
 	for _, ingress := range list {
 		if c.classes.serves(ingress) {
@@ -326,12 +326,12 @@ func (c *controller) served() []*networkingv1.Ingress {
 	return ours
 }
 
-// certificateFor chooses the certificate of a name that a client asks for: that which its Ingress names, if it is valid
-// for the name, and otherwise the default one, as ingress-nginx does. So a Secret says nothing about other hosts.
+// certificateFor returns the certificate for a name that a client requests: the one of its Ingress, if it is valid for
+// the name, else the default one, as in ingress-nginx. So a Secret does not affect other hosts.
 func (c *controller) certificateFor(name string, own *certificatePair) *certificatePair {
 	if t := c.proxy.table.Load(); t != nil {
-		if of := t.certificate(name); of != nil {
-			if pair := of.covering(name); pair != nil {
+		if configured := t.certificate(name); configured != nil {
+			if pair := configured.covering(name); pair != nil {
 				return pair
 			}
 		}

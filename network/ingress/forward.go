@@ -11,22 +11,22 @@ import (
 	"strings"
 )
 
-// ofProxies are the headers by which proxies name a request's client. They are removed from requests of clients that
-// are no trusted proxies; httputil.ReverseProxy removes Forwarded, and X-Forwarded-For, -Host and -Proto, from all.
+// ofProxies are the headers by which proxies describe a request's client. They are removed from requests of untrusted
+// clients. httputil.ReverseProxy removes Forwarded, and X-Forwarded-For, -Host and -Proto, from all requests.
 var ofProxies = []string{"X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Scheme", "X-Forwarded-Server",
 	"X-Forwarded-Ssl", "X-Original-Forwarded-For", "X-Original-Host", "X-Original-Uri", "X-Original-Url",
 	"X-Real-Ip", "X-Rewrite-Url", "X-Scheme"}
 
-// maxForwarded bounds how many addresses of X-Forwarded-For are looked at and passed on.
+// maxForwarded limits the addresses of X-Forwarded-For that are evaluated and forwarded.
 const maxForwarded = 32
 
-// rewrite makes the request that goes to the endpoint. Host, path and query stay as they are.
+// rewrite builds the request to the endpoint. Host, path and query stay unchanged.
 func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.Host = r.In.Host
-	r.Out.URL.RawQuery = r.In.URL.RawQuery // an unparsable query is the backend's to judge
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // the backend judges an unparsable query
 	h := r.Out.Header
 	for name := range h {
-		// Backends that turn names into variables read X_Real_Ip as X-Real-Ip.
+		// Backends that convert names to variables read X_Real_Ip as X-Real-Ip.
 		if strings.Contains(name, "_") {
 			delete(h, name)
 		}
@@ -55,16 +55,16 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// forwardTrusted passes on what a trusted proxy says, and adds the proxy to it.
+// forwardTrusted forwards a trusted proxy's headers, and adds the proxy to them.
 func (p *proxy) forwardTrusted(r *httputil.ProxyRequest, client string) {
 	h := r.Out.Header
 	chain := addresses(r.In.Header["X-Forwarded-For"])
-	real := client
-	for i := len(chain) - 1; i >= 0 && p.trusts(real); i-- {
-		real = chain[i]
+	realClient := client
+	for i := len(chain) - 1; i >= 0 && p.trusts(realClient); i-- {
+		realClient = chain[i]
 	}
 	h.Set("X-Forwarded-For", strings.Join(append(chain, client), ", "))
-	h.Set("X-Real-Ip", real)
+	h.Set("X-Real-Ip", realClient)
 	for name, own := range map[string]string{"X-Forwarded-Host": r.In.Host, "X-Forwarded-Proto": scheme(r.In),
 		"X-Forwarded-Port": p.port(r.In)} {
 		if theirs := r.In.Header.Get(name); theirs != "" {
@@ -74,7 +74,7 @@ func (p *proxy) forwardTrusted(r *httputil.ProxyRequest, client string) {
 	}
 }
 
-// addresses are the last of those that X-Forwarded-For lists.
+// addresses returns the last addresses of X-Forwarded-For, up to maxForwarded.
 func addresses(headers []string) []string {
 	var all []string
 	for _, h := range headers {
@@ -87,7 +87,7 @@ func addresses(headers []string) []string {
 	return all[max(0, len(all)-maxForwarded):]
 }
 
-// trusts reports whether a client's forwarding headers are believed.
+// trusts reports whether a client's forwarding headers are trusted.
 func (p *proxy) trusts(client string) bool {
 	if len(p.trusted) == 0 {
 		return false
@@ -105,7 +105,7 @@ func (p *proxy) trusts(client string) bool {
 	return false
 }
 
-// secure reports whether the client uses HTTPS, towards this process or towards a trusted proxy before it.
+// secure reports whether the client uses HTTPS, to this process or to a trusted proxy in front of it.
 func (p *proxy) secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -125,7 +125,7 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// port is the port that the client has connected to.
+// port returns the port that the client connected to.
 func (p *proxy) port(r *http.Request) string {
 	if a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return strconv.Itoa(a.Port)
@@ -135,6 +135,6 @@ func (p *proxy) port(r *http.Request) string {
 
 func requestID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // it does not fail
+	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }

@@ -1,27 +1,28 @@
-// Package ingress serves Ingresses: it accepts HTTP and HTTPS from outside and sends the requests to pods.
+// Package ingress implements an ingress controller: it accepts HTTP and HTTPS from outside and forwards the requests to
+// pods.
 //
-// What comes in: Ingresses, IngressClasses, Services, EndpointSlices and the Secrets that Ingresses name, from a
-// server; connections, from clients. What goes out: requests to endpoints, the status of Ingresses, Events on those
-// that cannot be served as they are. Two halves meet in one pointer, the routing table, which does not change once it
-// is built:
+// Inputs are Ingresses, IngressClasses, Services, EndpointSlices and the Secrets of Ingresses from the API server, and
+// connections from clients. Outputs are requests to endpoints, the status of Ingresses, and Events on Ingresses that
+// cannot be served as written. The controller and the proxy share one pointer, to the current routing table, which is
+// immutable:
 //
-//	controller.go   takes up changes, in one goroutine, and puts a new table in place
-//	class.go        which Ingresses are served
-//	book.go         the claims of all Ingresses, and whose they are; makes tables
-//	site.go         the tables: from a host and a path to a route
-//	annotations.go  what annotations say about requests
-//	upstream.go     a Service's port and its endpoints; the choice between them
+//	controller.go   applies changes, in one goroutine, and replaces the table
+//	class.go        the Ingresses that are served
+//	routing.go      the rules of all Ingresses, and conflicts between them; builds tables
+//	table.go        routing tables: from a host and a path to a route
+//	annotations.go  settings of requests by annotations
+//	upstream.go     a Service's port and its endpoints; load balancing
 //	secrets.go      certificates, each watched by its Secret's name
 //	status.go       the addresses in the status of Ingresses
 //
-//	serve.go        the servers, from their start to their end
+//	serve.go        the servers, from start to shutdown
 //	listen.go       limits on connections and stalled clients
 //	proxy.go        one request
-//	forward.go      the headers by which endpoints learn of the client
-//	transport.go    connections to endpoints, and second tries
+//	forward.go      the headers that describe the client to endpoints
+//	transport.go    connections to endpoints, and retries
 //	accesslog.go, metrics.go
 //
-// It reaches the server as any client does, and must not import api, storage, apiserver, node or controllers.
+// It uses the API server as any other client, and must not import api, storage, apiserver, node or controllers.
 package ingress
 
 import (
@@ -50,64 +51,65 @@ const (
 	ControllerName = "coxswain.dev/ingress"
 )
 
-// Options configure an ingress controller. The zero value serves nothing, for want of a listener.
+// Options configure an ingress controller. At least one of HTTP and HTTPS is required.
 type Options struct {
-	// HTTP and HTTPS accept clients; nil for none. Run closes them.
+	// HTTP and HTTPS are the listeners for clients; nil disables one. Run closes them.
 	HTTP, HTTPS net.Listener
-	// Health, if not nil, accepts probes: /healthz returns 200 while requests are served, and 503 before and from the
-	// beginning of the shutdown. Run closes it.
+	// Health, if not nil, is the listener for probes: /healthz returns 200 while requests are served, and 503 before
+	// that and from the beginning of the shutdown. Run closes it.
 	Health net.Listener
-	// HideHTTPSPort has redirects lead to the port 443, whichever HTTPS has: something before this process maps it.
+	// HideHTTPSPort makes redirects omit the port of HTTPS, because a port mapping in front of this process uses 443.
 	HideHTTPSPort bool
 
-	// ClassName is the name by which Ingresses ask for this controller; "coxswain" where empty.
+	// ClassName is the class name by which Ingresses select this controller; empty selects "coxswain".
 	ClassName string
-	// ControllerName is the spec.controller of this controller's IngressClasses; "coxswain.dev/ingress" where empty.
+	// ControllerName is the spec.controller of this controller's IngressClasses; empty selects "coxswain.dev/ingress".
 	ControllerName string
-	// CreateClass makes the IngressClass ClassName if there is none.
+	// CreateClass creates the IngressClass ClassName if it does not exist.
 	CreateClass bool
-	// WatchNamespace is the only namespace whose Ingresses are served; all where empty.
+	// WatchNamespace is the only namespace whose Ingresses are served; empty selects all namespaces.
 	WatchNamespace string
-	// HostPerNamespace gives a host to the namespace of its oldest Ingress. Otherwise Ingresses of several namespaces
-	// may share a host, as far as their paths differ.
+	// HostPerNamespace reserves a host for the namespace of its oldest Ingress. Otherwise Ingresses of several
+	// namespaces may share a host with different paths.
 	HostPerNamespace bool
 
 	// PublishAddresses are written to the status of Ingresses: IP addresses or host names.
 	PublishAddresses []string
-	// PublishService is a Service whose addresses are written to the status of Ingresses, if its name is not empty.
+	// PublishService, if its name is not empty, is a Service whose addresses are written to the status of Ingresses.
 	PublishService types.NamespacedName
-	// ClearStatus removes the addresses from the status when Run ends. Only the last of several processes may.
+	// ClearStatus removes the addresses from the status when Run ends. Set it only in the last of several processes.
 	ClearStatus bool
 
-	// DefaultCertificate is a Secret whose certificate is for hosts without one; where its name is empty, a
-	// self-signed one is made at the start.
+	// DefaultCertificate is the Secret with the certificate for hosts without one. If its name is empty, a self-signed
+	// certificate is created at the start.
 	DefaultCertificate types.NamespacedName
-	// TrustedProxies are the clients whose X-Forwarded-For, -Host, -Proto and -Port are believed.
+	// TrustedProxies are the clients whose X-Forwarded-For, -Host, -Proto and -Port are trusted.
 	TrustedProxies []netip.Prefix
 
-	// MaxConnections and MaxConnectionsPerClient bound open connections, in all and of one IPv4 address or IPv6 /64;
-	// 16384 and 1024 where zero. Connections beyond that are closed at once.
+	// MaxConnections and MaxConnectionsPerClient limit open connections, in total and per IPv4 address or IPv6 /64;
+	// zero selects 16384 and 1024. Further connections are closed at once.
 	MaxConnections, MaxConnectionsPerClient int
-	// HeaderTimeout bounds the time for a request's header; BodyTimeout and WriteTimeout that of each read of its body
-	// and each write of its response; IdleTimeout that between requests. 10 s, 60 s, 60 s and 75 s where zero.
+	// HeaderTimeout limits the time for a request's header, BodyTimeout and WriteTimeout each read of its body and each
+	// write of its response, IdleTimeout the time between requests; zero selects 10 s, 60 s, 60 s and 75 s.
 	HeaderTimeout, BodyTimeout, WriteTimeout, IdleTimeout time.Duration
-	// ShutdownDelay is how long requests are served after /healthz has turned 503, so that load balancers notice.
+	// ShutdownDelay is how long requests are served after /healthz returns 503, so that load balancers notice.
 	ShutdownDelay time.Duration
-	// ShutdownGracePeriod is how long requests may take after that; 30 s where zero.
+	// ShutdownGracePeriod is how long requests may take after that; zero selects 30 s.
 	ShutdownGracePeriod time.Duration
 
-	// AccessLog, if not nil, gets a line of JSON for each request. It is not written to concurrently.
+	// AccessLog, if not nil, receives a line of JSON for each request. Writes are not concurrent.
 	AccessLog io.Writer
-	// Ready, if not nil, is called once requests are served by all that the server has.
+	// Ready, if not nil, is called once requests are served by all Ingresses of the API server.
 	Ready func()
-	// Clock is the time of retries and log lines; the real one where nil. Deadlines of sockets are the kernel's.
+	// Clock is the time of retries and log lines; nil selects the real clock. Deadlines of sockets always use the real
+	// one.
 	Clock clock.WithTickerAndDelayedExecution
-	// Log receives the log lines; slog.Default where nil.
+	// Log receives the log lines; nil selects slog.Default.
 	Log *slog.Logger
-	// Metrics is where the metrics are registered; nowhere if nil.
+	// Metrics is the registry of the metrics; nil registers none.
 	Metrics prometheus.Registerer
 
-	dial dialFunc // of tests
+	dial dialFunc // for tests
 }
 
 func (o *Options) complete() error {
@@ -146,33 +148,33 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Close closes the listeners, where Run is not called after all.
+// Close closes the listeners. Call it if Run is not called.
 func (o *Options) Close() {
 	for _, ln := range []net.Listener{o.HTTP, o.HTTPS, o.Health} {
 		if ln != nil {
-			_ = ln.Close() // again, where it was served
+			_ = ln.Close() // a second close is harmless
 		}
 	}
 }
 
-// Run serves Ingresses until ctx ends. It then lets requests end, within the grace period, and returns nil when all
-// its goroutines have. It returns early if the options are wrong or a listener fails.
+// Run serves Ingresses until ctx ends. It then waits for requests, within the grace period, and returns nil when all
+// its goroutines have ended. It returns early if the options are invalid or a listener fails.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 && config.RateLimiter == nil {
-		config.QPS = -1 // the workers bound the load, and flow control is the server's
+		config.QPS = -1 // the workers limit the load, and so does the server's flow control
 	}
 	if config.UserAgent == "" {
 		config.UserAgent = "coxswain-ingress"
 	}
 	connections, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return fmt.Errorf("ingress: client: %w", err)
+		return fmt.Errorf("ingress: create client: %w", err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
 	client, err := kubernetes.NewForConfigAndClient(config, connections)
 	if err != nil {
-		return fmt.Errorf("ingress: client: %w", err)
+		return fmt.Errorf("ingress: create client: %w", err)
 	}
 	if err := run(ctx, client, o); err != nil {
 		return fmt.Errorf("ingress: %w", err)
@@ -196,13 +198,13 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 	}
 	own, err := selfSigned(o.Clock.Now())
 	if err != nil {
-		return fmt.Errorf("default certificate: %w", err)
+		return fmt.Errorf("create default certificate: %w", err)
 	}
 	rt := newTransport(o.Clock, o.dial, m.retries.Inc)
 	defer rt.close()
 	p := newProxy(o, rt, m, newAccessLog(o.AccessLog, o.Clock))
 
-	// Informers and status writes go on until the last request has ended.
+	// Informers and status writes continue until the last request has ended.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	c := newController(following, client, o, p, m)

@@ -46,8 +46,8 @@ const (
 	tick     = 5 * time.Millisecond
 )
 
-// cluster is an API server with an ingress controller, and backends on loopback: the API server refuses loopback
-// addresses in EndpointSlices, so that each backend has an address of a documentation network, which dial translates.
+// cluster is an API server with an ingress controller, and backends on loopback. The API server rejects loopback
+// addresses in EndpointSlices, so each backend has an address of a documentation network, which dial translates.
 type cluster struct {
 	t           *testing.T
 	client      kubernetes.Interface
@@ -56,7 +56,7 @@ type cluster struct {
 	stop        func() // returns when the controller has ended
 
 	mu       sync.Mutex
-	backends map[string]string // by host:port of the endpoint, the address on loopback
+	backends map[string]string // loopback addresses by host:port of the endpoint
 }
 
 func start(t *testing.T, change func(*Options)) *cluster {
@@ -64,7 +64,7 @@ func start(t *testing.T, change func(*Options)) *cluster {
 	return startAs(t, testenv.Start(t, testenv.APIServerOnly()), "coxswain:ingress", change)
 }
 
-// startAs runs the controller as a user, with the rights of that user's roles alone.
+// startAs runs the controller as a user, with only the rights of that user's roles.
 func startAs(t *testing.T, config *rest.Config, user string, change func(*Options)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, client: kubernetes.NewForConfigOrDie(config), backends: map[string]string{}}
@@ -95,15 +95,15 @@ func startAs(t *testing.T, config *rest.Config, user string, change func(*Option
 
 func (c *cluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c.mu.Lock()
-	to := c.backends[address]
+	target := c.backends[address]
 	c.mu.Unlock()
-	if to == "" {
+	if target == "" {
 		return nil, &net.OpError{Op: "dial", Err: fmt.Errorf("connection refused: %s", address)}
 	}
-	return (&net.Dialer{}).DialContext(ctx, network, to)
+	return (&net.Dialer{}).DialContext(ctx, network, target)
 }
 
-// serve makes a Service with endpoints, one for each server.
+// serve creates a Service with endpoints, one for each server.
 func (c *cluster) serve(name string, appProtocol string, servers ...*httptest.Server) {
 	c.t.Helper()
 	port := corev1.ServicePort{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}
@@ -132,7 +132,7 @@ func (c *cluster) serve(name string, appProtocol string, servers ...*httptest.Se
 	require.NoError(c.t, err)
 }
 
-// route makes an Ingress for a host, all of whose paths go to a Service.
+// route creates an Ingress that routes all paths of a host to a Service.
 func (c *cluster) route(host, service string, change func(*networkingv1.Ingress)) *networkingv1.Ingress {
 	c.t.Helper()
 	i := ingressAt("default", strings.ReplaceAll(host, "*", "w"), 0, host, pathOf(networkingv1.PathTypePrefix, "/", service))
@@ -146,15 +146,15 @@ func (c *cluster) route(host, service string, change func(*networkingv1.Ingress)
 	return i
 }
 
-// browser is a client that finds every host at the proxy, as curl does with --connect-to.
+// browser returns a client that connects to the proxy for every host, like curl with --connect-to.
 func (c *cluster) browser(change func(*http.Transport)) *http.Client {
 	tr := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			to := c.http
+			target := c.http
 			if strings.HasSuffix(address, ":443") {
-				to = c.https
+				target = c.https
 			}
-			return (&net.Dialer{}).DialContext(ctx, network, to)
+			return (&net.Dialer{}).DialContext(ctx, network, target)
 		},
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true,
 	}
@@ -216,7 +216,7 @@ func TestIngress_ServesHostsAndFollowsEndpoints(t *testing.T) {
 	s, err = slices.Update(t.Context(), s, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	status, _, _ = c.get(client, "http://a.example.com/")
-	require.Equal(t, 200, status, "the last endpoints serve while they terminate")
+	require.Equal(t, 200, status, "terminating endpoints serve if there are no others")
 	s.Endpoints[0].Conditions.Serving = ptrTo(false)
 	_, err = slices.Update(t.Context(), s, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestIngress_ServesItsClassesOnly(t *testing.T) {
 	c.eventually(client, "http://none.example.com/", 200, "served")
 }
 
-func TestIngress_RefusesExternalNamesWithAnEvent(t *testing.T) {
+func TestIngress_RejectsExternalNamesWithAnEvent(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	_, err := c.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
@@ -285,7 +285,8 @@ func TestIngress_RefusesExternalNamesWithAnEvent(t *testing.T) {
 	}, patience, tick)
 }
 
-// secretFor is a self-signed certificate for hosts, as a Secret; without hosts, for the common name c.example.com.
+// secretFor returns a Secret with a self-signed certificate for hosts; without hosts, for the common name
+// c.example.com.
 func secretFor(t *testing.T, name string, hosts ...string) *corev1.Secret {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -295,14 +296,14 @@ func secretFor(t *testing.T, name string, hosts ...string) *corev1.Secret {
 	require.NoError(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	of := metav1.ObjectMeta{Name: name}
-	return &corev1.Secret{ObjectMeta: of, Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+	meta := metav1.ObjectMeta{Name: name}
+	return &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeTLS, Data: map[string][]byte{
 		corev1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 	}}
 }
 
-func TestIngress_ACertificateIsUsedForItsOwnNamesOnly(t *testing.T) {
+func TestIngress_UsesCertificatesForTheirNamesOnly(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	c.serve("s", "", backend(t, text("served")))
@@ -340,7 +341,7 @@ func TestIngress_ACertificateIsUsedForItsOwnNamesOnly(t *testing.T) {
 	}
 }
 
-// served is the certificate that a host has, in PEM; "" where there is none.
+// served returns the certificate of a host in PEM, or "".
 func (c *cluster) served(host string) string {
 	conn, err := tls.Dial("tcp", c.https, &tls.Config{ServerName: host, InsecureSkipVerify: true})
 	if err != nil {
@@ -350,7 +351,7 @@ func (c *cluster) served(host string) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: conn.ConnectionState().PeerCertificates[0].Raw}))
 }
 
-func TestIngress_CertificatesFollowTheirSecretsAndHTTPIsRedirected(t *testing.T) {
+func TestIngress_UpdatesCertificatesAndRedirectsHTTP(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	client := c.browser(nil)
@@ -374,7 +375,7 @@ func TestIngress_CertificatesFollowTheirSecretsAndHTTPIsRedirected(t *testing.T)
 		require.Eventually(t, func() bool { return c.served(host) == string(want) }, patience, tick)
 	}
 	has("a.tls.example.com", first.Data[corev1.TLSCertKey])
-	require.Equal(t, byDefault, c.served("a.b.tls.example.com"), "a wildcard is for one label")
+	require.Equal(t, byDefault, c.served("a.b.tls.example.com"), "a wildcard covers one label")
 	second := secretFor(t, "tls", "*.tls.example.com")
 	secret.Data = second.Data
 	secret, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
@@ -394,7 +395,7 @@ func TestIngress_CertificatesFollowTheirSecretsAndHTTPIsRedirected(t *testing.T)
 	c.eventually(client, "http://plain.example.com/", 200, "http")
 }
 
-func TestProxy_HeadersNameTheClientAndOnlyTrustedProxiesAreBelieved(t *testing.T) {
+func TestProxy_ForwardsHeadersOfTrustedProxiesOnly(t *testing.T) {
 	t.Parallel()
 	for name, trusted := range map[string]bool{"client": false, "trusted proxy": true} {
 		t.Run(name, func(t *testing.T) {
@@ -420,8 +421,8 @@ func TestProxy_HeadersNameTheClientAndOnlyTrustedProxiesAreBelieved(t *testing.T
 			in := got.Load()
 			require.Equal(t, "/a%2Fb//c?bad=%zz;x", in.RequestURI)
 			require.Equal(t, "h.example.com", in.Host)
-			for _, gone := range []string{"X-Hop", "Proxy-Authorization", "Forwarded", "X_real_ip"} {
-				require.Empty(t, in.Header[gone], gone)
+			for _, removed := range []string{"X-Hop", "Proxy-Authorization", "Forwarded", "X_real_ip"} {
+				require.Empty(t, in.Header[removed], removed)
 			}
 			want := map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Real-Ip": "127.0.0.1", "X-Forwarded-Proto": "http",
 				"X-Forwarded-Host": "h.example.com", "X-Original-Url": ""}
@@ -437,7 +438,7 @@ func TestProxy_HeadersNameTheClientAndOnlyTrustedProxiesAreBelieved(t *testing.T
 	}
 }
 
-func TestProxy_CarriesUpgradedConnections(t *testing.T) {
+func TestProxy_SupportsUpgradedConnections(t *testing.T) {
 	t.Parallel()
 	log := &lockedBuffer{}
 	c := start(t, func(o *Options) { o.AccessLog = log })
@@ -476,7 +477,7 @@ func TestProxy_CarriesUpgradedConnections(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), `"status":101`) }, patience, tick)
 }
 
-func TestProxy_SendsPartsOfABodyOnAtOnce(t *testing.T) {
+func TestProxy_StreamsBodies(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	read := make(chan bool)
@@ -508,9 +509,9 @@ func TestProxy_SendsPartsOfABodyOnAtOnce(t *testing.T) {
 		_, err := io.ReadFull(response.Body, part)
 		require.NoError(t, err)
 		select {
-		case read <- true: // the backend still waits
+		case read <- true: // the backend is still waiting
 		case <-time.After(patience):
-			t.Fatal("the first part came with the rest", host)
+			t.Fatal("the first part was delayed", host)
 		}
 		rest, err := io.ReadAll(response.Body)
 		require.NoError(t, err)
@@ -519,7 +520,7 @@ func TestProxy_SendsPartsOfABodyOnAtOnce(t *testing.T) {
 	}
 }
 
-func TestProxy_CarriesHTTP2WithTrailersAsGRPCNeeds(t *testing.T) {
+func TestProxy_SupportsHTTP2WithTrailersForGRPC(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	var protocols http.Protocols
@@ -530,7 +531,7 @@ func TestProxy_CarriesHTTP2WithTrailersAsGRPCNeeds(t *testing.T) {
 		w.Header().Set("Content-Type", "application/grpc")
 		_ = http.NewResponseController(w).Flush()
 		line := make([]byte, 5)
-		for { // a bidirectional stream: each message is answered before the next one is sent
+		for { // a bidirectional stream: each message is answered before the next one
 			if _, err := io.ReadFull(r.Body, line); err != nil {
 				break
 			}
@@ -551,7 +552,7 @@ func TestProxy_CarriesHTTP2WithTrailersAsGRPCNeeds(t *testing.T) {
 	require.Eventually(t, func() bool { return c.h2stream(client) }, patience, tick)
 }
 
-// h2stream sends messages, and reports whether each has come back at once, and then the trailer.
+// h2stream sends messages, and reports whether each was echoed at once, followed by the trailer.
 func (c *cluster) h2stream(client *http.Client) bool {
 	body, messages := io.Pipe()
 	r, err := http.NewRequest("POST", "https://grpc.example.com/svc/Method", body)
@@ -576,7 +577,7 @@ func (c *cluster) h2stream(client *http.Client) bool {
 	return response.Trailer.Get("Grpc-Status") == "0"
 }
 
-func TestProxy_NoRequestFailsWhereAnEndpointIsKilledUnderLoad(t *testing.T) {
+func TestProxy_RetriesRequestsWhenAnEndpointIsKilled(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	one, two := backend(t, text("one")), backend(t, text("two"))
@@ -612,7 +613,7 @@ func TestProxy_NoRequestFailsWhereAnEndpointIsKilledUnderLoad(t *testing.T) {
 	require.Zero(t, failed.Load(), "of %d", sent.Load())
 }
 
-func TestProxy_ABodyThatWasSentIsNotSentTwice(t *testing.T) {
+func TestProxy_DoesNotRetryABodyThatWasSent(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	var calls atomic.Int64
@@ -634,12 +635,12 @@ func TestProxy_ABodyThatWasSentIsNotSentTwice(t *testing.T) {
 	require.EqualValues(t, 1, calls.Load())
 }
 
-func TestProxy_ABodyThatWasNotSentGoesToAnotherEndpoint(t *testing.T) {
+func TestProxy_RetriesABodyThatWasNotSent(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	gone := httptest.NewServer(text(""))
-	gone.Close()
-	c.serve("s", "", gone, gone, backend(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	closed := httptest.NewServer(text(""))
+	closed.Close()
+	c.serve("s", "", closed, closed, backend(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 	c.route("post.example.com", "s", nil)
 	client := c.browser(nil)
 	c.eventually(client, "http://post.example.com/", 200, "")
@@ -652,7 +653,7 @@ func TestProxy_ABodyThatWasNotSentGoesToAnotherEndpoint(t *testing.T) {
 	}
 }
 
-func TestProxy_BoundsBodiesAndWaiting(t *testing.T) {
+func TestProxy_LimitsBodiesAndWaiting(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	c.serve("s", "", backend(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -674,12 +675,12 @@ func TestProxy_BoundsBodiesAndWaiting(t *testing.T) {
 	}
 	require.Equal(t, 200, post(strings.NewReader(strings.Repeat("x", 1024))))
 	require.Equal(t, 413, post(strings.NewReader(strings.Repeat("x", 1025))))
-	require.Equal(t, 413, post(io.MultiReader(strings.NewReader(strings.Repeat("x", 1025)))), "in chunks")
+	require.Equal(t, 413, post(io.MultiReader(strings.NewReader(strings.Repeat("x", 1025)))), "a chunked body")
 	status, _, _ := c.get(client, "http://limit.example.com/slow")
 	require.Equal(t, 504, status)
 }
 
-func TestProxy_SlowClientsAndTooManyAreCutOff(t *testing.T) {
+func TestProxy_DisconnectsSlowAndTooManyClients(t *testing.T) {
 	t.Parallel()
 	c := start(t, func(o *Options) { o.HeaderTimeout, o.MaxConnectionsPerClient = 100*time.Millisecond, 3 })
 	ended := func(conn net.Conn) {
@@ -687,7 +688,7 @@ func TestProxy_SlowClientsAndTooManyAreCutOff(t *testing.T) {
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 		_, err := io.ReadAll(conn)
 		if e, ok := err.(net.Error); ok {
-			require.False(t, e.Timeout(), "the proxy has not closed the connection")
+			require.False(t, e.Timeout(), "the proxy did not close the connection")
 		}
 		_ = conn.Close()
 	}
@@ -697,7 +698,7 @@ func TestProxy_SlowClientsAndTooManyAreCutOff(t *testing.T) {
 	ended(slow)
 	var open []net.Conn
 	for range 3 {
-		conn, err := net.Dial("tcp", c.https) // TLS waits as long as a header
+		conn, err := net.Dial("tcp", c.https) // the TLS handshake has the time limit of a header
 		require.NoError(t, err)
 		open = append(open, conn)
 	}
@@ -713,7 +714,7 @@ func TestProxy_SlowClientsAndTooManyAreCutOff(t *testing.T) {
 	}, patience, tick, "closed connections count no more")
 }
 
-func TestRun_LetsRequestsEndAndFailsProbesFirst(t *testing.T) {
+func TestRun_ShutsDownGracefully(t *testing.T) {
 	t.Parallel()
 	log := &lockedBuffer{}
 	c := start(t, func(o *Options) { o.AccessLog = log })

@@ -12,18 +12,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// machine is the clock by which the kernel ends reads and writes.
+// machine is the real clock. The kernel uses it for read and write deadlines.
 var machine clock.PassiveClock = clock.RealClock{}
 
-// limits bound connections. They are safe for concurrent use.
+// limits limit connections. They are safe for concurrent use.
 type limits struct {
 	total, perClient int
-	write            time.Duration // how long a write may take
+	write            time.Duration // time limit of one write
 
 	mu       sync.Mutex
 	open     int
 	byClient map[netip.Prefix]int
-	refused  func() // counts
+	refused  func() // increments a counter
 }
 
 func newLimits(o Options, refused func()) *limits {
@@ -31,7 +31,7 @@ func newLimits(o Options, refused func()) *limits {
 		byClient: map[netip.Prefix]int{}, refused: refused}
 }
 
-// enter counts a connection, unless that is one too many.
+// enter counts a connection. It returns false if that would exceed a limit.
 func (l *limits) enter(client netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,8 @@ func (l *limits) count() int {
 	return l.open
 }
 
-// clientOf is the unit that connections are counted by: an IPv4 address, or an IPv6 /64, which is one customer's.
+// clientOf returns the unit that connections are counted by: an IPv4 address, or an IPv6 /64, which one customer has
+// alone.
 func clientOf(a net.Addr) netip.Prefix {
 	var ip netip.Addr
 	if tcp, ok := a.(*net.TCPAddr); ok {
@@ -68,11 +69,11 @@ func clientOf(a net.Addr) netip.Prefix {
 	if ip.Is6() {
 		bits = 64
 	}
-	prefix, _ := ip.Prefix(bits) // of no address it is no prefix, which counts as a client, too
+	prefix, _ := ip.Prefix(bits) // the zero Prefix for an invalid address, which counts as one client
 	return prefix
 }
 
-// limited closes connections beyond the limits as soon as they are accepted.
+// limited closes connections beyond the limits right after accepting them.
 type limited struct {
 	net.Listener
 	limits *limits
@@ -94,7 +95,7 @@ func (l limited) Accept() (net.Conn, error) {
 	}
 }
 
-// clientConn is a client's connection. A client that does not read for Options.WriteTimeout loses it.
+// clientConn is a client's connection. It fails if the client does not read for Options.WriteTimeout.
 type clientConn struct {
 	net.Conn
 	limits *limits
@@ -110,7 +111,7 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// CloseWrite sends the end of the stream; net/http calls it before it drops a connection with unread input.
+// CloseWrite sends the end of the stream. net/http calls it before it drops a connection with unread input.
 func (c *clientConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -124,7 +125,8 @@ func (c *clientConn) Close() error {
 	return c.Conn.Close()
 }
 
-// patientBody ends a request whose body stalls. The limit is on each read, so that a long upload may take its time.
+// patientBody fails a request whose body stalls. The limit applies to each read, so that a long upload may take its
+// time.
 type patientBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -133,10 +135,10 @@ type patientBody struct {
 
 // Read implements io.Reader.
 func (b *patientBody) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(machine.Now().Add(b.limit)) // tests' writers have none
+	_ = b.control.SetReadDeadline(machine.Now().Add(b.limit)) // writers of tests do not support it
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		// net/http reads on, to notice that the client has left, while the response may take any time.
+		// net/http keeps reading to notice a disconnect, while the response may take any time.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err

@@ -11,10 +11,10 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// maxSeries bounds the combinations of labels that are shown: those used last.
+// maxSeries limits the combinations of labels that are exposed, to the most recently used ones.
 const maxSeries = 2000
 
-// metrics have the names and labels of ingress-nginx, which dashboards query.
+// metrics have the names and labels of ingress-nginx, for its dashboards.
 type metrics struct {
 	requests    *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
@@ -95,7 +95,7 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 	}
 }
 
-// methods are the values of the label of that name; any other is "OTHER".
+// methods are the values of the label "method"; any other method is "OTHER".
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodHead, http.MethodPatch,
 	http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace}
 
@@ -108,8 +108,8 @@ func (m *metrics) observe(method string, r *route, status int, took time.Duratio
 		l.host, l.path, l.service = r.host, r.path, r.service
 		l.ingress, l.namespace = r.ingress.Name, r.ingress.Namespace
 	}
-	of := m.recent.Of(l)
-	of.requests.Inc()
-	of.duration.Observe(took.Seconds())
-	of.size.Observe(float64(size))
+	recent := m.recent.Of(l)
+	recent.requests.Inc()
+	recent.duration.Observe(took.Seconds())
+	recent.size.Observe(float64(size))
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// statusClosed is what the access log and the metrics have for requests that their clients abandoned, as nginx does.
+// statusClosed is the status of requests that clients abandoned, in the access log and metrics, as in nginx.
 const statusClosed = 499
 
 // proxy serves requests by the current table. It is safe for concurrent use.
@@ -26,7 +26,7 @@ type proxy struct {
 	table     atomic.Pointer[table]
 	clock     clock.PassiveClock
 	log       *slog.Logger
-	access    *accessLog // nil for none
+	access    *accessLog // or nil
 	metrics   *metrics
 	trusted   []netip.Prefix
 	httpsPort string // in redirects; empty for 443
@@ -37,8 +37,7 @@ type proxy struct {
 	inFlight *count
 }
 
-// count is a number of requests that can be waited for to be 0. Unlike with a sync.WaitGroup, requests may begin
-// meanwhile.
+// count is a number of requests with a wait for zero. Unlike with a sync.WaitGroup, requests may begin during the wait.
 type count struct {
 	mu   sync.Mutex
 	n    int
@@ -67,12 +66,12 @@ func (c *count) wait() {
 	}
 }
 
-// exchange is one request on its way. It belongs to the request's goroutine.
+// exchange is the state of one request. Only the request's goroutine may use it.
 type exchange struct {
 	route     *route
-	endpoint  *endpoint // the last that was tried; nil before
+	endpoint  *endpoint // the last one that was tried, or nil
 	requestID string
-	status    int // of the answer that the proxy makes itself, for the log
+	status    int // of the proxy's own response, for the log
 	client    context.Context
 }
 
@@ -83,7 +82,7 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// take counts the request among the outstanding ones of an endpoint.
+// take counts the request as in progress at an endpoint, instead of at the previous one.
 func (x *exchange) take(e *endpoint) {
 	x.leave()
 	x.endpoint = e
@@ -161,7 +160,7 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
 	p.reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
-// redirect sends the client to HTTPS, by RFC 9110's code that keeps method and body.
+// redirect redirects the client to HTTPS, with the status code of RFC 9110 that keeps method and body.
 func (p *proxy) redirect(w http.ResponseWriter, r *http.Request) {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -179,14 +178,14 @@ func (p *proxy) redirect(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
-// failed answers a request that no endpoint has answered.
+// failed responds to a request that no endpoint has answered.
 func (p *proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r.Context())
 	status := http.StatusBadGateway
 	switch tooLarge := (*http.MaxBytesError)(nil); {
 	case x.client.Err() != nil:
 		x.status = statusClosed
-		status = http.StatusBadGateway // nobody reads it
+		status = http.StatusBadGateway // no client reads it
 	case errors.As(err, &tooLarge):
 		status = http.StatusRequestEntityTooLarge
 	case errors.Is(err, errNoEndpoints):
@@ -194,20 +193,21 @@ func (p *proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errTimeout):
 		status = http.StatusGatewayTimeout
 	}
-	p.log.Debug("request failed", "ingress", x.route.ingress, "host", x.route.host, "status", status, "err", err)
+	p.log.Debug("failed to forward a request", "ingress", x.route.ingress, "host", x.route.host, "status", status,
+		"err", err)
 	refuse(w, status)
 }
 
-// refuse answers with a status and its name.
+// refuse responds with a status and its name.
 func refuse(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(http.StatusText(status) + "\n")) // a client that has left gets nothing
+	_, _ = w.Write([]byte(http.StatusText(status) + "\n")) // the client may have disconnected
 }
 
-// finished accounts for a request.
+// finished records a request in metrics and the access log.
 func (p *proxy) finished(r *http.Request, x *exchange, w *recorder, began time.Time) {
 	status := w.status
 	if x.status != 0 {
@@ -221,17 +221,17 @@ func (p *proxy) finished(r *http.Request, x *exchange, w *recorder, began time.T
 	p.access.write(r, x, status, w.written, took)
 }
 
-// recorder notes the status and size of a response. It sends each part of a body on at once where the size of the body
-// is declared, and so does httputil.ReverseProxy where it is not. A body that comes in one part is sent in one piece
-// with its header, which ReverseProxy's FlushInterval does not do.
+// recorder records the status and size of a response. If the size of the body is declared, it sends each part of the
+// body at once; otherwise httputil.ReverseProxy does. A body that arrives in one part is sent in one piece with its
+// header, which ReverseProxy's FlushInterval does not do.
 type recorder struct {
 	http.ResponseWriter
 	status   int
-	declared int64 // Content-Length; 0 where there is none
+	declared int64 // Content-Length, or 0
 	written  int64
 }
 
-// Unwrap lets http.ResponseController find the rest of the writer.
+// Unwrap makes the underlying writer available to http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -243,8 +243,8 @@ func (w *recorder) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Hijack implements http.Hijacker. Where an endpoint switches protocols, httputil.ReverseProxy takes over the
-// connection and writes to it by itself.
+// Hijack implements http.Hijacker. If an endpoint switches protocols, httputil.ReverseProxy takes over the connection
+// and writes to it directly.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {

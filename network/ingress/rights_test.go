@@ -15,27 +15,27 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// grant binds a new role in a namespace to the user; a ClusterRole where the namespace is empty.
+// grant binds a new role in a namespace to the user, or a ClusterRole if the namespace is empty.
 func grant(t *testing.T, client kubernetes.Interface, user, namespace, name string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
-	of := metav1.ObjectMeta{Name: name}
-	to := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
+	meta := metav1.ObjectMeta{Name: name}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}
 	rbac, ctx := client.RbacV1(), t.Context()
 	if namespace == "" {
 		ref.Kind = "ClusterRole"
-		_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: of, Rules: rules},
+		_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
 			metav1.CreateOptions{})
 		require.NoError(t, err)
 		_, err = rbac.ClusterRoleBindings().Create(ctx,
-			&rbacv1.ClusterRoleBinding{ObjectMeta: of, Subjects: to, RoleRef: ref}, metav1.CreateOptions{})
+			&rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		return
 	}
-	_, err := rbac.Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: of, Rules: rules}, metav1.CreateOptions{})
+	_, err := rbac.Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = rbac.RoleBindings(namespace).Create(ctx,
-		&rbacv1.RoleBinding{ObjectMeta: of, Subjects: to, RoleRef: ref}, metav1.CreateOptions{})
+		&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -47,9 +47,9 @@ func rule(group, resource, names string, verbs ...string) rbacv1.PolicyRule {
 	return r
 }
 
-// TestIngress_OfOneNamespaceNeedsNoRightsInOthers runs with the rights that docs/ingress.md lists for
+// TestIngress_ForOneNamespaceNeedsNoOtherPermissions runs with the rights that docs/ingress.md lists for
 // --watch-namespace.
-func TestIngress_OfOneNamespaceNeedsNoRightsInOthers(t *testing.T) {
+func TestIngress_ForOneNamespaceNeedsNoOtherPermissions(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.APIServerOnly())
 	client := kubernetes.NewForConfigOrDie(config)
@@ -101,7 +101,7 @@ func TestIngress_OfOneNamespaceNeedsNoRightsInOthers(t *testing.T) {
 		a := i.Status.LoadBalancer.Ingress
 		return len(a) == 1 && a[0].IP == "203.0.113.9"
 	}, patience, tick)
-	require.Equal(t, string(inFront.Data[corev1.TLSCertKey]), c.served("a.example.com"), "not that of namespace other")
+	require.Equal(t, string(inFront.Data[corev1.TLSCertKey]), c.served("a.example.com"), "not the one of namespace other")
 	status, _, _ := c.get(browser, "https://b.example.com/")
 	require.Equal(t, 404, status)
 }

@@ -23,18 +23,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// maxSecrets bounds how many Secrets are watched. Hosts of others have the default certificate.
+// maxSecrets limits the watched Secrets. Hosts with further ones get the default certificate.
 const maxSecrets = 4096
 
 // certificatePair is a certificate with its key.
 type certificatePair = tls.Certificate
 
-// certificate is what is known of the certificate in a Secret. It is safe for concurrent use.
+// certificate is the current certificate of a Secret. It is safe for concurrent use.
 type certificate struct {
-	now   atomic.Pointer[issued] // nil where there is none
-	seen  chan struct{}          // closed once the Secret has been looked up
+	now   atomic.Pointer[issued] // nil if there is none
+	seen  chan struct{}          // closed after the first lookup of the Secret
 	once  sync.Once
-	users map[types.NamespacedName]int // Ingresses, and how often each holds it; of the goroutine of secrets
+	users map[types.NamespacedName]int // Ingresses with their number of holds; only for the goroutine of secrets
 	end   context.CancelFunc
 }
 
@@ -42,7 +42,7 @@ func newCertificate() *certificate {
 	return &certificate{seen: make(chan struct{}), users: map[types.NamespacedName]int{}, end: func() {}}
 }
 
-// covering returns the certificate if it is valid for a host in lower case, which may be a wildcard; nil otherwise.
+// covering returns the certificate if it is valid for a host in lower case, which may be a wildcard, else nil.
 func (c *certificate) covering(host string) *certificatePair {
 	i := c.now.Load()
 	if i == nil || !i.names[host] && !i.names[wildcardOf(host)] {
@@ -51,8 +51,8 @@ func (c *certificate) covering(host string) *certificatePair {
 	return i.pair
 }
 
-// issued is a certificate with the names that it is valid for, in lower case: the DNS names among its subject's
-// alternative names, or without any its subject's common name.
+// issued is a certificate with the names that it is valid for, in lower case: its DNS subject alternative names, or its
+// common name if there are none.
 type issued struct {
 	pair  *certificatePair
 	names map[string]bool
@@ -69,13 +69,13 @@ func newIssued(pair *certificatePair) *issued {
 	return i
 }
 
-// secrets watch the Secrets that Ingresses name, each by its name: nothing else is read of the cluster's Secrets, and
-// a role may name those that the controller needs. hold and release belong to one goroutine.
+// secrets watches the Secrets of Ingresses, each by its name. It reads no other Secrets, so a role can be limited to
+// the necessary names. hold and release must be called by one goroutine.
 type secrets struct {
 	ctx     context.Context
 	client  kubernetes.Interface
 	log     *slog.Logger
-	changed func(key types.NamespacedName) // is called by many goroutines
+	changed func(key types.NamespacedName) // called by many goroutines
 	byKey   map[types.NamespacedName]*certificate
 	watches sync.WaitGroup
 }
@@ -86,31 +86,31 @@ func newSecrets(ctx context.Context, client kubernetes.Interface, log *slog.Logg
 		byKey: map[types.NamespacedName]*certificate{}}
 }
 
-// hold returns the certificate of a Secret for an Ingress, and has it watched until the last release.
-func (s *secrets) hold(key, by types.NamespacedName) *certificate {
+// hold returns the certificate of a Secret for an Ingress. The Secret is watched until the last release.
+func (s *secrets) hold(key, user types.NamespacedName) *certificate {
 	c := s.byKey[key]
 	if c == nil {
 		c = newCertificate()
 		s.byKey[key] = c
 		if len(s.byKey) > maxSecrets {
-			s.log.Warn("too many Secrets of Ingresses: this one is not watched", "secret", key, "limit", maxSecrets)
+			s.log.Warn("not watching a Secret: the limit of Secrets is reached", "secret", key, "limit", maxSecrets)
 			close(c.seen)
 		} else {
 			s.watch(key, c)
 		}
 	}
-	c.users[by]++
+	c.users[user]++
 	return c
 }
 
-// release undoes one hold.
-func (s *secrets) release(key, by types.NamespacedName) {
+// release reverts one hold.
+func (s *secrets) release(key, user types.NamespacedName) {
 	c := s.byKey[key]
 	if c == nil {
 		return
 	}
-	if c.users[by]--; c.users[by] <= 0 {
-		delete(c.users, by)
+	if c.users[user]--; c.users[user] <= 0 {
+		delete(c.users, user)
 	}
 	if len(c.users) == 0 {
 		c.end()
@@ -130,12 +130,12 @@ func (s *secrets) watch(key types.NamespacedName, c *certificate) {
 	s.watches.Go(func() { reflector.RunWithContext(ctx) })
 }
 
-// secretView is where a reflector puts what it sees of a Secret. Of that, the certificate alone is kept.
+// secretView is the store of a reflector for one Secret. It keeps only the certificate.
 type secretView struct {
-	key     types.NamespacedName
-	of      *certificate
-	log     *slog.Logger
-	changed func(types.NamespacedName)
+	key         types.NamespacedName
+	certificate *certificate
+	log         *slog.Logger
+	changed     func(types.NamespacedName)
 }
 
 // Add implements cache.ReflectorStore.
@@ -152,7 +152,7 @@ func (v *secretView) Resync() error { return nil }
 
 // Replace implements cache.ReflectorStore.
 func (v *secretView) Replace(list []any, _ string) error {
-	defer v.of.once.Do(func() { close(v.of.seen) })
+	defer v.certificate.once.Do(func() { close(v.certificate.seen) })
 	if len(list) == 0 {
 		v.set(nil)
 		return nil
@@ -161,7 +161,7 @@ func (v *secretView) Replace(list []any, _ string) error {
 	return nil
 }
 
-// see takes up a Secret. One without a usable certificate leaves the certificate before it in place.
+// see updates the certificate from a Secret. If the Secret has no valid one, the previous certificate stays.
 func (v *secretView) see(o any) {
 	secret, ok := o.(*corev1.Secret)
 	if !ok {
@@ -169,18 +169,18 @@ func (v *secretView) see(o any) {
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		v.log.Warn("a Secret of an Ingress has no usable certificate", "secret", v.key, "err", err)
+		v.log.Warn("cannot use the certificate of a Secret", "secret", v.key, "err", err)
 		return
 	}
 	v.set(newIssued(&pair))
 }
 
 func (v *secretView) set(i *issued) {
-	v.of.now.Store(i)
+	v.certificate.now.Store(i)
 	v.changed(v.key)
 }
 
-// selfSigned makes the certificate for hosts that have none. Clients do not trust it.
+// selfSigned creates the certificate for hosts without one. Clients do not trust it.
 func selfSigned(now time.Time) (*certificatePair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 
 const (
 	maxHeaderBytes = 64 << 10
-	// maxStreams bounds the requests under way on one HTTP/2 connection.
+	// maxStreams limits the concurrent requests on one HTTP/2 connection.
 	maxStreams = 128
 )
 
-// servers accept clients, from their start to their orderly end.
+// servers run the HTTP servers, from start to graceful shutdown.
 type servers struct {
 	proxy   *proxy
 	clock   clock.WithDelayedExecution
@@ -28,10 +28,10 @@ type servers struct {
 	failed  chan error
 	ready   atomic.Bool
 	running sync.WaitGroup
-	cut     context.CancelFunc // ends the requests that are left
+	cut     context.CancelFunc // ends the remaining requests
 }
 
-// health and traffic are the sorts of parts: probes are answered before there is traffic.
+// health and traffic are the kinds of parts: probes are answered before there is traffic.
 const (
 	health  = "health"
 	traffic = "traffic"
@@ -39,7 +39,7 @@ const (
 
 // part is a listener with its server.
 type part struct {
-	sort     string
+	kind     string
 	listener net.Listener
 	secure   bool
 	*http.Server
@@ -48,11 +48,11 @@ type part struct {
 func newServers(o Options, p *proxy, l *limits, certificate func(name string) *certificatePair) *servers {
 	ctx, cut := context.WithCancel(context.Background())
 	s := &servers{proxy: p, clock: o.Clock, cut: cut, failed: make(chan error, 3)}
-	add := func(sort string, ln net.Listener, h http.Handler, tc *tls.Config) {
+	add := func(kind string, ln net.Listener, h http.Handler, tc *tls.Config) {
 		if ln == nil {
 			return
 		}
-		s.parts = append(s.parts, part{sort, ln, tc != nil, &http.Server{
+		s.parts = append(s.parts, part{kind, ln, tc != nil, &http.Server{
 			Handler: h, TLSConfig: tc, MaxHeaderBytes: maxHeaderBytes,
 			ReadHeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout,
 			HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
@@ -88,10 +88,10 @@ func (s *servers) healthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// start begins to accept clients of parts of a sort. The channel gets failures.
-func (s *servers) start(sort string) (failed <-chan error) {
+// start starts the parts of a kind. Failures are sent to the channel.
+func (s *servers) start(kind string) (failed <-chan error) {
 	for _, p := range s.parts {
-		if p.sort != sort {
+		if p.kind != kind {
 			continue
 		}
 		s.running.Go(func() {
@@ -100,15 +100,15 @@ func (s *servers) start(sort string) (failed <-chan error) {
 				serve = func() error { return p.ServeTLS(p.listener, "", "") }
 			}
 			if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-				s.failed <- fmt.Errorf("%s: %w", p.listener.Addr(), err)
+				s.failed <- fmt.Errorf("serve %s: %w", p.listener.Addr(), err)
 			}
 		})
 	}
 	return s.failed
 }
 
-// shutdown ends the servers: probes fail first; then no connections are accepted, and HTTP/2 clients get a GOAWAY;
-// when the grace period has passed, requests that are left are cut off.
+// shutdown stops the servers gracefully: first probes fail; then no new connections are accepted, and HTTP/2 clients
+// get a GOAWAY; after the grace period, remaining requests are cut off.
 func (s *servers) shutdown(o Options) {
 	s.ready.Store(false)
 	if o.ShutdownDelay > 0 {
@@ -122,14 +122,14 @@ func (s *servers) shutdown(o Options) {
 	defer timer.Stop()
 	var ending sync.WaitGroup
 	for _, p := range s.parts {
-		ending.Go(func() { _ = p.Shutdown(ctx) }) // close ends what is left
+		ending.Go(func() { _ = p.Shutdown(ctx) }) // close ends the rest
 	}
 	ending.Wait()
-	s.proxy.inFlight.wait() // also for upgraded connections, which Shutdown does not know
+	s.proxy.inFlight.wait() // including upgraded connections, which Shutdown does not track
 	s.close()
 }
 
-// close ends the servers at once.
+// close stops the servers at once.
 func (s *servers) close() {
 	s.drop()
 	s.running.Wait()

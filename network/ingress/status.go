@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// clearTimeout bounds how long the end waits for the removal of addresses.
+// clearTimeout limits how long the shutdown waits for the removal of addresses.
 const clearTimeout = 10 * time.Second
 
-// addresses are what the status of an Ingress should have; nil where the status is left alone. Every process of a
-// controller computes the same, so that none has to be elected to write it.
+// addresses returns the addresses for the status of Ingresses; nil leaves the status unchanged. Every process of a
+// controller computes the same addresses, so no leader election is necessary.
 func (c *controller) addresses() []networkingv1.IngressLoadBalancerIngress {
 	list := slices.Clone(c.options.PublishAddresses)
 	if key := c.options.PublishService; key.Name != "" {
@@ -41,7 +41,7 @@ func (c *controller) addresses() []networkingv1.IngressLoadBalancerIngress {
 	return all
 }
 
-// serviceAddresses are those under which a Service can be reached from the farthest.
+// serviceAddresses returns the addresses of a Service with the widest reach.
 func serviceAddresses(s *corev1.Service) []string {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return []string{s.Spec.ExternalName}
@@ -61,7 +61,7 @@ func serviceAddresses(s *corev1.Service) []string {
 	return slices.DeleteFunc(slices.Clone(s.Spec.ClusterIPs), none)
 }
 
-// publish writes the addresses to an Ingress's status, if they are others.
+// publish writes the addresses to an Ingress's status, if they changed.
 func (c *controller) publish(ctx context.Context, key types.NamespacedName) {
 	ingress, err := c.ingresses.Lister().Ingresses(key.Namespace).Get(key.Name)
 	if err != nil || !c.classes.serves(ingress) {
@@ -73,7 +73,7 @@ func (c *controller) publish(ctx context.Context, key types.NamespacedName) {
 		return
 	}
 	if err := c.writeStatus(ctx, key, want); err != nil && ctx.Err() == nil {
-		c.options.Log.Warn("the status of an Ingress cannot be written", "ingress", key, "err", err)
+		c.options.Log.Warn("failed to write the status of an Ingress", "ingress", key, "err", err)
 		c.statuses.Retry(key)
 		return
 	}
@@ -107,7 +107,7 @@ func (c *controller) clearStatus(ctx context.Context) {
 		}
 		key := types.NamespacedName{Namespace: ingress.Namespace, Name: ingress.Name}
 		if err := c.writeStatus(ctx, key, nil); err != nil {
-			c.options.Log.Warn("the status of an Ingress cannot be cleared", "ingress", key, "err", err)
+			c.options.Log.Warn("failed to clear the status of an Ingress", "ingress", key, "err", err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxTries bounds on how many endpoints a request is tried.
+// maxTries limits the endpoints that a request is tried on.
 const maxTries = 3
 
 var (
@@ -25,7 +25,7 @@ var (
 // dialFunc opens a connection to an endpoint.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialError is a failure to connect: nothing of the request has been sent.
+// dialError is a failure to connect. No part of the request has been sent.
 type dialError struct{ error }
 
 // Unwrap returns the cause.
@@ -35,7 +35,7 @@ func (e *dialError) Unwrap() error { return e.error }
 type transport struct {
 	clock      clock.WithDelayedExecution
 	byProtocol [3]*http.Transport
-	retries    func() // counts
+	retries    func() // increments a counter
 }
 
 func newTransport(c clock.WithDelayedExecution, dial dialFunc, retries func()) *transport {
@@ -56,7 +56,7 @@ func newTransport(c clock.WithDelayedExecution, dial dialFunc, retries func()) *
 			DialContext: connect, Protocols: &protocols, DisableCompression: true,
 			MaxIdleConns: 4096, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 			TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 256 << 10,
-			// Pods have certificates of no common authority; ingress-nginx does not verify them either.
+			// Certificates of pods have no common authority; ingress-nginx does not verify them either.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 			ReadBufferSize:  8 << 10, WriteBufferSize: 8 << 10,
 		}
@@ -64,7 +64,7 @@ func newTransport(c clock.WithDelayedExecution, dial dialFunc, retries func()) *
 	return t
 }
 
-// connect dials within the time that the request's Ingress allows.
+// connect dials within the time limit of the request's Ingress.
 func (t *transport) connect(ctx context.Context, dial dialFunc, network, address string) (net.Conn, error) {
 	limit := defaultSettings.connect
 	if x := exchangeOf(ctx); x != nil {
@@ -83,12 +83,12 @@ func (t *transport) close() {
 	}
 }
 
-// RoundTrip implements http.RoundTripper. A request is tried on another endpoint if none of it has been sent, or if it
-// is idempotent and has no body. It is not tried again once a response has begun.
+// RoundTrip implements http.RoundTripper. It retries a request on another endpoint if no part of it has been sent, or
+// if it is idempotent and has no body. It never retries once a response has begun.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
 	backends := x.route.upstream.now.Load()
-	body := &keptBody{ReadCloser: r.Body}
+	body := &retryBody{ReadCloser: r.Body}
 	var tried []*endpoint
 	for {
 		e := backends.pick(t.clock.Now().UnixNano(), tried)
@@ -108,10 +108,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // try sends a request to one endpoint.
-func (t *transport) try(r *http.Request, x *exchange, p protocol, e *endpoint, body *keptBody) (
+func (t *transport) try(r *http.Request, x *exchange, p protocol, e *endpoint, body *retryBody) (
 	*http.Response, error) {
 	x.take(e)
-	ctx, cancel := context.WithCancelCause(r.Context()) // which ends with the request
+	ctx, cancel := context.WithCancelCause(r.Context()) // canceled when the request ends
 	timer := t.clock.AfterFunc(x.route.settings.response, func() { cancel(errTimeout) })
 	defer timer.Stop()
 	out := r.WithContext(ctx)
@@ -139,29 +139,29 @@ func (t *transport) try(r *http.Request, x *exchange, p protocol, e *endpoint, b
 	return nil, err
 }
 
-// idempotent are the methods that RFC 9110, 9.2.2 calls so, apart from TRACE, which is not served.
+// idempotent are the idempotent methods of RFC 9110, 9.2.2, except TRACE, which is not served.
 var idempotent = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete}
 
-// mayTryAgain reports whether a request that failed may be sent once more without being executed twice.
-func mayTryAgain(r *http.Request, body *keptBody, err error) bool {
+// mayTryAgain reports whether a failed request can be sent again without the risk of executing it twice.
+func mayTryAgain(r *http.Request, body *retryBody, err error) bool {
 	if r.Context().Err() != nil || body.read.Load() || errors.Is(err, errTimeout) && !errors.As(err, new(*dialError)) {
 		return false
 	}
 	return errors.As(err, new(*dialError)) || r.Body == nil && slices.Contains(idempotent, r.Method)
 }
 
-// keptBody is a request's body, which a transport that fails must not close: the next try needs it. The proxy closes
-// it.
-type keptBody struct {
+// retryBody is a request's body that a failing transport cannot close, because the next try needs it. The proxy closes
+// the real body.
+type retryBody struct {
 	io.ReadCloser
 	read atomic.Bool
 }
 
 // Read implements io.Reader.
-func (b *keptBody) Read(p []byte) (int, error) {
+func (b *retryBody) Read(p []byte) (int, error) {
 	b.read.Store(true)
 	return b.ReadCloser.Read(p)
 }
 
-// Close does nothing.
-func (b *keptBody) Close() error { return nil }
+// Close has no effect.
+func (b *retryBody) Close() error { return nil }

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// firstRest is how long an endpoint is passed over that could not be reached; it doubles up to longestRest.
+	// firstRest is how long an unreachable endpoint is skipped; it doubles up to longestRest.
 	firstRest   = time.Second
 	longestRest = 30 * time.Second
 )
 
-// protocol is how an endpoint is spoken to.
+// protocol is the protocol of an endpoint.
 type protocol int
 
 const (
@@ -33,7 +33,7 @@ const (
 	overTLS
 )
 
-// protocolOf reads the appProtocol of a Service's port: KEP-3726's names, and IANA's.
+// protocolOf parses the appProtocol of a Service's port: names of KEP-3726 and IANA.
 func protocolOf(appProtocol *string) protocol {
 	switch strings.ToLower(ptr.Deref(appProtocol, "")) {
 	case "kubernetes.io/h2c", "h2c", "grpc":
@@ -44,7 +44,7 @@ func protocolOf(appProtocol *string) protocol {
 	return plainHTTP
 }
 
-// portKey is a port of a Service, as Ingresses name it.
+// portKey identifies a port of a Service, as in Ingresses.
 type portKey struct {
 	namespace, service, port string
 	number                   int32
@@ -54,8 +54,8 @@ func backendKey(namespace string, s *networkingv1.IngressServiceBackend) portKey
 	return portKey{namespace, s.Name, s.Port.Name, s.Port.Number}
 }
 
-// upstreams are the endpoints of all ports of Services that Ingresses name. They belong to one goroutine; the
-// upstreams in it are safe for concurrent use.
+// upstreams has the endpoints of all Service ports in Ingresses. It must be used by one goroutine; each upstream is
+// safe for concurrent use.
 type upstreams struct {
 	byPort    map[portKey]*upstream
 	byService map[types.NamespacedName]map[*upstream]bool
@@ -72,8 +72,8 @@ func (k portKey) serviceKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: k.namespace, Name: k.service}
 }
 
-// hold returns the upstream of a port, which is kept up to date while an Ingress holds it.
-func (s *upstreams) hold(key portKey, by types.NamespacedName) *upstream {
+// hold returns the upstream of a port for an Ingress. It is kept up to date until the last release.
+func (s *upstreams) hold(key portKey, user types.NamespacedName) *upstream {
 	u := s.byPort[key]
 	if u == nil {
 		u = &upstream{key: key, users: map[types.NamespacedName]int{}}
@@ -85,20 +85,20 @@ func (s *upstreams) hold(key portKey, by types.NamespacedName) *upstream {
 		s.byService[key.serviceKey()][u] = true
 		s.resolve(u)
 	}
-	u.users[by]++
+	u.users[user]++
 	return u
 }
 
-// existing returns the upstream of a port that is held; nil otherwise.
+// existing returns the upstream of a port, or nil if no Ingress holds it.
 func (s *upstreams) existing(key portKey) *upstream { return s.byPort[key] }
 
-// release undoes one hold.
-func (s *upstreams) release(u *upstream, by types.NamespacedName) {
+// release reverts one hold.
+func (s *upstreams) release(u *upstream, user types.NamespacedName) {
 	if u == nil {
 		return
 	}
-	if u.users[by]--; u.users[by] <= 0 {
-		delete(u.users, by)
+	if u.users[user]--; u.users[user] <= 0 {
+		delete(u.users, user)
 	}
 	if len(u.users) > 0 {
 		return
@@ -114,60 +114,60 @@ func (s *upstreams) release(u *upstream, by types.NamespacedName) {
 // upstream is a port of a Service and its endpoints.
 type upstream struct {
 	key   portKey
-	users map[types.NamespacedName]int // Ingresses, and how often each holds it; of the goroutine of upstreams
+	users map[types.NamespacedName]int // Ingresses with their number of holds; only for the goroutine of upstreams
 	now   atomic.Pointer[backends]
 }
 
-// backends are an upstream's endpoints at one time. They do not change.
+// backends are an upstream's endpoints at one time. They are immutable.
 type backends struct {
 	endpoints []*endpoint
 	protocol  protocol
-	refused   string // why there are none, where that is the Service's doing
+	rejected  string // why there are none, if the Service is the cause
 }
 
-// endpoint is an address that requests are sent to. It is the same one as long as its upstream has the address.
+// endpoint is the address of a backend. Its object persists as long as its upstream has the address.
 type endpoint struct {
 	address string // host:port
 
-	outstanding atomic.Int64 // requests that have not ended
-	failures    atomic.Int32 // to connect, since the last success
-	restsUntil  atomic.Int64 // nanoseconds of the clock; 0 where it does not rest
+	outstanding atomic.Int64 // requests in progress
+	failures    atomic.Int32 // failed connections since the last success
+	restsUntil  atomic.Int64 // in nanoseconds of the clock; 0 if it does not rest
 }
 
-// update looks up an upstream's endpoints.
+// update resolves an upstream's endpoints again, and keeps the state of known ones.
 func (u *upstream) update(service *corev1.Service, slices []*discoveryv1.EndpointSlice) {
 	b := resolve(u.key, service, slices)
-	known := map[string]*endpoint{}
+	former := map[string]*endpoint{}
 	for _, e := range u.now.Load().endpoints {
-		known[e.address] = e
+		former[e.address] = e
 	}
 	for i, e := range b.endpoints {
-		if k := known[e.address]; k != nil {
+		if k := former[e.address]; k != nil {
 			b.endpoints[i] = k
 		}
 	}
 	u.now.Store(b)
 }
 
-// resolve finds the endpoints of a Service's port: those that are ready; where none is, those that still serve while
-// they terminate (KEP-1669).
+// resolve returns the endpoints of a Service's port: the ready ones; if none is ready, terminating ones that still
+// serve (KEP-1669).
 func resolve(key portKey, service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) *backends {
 	if service == nil {
-		return &backends{refused: "there is no such Service"}
+		return &backends{rejected: "there is no such Service"}
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		// Its name may lead anywhere, also to what only this process can reach.
-		return &backends{refused: "Services of type ExternalName are not served"}
+		// Its name may resolve to any address, even one that only this process can reach.
+		return &backends{rejected: "Services of type ExternalName are not served"}
 	}
 	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool {
 		return key.port != "" && p.Name == key.port || key.port == "" && p.Port == key.number
 	})
 	if i < 0 {
-		return &backends{refused: "the Service has no such port"}
+		return &backends{rejected: "the Service has no such port"}
 	}
 	port := &service.Spec.Ports[i]
 	if port.Protocol != "" && port.Protocol != corev1.ProtocolTCP {
-		return &backends{refused: "the Service's port is not a TCP port"}
+		return &backends{rejected: "the Service's port is not a TCP port"}
 	}
 	ready, terminating := map[string]bool{}, map[string]bool{}
 	for _, s := range endpointSlices {
@@ -185,7 +185,7 @@ func resolve(key portKey, service *corev1.Service, endpointSlices []*discoveryv1
 				}
 				into = terminating
 			}
-			if len(e.Addresses) > 0 && mayBeEndpoint(e.Addresses[0]) { // the others are the same pod (API doc)
+			if len(e.Addresses) > 0 && mayBeEndpoint(e.Addresses[0]) { // the others are the same pod's (API doc)
 				into[joinPort(e.Addresses[0], number)] = true
 			}
 		}
@@ -200,7 +200,7 @@ func resolve(key portKey, service *corev1.Service, endpointSlices []*discoveryv1
 	return b
 }
 
-// slicePort is the number of a slice's port by its name; "" where it has none.
+// slicePort returns the number of a slice's port by its name, or "".
 func slicePort(s *discoveryv1.EndpointSlice, name string) string {
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
 		return ""
@@ -221,8 +221,8 @@ func joinPort(address, port string) string {
 	return address + ":" + port
 }
 
-// mayBeEndpoint keeps out the addresses that the API server refuses in EndpointSlices: they lead to this machine, or to
-// a cloud's metadata.
+// mayBeEndpoint rejects the addresses that the API server rejects in EndpointSlices: they lead to this machine, or to a
+// cloud's metadata.
 func mayBeEndpoint(address string) bool {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -232,8 +232,8 @@ func mayBeEndpoint(address string) bool {
 	return !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
 }
 
-// pick chooses an endpoint: of two random ones, that with fewer requests outstanding. Endpoints in tried are left out,
-// and those that rest as long as there are others. It returns nil where none is left.
+// pick chooses an endpoint: of two random ones, the one with fewer requests in progress. It skips endpoints in tried,
+// and resting ones as long as there are others. It returns nil if none is left.
 func (b *backends) pick(now int64, tried []*endpoint) *endpoint {
 	for _, resting := range []bool{false, true} {
 		first := b.from(rand.IntN(max(1, len(b.endpoints))), now, tried, nil, resting)
@@ -260,7 +260,7 @@ func (b *backends) from(start int, now int64, tried []*endpoint, other *endpoint
 	return nil
 }
 
-// failed has an endpoint rest that could not be reached.
+// failed makes an unreachable endpoint rest.
 func (e *endpoint) failed(now int64) {
 	rest := longestRest
 	if n := e.failures.Add(1); n <= 5 {

@@ -3,7 +3,7 @@
 // Inputs are pods, namespaces, policies and Nodes, from informers. The output is one table, inet coxswain-policy, in
 // the network namespace that routes the pods' packets. In between:
 //
-//	enforce.go       passes objects to the compiler and its changes to the kernel (informers.go: the source)
+//	enforce.go       passes objects to the compiler and its changes to the kernel (informers.go: their source)
 //	cluster.go       pods, namespaces and policies, reduced to the fields that matter here
 //	compiler.go      updates a Ruleset incrementally with each change of them; does no I/O
 //	selector.go      the pods that a selector selects, by an index of labels

@@ -7,16 +7,16 @@ import (
 	"github.com/google/nftables"
 )
 
-// forgetClients deletes from a map of clients those that are remembered with what is no endpoint of the Service. Until
-// then, for about a millisecond after the commit, their new connections still lead there.
-func (b *rulebook) forgetClients(f family, name string) error {
-	s := b.services[b.forget[f][name]]
+// deleteStaleClients deletes entries of a Service's session affinity map that refer to a former endpoint. Until then,
+// for about a millisecond after the commit, new connections of these clients still go there.
+func (b *ruleset) deleteStaleClients(f family, name string) error {
+	s := b.services[b.staleClients[f][name]]
 	if s == nil {
 		return nil
 	}
-	left := map[string]bool{}
+	current := map[string]bool{}
 	for _, e := range s.rules[f].affinity[name] {
-		left[fields(e.Addr().AsSlice(), binary.BigEndian.AppendUint16(nil, e.Port()))] = true
+		current[fields(e.Addr().AsSlice(), binary.BigEndian.AppendUint16(nil, e.Port()))] = true
 	}
 	tx, err := b.tables[f].kernel.Begin()
 	if err != nil {
@@ -25,22 +25,22 @@ func (b *rulebook) forgetClients(f family, name string) error {
 	set := affinitySet(f.table(), f, name, 1)
 	clients, err := tx.GetSetElements(set)
 	if err != nil {
-		return fmt.Errorf("clients in %s: %w", name, err)
+		return fmt.Errorf("list clients in %s: %w", name, err)
 	}
-	var gone []nftables.SetElement
+	var stale []nftables.SetElement
 	for _, c := range clients {
-		if !left[string(c.Val)] {
-			gone = append(gone, nftables.SetElement{Key: c.Key, Val: c.Val})
+		if !current[string(c.Val)] {
+			stale = append(stale, nftables.SetElement{Key: c.Key, Val: c.Val})
 		}
 	}
-	if len(gone) == 0 {
+	if len(stale) == 0 {
 		return nil
 	}
-	// One that has timed out since it was read is added before it is deleted, as the deletion would fail otherwise.
-	tx.AddElements(set, gone)
-	tx.DeleteElements(set, gone)
+	// An entry that timed out since the list is added before it is deleted, because the deletion would fail otherwise.
+	tx.AddElements(set, stale)
+	tx.DeleteElements(set, stale)
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("clients in %s: %w", name, err)
+		return fmt.Errorf("delete clients in %s: %w", name, err)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// many updates a rulebook with 10,000 Services of one port and five endpoints each, and commits them.
-func many(b *testing.B, rules *rulebook) {
+// many updates a ruleset with 10,000 Services of one port and five endpoints each, and commits them.
+func many(b *testing.B, rules *ruleset) {
 	b.Helper()
 	for i := range 10_000 {
 		s, slices := numbered(i, 5)
@@ -36,7 +36,7 @@ func numbered(i, ends int) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	return s, newSlices(s, all...)[:1]
 }
 
-// resident is the memory of this process, in bytes.
+// resident returns the memory of this process, in bytes.
 func resident(b *testing.B) float64 {
 	b.Helper()
 	status, err := os.ReadFile("/proc/self/status")
@@ -48,10 +48,10 @@ func resident(b *testing.B) float64 {
 	return kB * 1024
 }
 
-// BenchmarkFullSync writes 10,000 Services with five endpoints each to a namespace that has none.
+// BenchmarkFullSync writes 10,000 Services with five endpoints each to an empty namespace.
 func BenchmarkFullSync(b *testing.B) {
 	for b.Loop() {
-		rules, err := openRulebook(namespace(b), nil)
+		rules, err := openRuleset(namespace(b), nil)
 		require.NoError(b, err)
 		many(b, rules)
 		b.ReportMetric(resident(b)/1e6, "MB")
@@ -59,21 +59,21 @@ func BenchmarkFullSync(b *testing.B) {
 	}
 }
 
-// BenchmarkResync compares the same Services with the kernel, which has them.
+// BenchmarkResync compares the same Services with the kernel's.
 func BenchmarkResync(b *testing.B) {
-	rules, err := openRulebook(namespace(b), nil)
+	rules, err := openRuleset(namespace(b), nil)
 	require.NoError(b, err)
 	defer rules.close()
 	many(b, rules)
 	for b.Loop() {
-		rules.distrust()
+		rules.forceFullSync()
 		require.NoError(b, rules.commit(ipv4))
 	}
 }
 
-// BenchmarkOneChange takes an endpoint from one of 10,000 Services, and gives it back.
+// BenchmarkOneChange removes an endpoint from one of 10,000 Services, and adds it again.
 func BenchmarkOneChange(b *testing.B) {
-	rules, err := openRulebook(namespace(b), nil)
+	rules, err := openRuleset(namespace(b), nil)
 	require.NoError(b, err)
 	defer rules.close()
 	many(b, rules)

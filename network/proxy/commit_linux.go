@@ -13,58 +13,58 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// table is that of one family in the kernel, and what it is to have. It is not safe for concurrent use.
+// table is one family's table in the kernel, and its target state. It is not safe for concurrent use.
 type table struct {
 	family family
 	kernel *nft.Conn
 	state  *state
 	policy policy
-	// known reports that the kernel has what state has, except for what is dirty.
-	known bool
+	// synced reports that the kernel has state, except for its dirty part.
+	synced bool
 }
 
-// openTable opens a table in a network namespace. It changes nothing before the first commit.
+// openTable opens a table in a network namespace. It has no effect before the first commit.
 func openTable(f family, namespace *os.File) (*table, error) {
 	kernel, err := nft.Open(namespace)
 	if err != nil {
-		return nil, fmt.Errorf("table %s of %s: %w", tableName, f, err)
+		return nil, fmt.Errorf("open table %s of %s: %w", tableName, f, err)
 	}
 	return &table{family: f, kernel: kernel, state: newState()}, nil
 }
 
-// close leaves the table in the kernel as it is.
+// close closes the connection. The table stays in the kernel.
 func (t *table) close() { t.kernel.Close() }
 
 func (f family) table() *nftables.Table {
 	return &nftables.Table{Name: tableName, Family: f.tableFamily()}
 }
 
-// commit has the kernel make all changes since the last commit, as one transaction. If the kernel's table is not known,
-// it is read, and the transaction makes it what it is to be; packets see the one or the other.
+// commit applies all changes since the last commit in one transaction. If the kernel's table may differ from state, it
+// is read first, and the transaction makes it equal; packets see either the old or the new table.
 func (t *table) commit() error {
 	w := &writing{table: t, in: t.family.table()}
-	if !t.known {
+	if !t.synced {
 		if err := w.prepare(); err != nil {
-			return fmt.Errorf("table %s of %s: %w", tableName, t.family, err)
+			return fmt.Errorf("read table %s of %s: %w", tableName, t.family, err)
 		}
 	}
-	if !t.known || len(t.state.dirty.elements)+len(t.state.dirty.chains)+len(t.state.dirty.sets) > 0 {
+	if !t.synced || len(t.state.dirty.elements)+len(t.state.dirty.chains)+len(t.state.dirty.sets) > 0 {
 		err := w.begin()
 		if err == nil {
 			w.changes()
 			err = w.tx.Commit()
 		}
 		if err != nil {
-			t.known = false
-			return fmt.Errorf("table %s of %s: %w", tableName, t.family, err)
+			t.synced = false
+			return fmt.Errorf("write table %s of %s: %w", tableName, t.family, err)
 		}
 	}
-	t.known = true
+	t.synced = true
 	t.state.clean()
 	return nil
 }
 
-// writing is a commit under way.
+// writing is a commit in progress.
 type writing struct {
 	*table
 	in     *nftables.Table
@@ -78,7 +78,7 @@ func (w *writing) begin() (err error) {
 	return err
 }
 
-// prepare finds out what the kernel has.
+// prepare reads the kernel's state and computes all differences.
 func (w *writing) prepare() error {
 	w.whole = true
 	if err := w.begin(); err != nil {
@@ -88,7 +88,7 @@ func (w *writing) prepare() error {
 	if err != nil {
 		return fmt.Errorf("list tables: %w", err)
 	}
-	kernel := before{map[element]*string{}, map[string]*chain{}, map[string]bool{}}
+	kernel := snapshot{map[element]*string{}, map[string]*chain{}, map[string]bool{}}
 	if slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName }) {
 		if w.remake, err = w.read(&kernel); err != nil {
 			return err
@@ -99,7 +99,7 @@ func (w *writing) prepare() error {
 }
 
 // read reads the kernel's table, unless it has another layout.
-func (w *writing) read(into *before) (otherLayout bool, err error) {
+func (w *writing) read(into *snapshot) (otherLayout bool, err error) {
 	all, err := w.tx.ListChainsOfTableFamily(w.in.Family)
 	if err != nil {
 		return false, fmt.Errorf("list chains: %w", err)
@@ -138,7 +138,7 @@ func (w *writing) read(into *before) (otherLayout bool, err error) {
 func (w *writing) readSet(s set, into map[element]*string) error {
 	found, err := w.tx.GetSetElements(s.kernelSet(w.in, w.family))
 	if err != nil {
-		return fmt.Errorf("elements of %s: %w", s.name(), err)
+		return fmt.Errorf("list elements of %s: %w", s.name(), err)
 	}
 	for _, e := range found {
 		value := string(e.Val)
@@ -150,7 +150,7 @@ func (w *writing) readSet(s set, into map[element]*string) error {
 	return nil
 }
 
-// verdictOf is the value of an element of a verdict map.
+// verdictOf returns the value of an element of a verdict map.
 func verdictOf(attributes []byte) string {
 	d, err := netlink.NewAttributeDecoder(attributes)
 	if err != nil {
@@ -165,8 +165,8 @@ func verdictOf(attributes []byte) string {
 	return value
 }
 
-// changes are in an order in which nothing refers to what is not there: sets and chains, their rules, elements;
-// then the same backwards.
+// changes adds all changes to the transaction, in an order without references to missing objects: first sets and
+// chains, then their rules, then elements. Deletions follow in reverse order.
 func (w *writing) changes() {
 	if w.whole {
 		if w.remake {
@@ -200,7 +200,7 @@ func (w *writing) addSets() {
 	}
 }
 
-// addSet adds a set that a single Service has.
+// addSet adds a set of a single Service.
 func (w *writing) addSet(name string, id uint32) {
 	ranges, sources := w.state.sources[name]
 	if !sources {
@@ -257,33 +257,33 @@ func (w *writing) addRules(chain string, rules []*rule) {
 	}
 }
 
-// elements deletes and adds those that changed; one with another value is both.
+// elements deletes and adds changed elements. An element with a new value is deleted and added.
 func (w *writing) elements() {
-	var gone, come [sets][]nftables.SetElement
+	var removed, added [sets][]nftables.SetElement
 	for e, was := range w.state.dirty.elements {
-		now, wanted := w.state.elements[e]
-		if was != nil && wanted && *was == now.value {
+		now, exists := w.state.elements[e]
+		if was != nil && exists && *was == now.value {
 			continue
 		}
 		if was != nil {
-			gone[e.of] = append(gone[e.of], e.kernel(*was))
+			removed[e.set] = append(removed[e.set], e.kernel(*was))
 		}
-		if wanted {
-			come[e.of] = append(come[e.of], e.kernel(now.value))
+		if exists {
+			added[e.set] = append(added[e.set], e.kernel(now.value))
 		}
 	}
 	for s := range sets {
-		w.tx.DeleteElements(s.kernelSet(w.in, w.family), gone[s])
+		w.tx.DeleteElements(s.kernelSet(w.in, w.family), removed[s])
 	}
 	for s := range sets {
-		w.tx.AddElements(s.kernelSet(w.in, w.family), come[s])
+		w.tx.AddElements(s.kernelSet(w.in, w.family), added[s])
 	}
 }
 
 func (e element) kernel(value string) nftables.SetElement {
 	k := nftables.SetElement{Key: []byte(e.key)}
 	switch {
-	case e.of.verdicts():
+	case e.set.verdicts():
 		k.VerdictData = kernelVerdict(value)
 	case value != "":
 		k.Val = []byte(value)
@@ -291,24 +291,24 @@ func (e element) kernel(value string) nftables.SetElement {
 	return k
 }
 
-// deleteChains empties chains before it deletes them, since they refer to each other.
+// deleteChains flushes all chains before it deletes them, because they refer to each other.
 func (w *writing) deleteChains() {
-	var gone []*nftables.Chain
+	var removed []*nftables.Chain
 	for name, was := range w.state.dirty.chains {
 		if was != nil && w.state.chains[name] == nil {
-			gone = append(gone, &nftables.Chain{Table: w.in, Name: name})
+			removed = append(removed, &nftables.Chain{Table: w.in, Name: name})
 		}
 	}
-	for _, c := range gone {
+	for _, c := range removed {
 		w.tx.FlushChain(c)
 	}
-	for _, c := range gone {
+	for _, c := range removed {
 		w.tx.DelChain(c)
 	}
 }
 
-// Cleanup removes the proxy's tables from a network namespace; nil is that of the process. Connections that it
-// translated stay.
+// Cleanup removes the proxy's tables from a network namespace; nil stands for the process's. Translated connections
+// continue.
 func Cleanup(namespace *os.File) error {
 	var failed error
 	for f := range families {

@@ -12,27 +12,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// compiler makes the rules of Services in one family.
+// compiler computes the rules of Services in one family.
 type compiler struct {
 	family family
-	// nodeSources are the addresses of our Nodes, which may reach a load balancer's address if its ranges have one.
+	// nodeSources are the addresses of our Nodes. They may reach a load balancer's address if its ranges contain one.
 	nodeSources []netip.Addr
-	// pods are the ranges of our Nodes' pods, which reach all endpoints even where the policy is Local. None where
-	// policy.clusterCIDR has them.
+	// pods are the ranges of our Nodes' pods, which reach all endpoints even with policy Local. Empty if
+	// policy.clusterCIDR covers them.
 	pods []netip.Prefix
-	// reserved are the addresses and ports of API servers, which no external address takes over.
+	// reserved are the addresses and ports of API servers. No external address may take them over.
 	reserved map[netip.AddrPort]bool
-	// machine is how the machine around the namespace passes packets on; zero where it does not.
+	// machine describes how the machine around the namespace forwards packets; zero if it does not.
 	machine passage
 }
 
-// ports are the rules of all ports of a Service, with the endpoints that each uses.
-func (c *compiler) ports(ports []servicePort, of []backends) *rules {
+// ports returns the rules of all ports of a Service, with the endpoints that each uses.
+func (c *compiler) ports(ports []servicePort, ends []backends) *rules {
 	r := &rules{elements: map[element]string{}, chains: map[string]chain{}, affinity: map[string][]netip.AddrPort{},
 		sources: map[string][]netip.Prefix{},
 		rank:    map[element]rank{}}
 	for i := range ports {
-		(&portRules{rules: r, port: &ports[i], ends: &of[i], compiler: c}).add()
+		(&portRules{rules: r, port: &ports[i], ends: &ends[i], compiler: c}).add()
 	}
 	return r
 }
@@ -63,7 +63,7 @@ func (p *portRules) add() {
 	}
 }
 
-// pool numbers the endpoints of a policy.
+// pool adds the numbered endpoints of a policy.
 func (p *portRules) pool(own string, local bool) {
 	for i, e := range p.chosen(local) {
 		key := binary.NativeEndian.AppendUint32([]byte(own), base(local)+uint32(i))
@@ -72,20 +72,20 @@ func (p *portRules) pool(own string, local bool) {
 	}
 }
 
-// addExternal adds what leads from external addresses and node ports to the endpoints. The machine sends packets for
-// the addresses to stand-ins for them.
+// addExternal adds the rules from external addresses and node ports to the endpoints. For packets that the machine
+// forwards, they match the stand-ins.
 func (p *portRules) addExternal() {
 	open := p.ends.exists && p.count(p.port.externalLocal) > 0
 	target := ""
 	if len(p.ends.cluster) > 0 {
 		target = p.outside()
 	}
-	put := func(to, none set, key string, r rank) {
+	put := func(services, rejects set, key string, r rank) {
 		if target != "" {
-			p.put(to, key, target, r)
+			p.put(services, key, target, r)
 		}
 		if !open {
-			p.put(none, key, p.refusal(), r)
+			p.put(rejects, key, p.refusal(), r)
 		}
 	}
 	balancers, externals := p.unreserved(p.port.balancers), p.unreserved(p.port.externals)
@@ -106,7 +106,7 @@ func (p *portRules) addExternal() {
 	}
 }
 
-// unreserved returns the external addresses without those that are an API server's at this port.
+// unreserved returns the external addresses except addresses of an API server at this port.
 func (p *portRules) unreserved(addresses []netip.Addr) []netip.Addr {
 	if p.port.protocol != corev1.ProtocolTCP || len(p.reserved) == 0 {
 		return addresses
@@ -116,9 +116,9 @@ func (p *portRules) unreserved(addresses []netip.Addr) []netip.Addr {
 	})
 }
 
-// restrict returns the chain that lets only loadBalancerSourceRanges reach the load balancer's addresses; "" where all
-// sources may. Where the ranges have an address of a Node, the Node may use a balancer's address as its own source, as
-// it does if the address is on one of its devices, and the one from which the machine comes.
+// restrict returns the chain that allows only loadBalancerSourceRanges to reach the load balancer's addresses, or "" if
+// all sources may. If the ranges contain an address of a Node, the Node may also use a balancer's address as its
+// source, as it does if the address is on one of its devices, and so may the machine.
 func (p *portRules) restrict(balancers []netip.Addr) (name string) {
 	if !p.port.restricted || len(balancers) == 0 {
 		return ""
@@ -136,7 +136,7 @@ func (p *portRules) restrict(balancers []netip.Addr) (name string) {
 	return name
 }
 
-// setOf returns the name of the set of some ranges, which all Services with the same ranges share.
+// setOf returns the name of the set of some ranges. All Services with the same ranges share it.
 func (p *portRules) setOf(ranges []netip.Prefix) string {
 	set := "sources-" + hash(fmt.Sprint(ranges))
 	p.sources[set] = ranges
@@ -152,8 +152,8 @@ func contained(ranges []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// refusal is for packets that no endpoint is there for: reject if there is none in the cluster, drop if there is one
-// elsewhere, as a load balancer may then try another Node.
+// refusal returns the verdict for packets without an endpoint: reject if the cluster has none, drop if there is one
+// elsewhere, because a load balancer may then try another Node.
 func (p *portRules) refusal() string {
 	if p.ends.exists {
 		return verdictDrop
@@ -161,7 +161,7 @@ func (p *portRules) refusal() string {
 	return verdictReject
 }
 
-// chosen are the endpoints of a policy.
+// chosen returns the endpoints of a policy.
 func (p *portRules) chosen(local bool) []netip.AddrPort {
 	if local {
 		return p.ends.local
@@ -171,8 +171,8 @@ func (p *portRules) chosen(local bool) []netip.AddrPort {
 
 func (p *portRules) count(local bool) int { return len(p.chosen(local)) }
 
-// inside is the chain that chooses endpoints for packets to the cluster IP. Without affinity it is one that all
-// Services with as many endpoints share.
+// inside returns the chain that chooses endpoints for packets to the cluster IP. Without affinity, all Services with
+// the same number of endpoints share it.
 func (p *portRules) inside(local bool) string {
 	if p.port.affinity > 0 {
 		return p.own(local)
@@ -185,7 +185,7 @@ func (p *portRules) inside(local bool) string {
 	return name
 }
 
-// own is the chain that chooses among the endpoints of this port, whatever the packet's destination.
+// own returns the chain that chooses among the endpoints of this port, whatever the packet's destination is.
 func (p *portRules) own(local bool) string {
 	prefix := "service-"
 	if local {
@@ -202,7 +202,7 @@ func (p *portRules) own(local bool) string {
 	return name
 }
 
-// outside is the chain for packets to external addresses.
+// outside returns the chain for packets to external addresses.
 func (p *portRules) outside() string {
 	name := p.chainName("external-")
 	c := chain{kind: outside, cluster: p.own(false), local: p.port.externalLocal}
@@ -219,9 +219,9 @@ func (p *portRules) outside() string {
 	return name
 }
 
-// put adds an element. A Service may list an address twice; its better claim counts.
-func (p *portRules) put(of set, key, value string, r rank) {
-	e := element{of, key}
+// put adds an element. If a Service lists an address twice, the claim with the higher rank counts.
+func (p *portRules) put(s set, key, value string, r rank) {
+	e := element{s, key}
 	if _, twice := p.elements[e]; twice && p.rank[e] >= r {
 		return
 	}
@@ -231,19 +231,19 @@ func (p *portRules) put(of set, key, value string, r rank) {
 	}
 }
 
-// address is a key: an address, the port's protocol, a port.
+// address encodes a key: an address, the port's protocol, a port.
 func (p *portRules) address(a netip.Addr, port uint16) string {
 	return fields(a.AsSlice(), []byte{protocols[p.port.protocol]}, binary.BigEndian.AppendUint16(nil, port))
 }
 
-// parse is the reverse of address.
-func parse(key string) (at netip.AddrPort, protocol uint8) {
-	n := len(key) - 8 // the two fields after it
+// parse is the inverse of address.
+func parse(key string) (target netip.AddrPort, protocol uint8) {
+	n := len(key) - 8 // the two fields after the address
 	a, _ := netip.AddrFromSlice([]byte(key[:n]))
 	return netip.AddrPortFrom(a, binary.BigEndian.Uint16([]byte(key[n+4:]))), key[n]
 }
 
-// fields joins the fields of a key or value: each begins at a multiple of four bytes.
+// fields joins the fields of a key or value. Each begins at a multiple of four bytes.
 func fields(all ...[]byte) string {
 	var b []byte
 	for _, f := range all {
@@ -255,7 +255,7 @@ func fields(all ...[]byte) string {
 	return string(b)
 }
 
-// chainName is unique and no longer than the kernel allows, as a hash of the whole name is part of it.
+// chainName returns a name that is unique, because it contains a hash of the whole name, and within the kernel's limit.
 func (p *portRules) chainName(prefix string) string {
 	const longest = 120 // the kernel's limit is 127
 	name := fmt.Sprintf("%s/%s/%s", p.port.service, strings.ToLower(string(p.port.protocol)), p.port.name)
@@ -270,7 +270,7 @@ func (p *portRules) chainName(prefix string) string {
 	return name
 }
 
-// hash is of 26 characters that names may have.
+// hash returns 26 characters that are allowed in names.
 func hash(text string) string {
 	h := sha256.Sum256([]byte(text))
 	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h[:16])

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel looks a flow's first packet up in the tables, and treats all that follow like it. TCP connections end when
-// their endpoint does, but a UDP client may go on to send to an endpoint that is gone, or to a cluster IP that had none
-// when it began. Such flows are deleted, so that the next packet is a first one.
+// The kernel evaluates the tables for a flow's first packet, and treats later packets like it. TCP connections end with
+// their endpoint. A UDP client, however, may continue to send to an endpoint that is gone, or to a cluster IP without
+// endpoints at its start. The proxy deletes such flows, so that the next packet counts as a first one.
 
-// destination is where a UDP flow was sent: an address, or for a node port any of the Nodes'.
+// destination is the original destination of a UDP flow: an address, or any of the Nodes' for a node port.
 type destination struct {
 	address netip.Addr // zero for a node port
 	port    uint16
 }
 
-// flows are the endpoints, in order, that flows to destinations may have.
+// flows are the valid endpoints of flows, in order, by destination.
 type flows map[destination][]netip.AddrPort
 
-// udpFlows are those of a Service's ports.
-func (c *compiler) udpFlows(ports []servicePort, of []backends) flows {
+// udpFlows returns the flows of a Service's ports.
+func (c *compiler) udpFlows(ports []servicePort, ends []backends) flows {
 	var all flows
 	for i, p := range ports {
 		if protocols[p.protocol] != udp {
@@ -35,41 +35,42 @@ func (c *compiler) udpFlows(ports []servicePort, of []backends) flows {
 		if all == nil {
 			all = flows{}
 		}
-		ends := append(slices.Clip(of[i].cluster), of[i].local...)
+		valid := append(slices.Clip(ends[i].cluster), ends[i].local...)
 		for _, a := range slices.Concat([]netip.Addr{p.address}, p.externals, p.balancers, c.standIns(&p)) {
-			all[destination{a, p.port}] = ends
+			all[destination{a, p.port}] = valid
 		}
 		if p.nodePort != 0 {
-			all[destination{port: p.nodePort}] = ends
+			all[destination{port: p.nodePort}] = valid
 		}
 	}
 	return all
 }
 
-// deleteFlows deletes the flows to destinations whose endpoints changed, unless they have one of the present ones.
-func (b *rulebook) deleteFlows(f family) (deleted int, err error) {
-	filter := &staleFlows{changed: b.stale[f], allowed: map[destination]map[netip.AddrPort]bool{}, nodes: b.nodeIPs}
+// deleteFlows deletes the flows to destinations with changed endpoints, unless they go to a current endpoint.
+func (b *ruleset) deleteFlows(f family) (deleted int, err error) {
+	filter := &flowFilter{changed: b.staleFlows[f], allowed: map[destination]map[netip.AddrPort]bool{},
+		nodes: b.nodeIPs}
 	for name := range b.udp {
-		for to, ends := range b.services[name].udp[f] {
-			if _, changed := b.stale[f][to]; !changed {
+		for target, ends := range b.services[name].udp[f] {
+			if _, changed := b.staleFlows[f][target]; !changed {
 				continue
 			}
-			if filter.allowed[to] == nil {
-				filter.allowed[to] = map[netip.AddrPort]bool{}
+			if filter.allowed[target] == nil {
+				filter.allowed[target] = map[netip.AddrPort]bool{}
 			}
 			for _, e := range ends {
-				filter.allowed[to][e] = true
+				filter.allowed[target][e] = true
 			}
 		}
 	}
 	h, err := conntrack(b.namespace)
 	if err != nil {
-		return 0, fmt.Errorf("UDP flows of %s: %w", f, err)
+		return 0, fmt.Errorf("open conntrack of %s: %w", f, err)
 	}
 	defer h.Close()
 	n, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f.tableFamily()), filter)
-	if err != nil && !errors.Is(err, unix.ENOENT) { // one that ended by itself meanwhile
-		return int(n), fmt.Errorf("UDP flows of %s: %w", f, err)
+	if err != nil && !errors.Is(err, unix.ENOENT) { // skip one that ended by itself
+		return int(n), fmt.Errorf("delete UDP flows of %s: %w", f, err)
 	}
 	return int(n), nil
 }
@@ -89,16 +90,16 @@ func conntrack(namespace *os.File) (*netlink.Handle, error) {
 	return h, errors.Join(problem, err)
 }
 
-// staleFlows is a netlink.CustomConntrackFilter.
-type staleFlows struct {
+// flowFilter is a netlink.CustomConntrackFilter.
+type flowFilter struct {
 	changed flows
 	allowed map[destination]map[netip.AddrPort]bool
 	nodes   []netip.Addr
 }
 
-// MatchConntrackFlow reports whether to delete a flow. One to an address that is no Service's any more is deleted
-// only if it was translated: the others are not of Services.
-func (s *staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+// MatchConntrackFlow reports whether to delete a flow. A flow to an address that no Service has anymore is deleted only
+// if it was translated: other flows never belonged to a Service.
+func (s *flowFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != udp {
 		return false
 	}
@@ -107,14 +108,14 @@ func (s *staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if !ok || !valid {
 		return false
 	}
-	to := destination{sent.Addr(), sent.Port()}
-	if _, changed := s.changed[to]; !changed {
-		to.address = netip.Addr{}
-		if _, changed := s.changed[to]; !changed || !slices.Contains(s.nodes, sent.Addr()) {
+	target := destination{sent.Addr(), sent.Port()}
+	if _, changed := s.changed[target]; !changed {
+		target.address = netip.Addr{}
+		if _, changed := s.changed[target]; !changed || !slices.Contains(s.nodes, sent.Addr()) {
 			return false
 		}
 	}
-	allowed, isService := s.allowed[to]
+	allowed, isService := s.allowed[target]
 	return !allowed[end] && (isService || end != sent)
 }
 

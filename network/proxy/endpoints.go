@@ -10,35 +10,35 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Each port of a Service uses no more endpoints than this, as many as the numbers that tell those of one policy from
-// those of the other leave room for. The rest is left out.
+// maxEndpoints limits the endpoints of a Service's port, so that their numbers distinguish the two policies. Further
+// ones are left out.
 const maxEndpoints = 1 << 16
 
-// maxElements bounds the endpoints of all ports of a Service together: an object of a given size could otherwise have
-// the square of it in elements.
+// maxElements limits the endpoints of all ports of a Service together: otherwise the number of elements could be the
+// square of an object's size.
 const maxElements = 1 << 18
 
-// endpoint is one that a port of a Service may use.
+// endpoint is an endpoint that a port of a Service may use.
 type endpoint struct {
 	address           netip.AddrPort
 	ready             bool
-	servingTerminate  bool // it still serves, but is about to go (KEP-1669)
+	servingTerminate  bool // it still serves while it terminates (KEP-1669)
 	local             bool // its Node is one of ours
-	unplaced          bool // its Node is unknown, so that it may be one of ours
-	hasZones, inZone  bool // its hints, and whether they name the zone of one of our Nodes
+	unknownNode       bool // its Node is unknown, so it may be one of ours
+	hasZones, inZone  bool // it has hints for zones, and one for the zone of one of our Nodes
 	hasNodes, forNode bool // the same for Nodes
 }
 
-// place is where the proxy is: its Nodes, and the zones they are in.
-type place struct {
+// topology is the proxy's location: its Nodes and their zones.
+type topology struct {
 	nodes, zones map[string]bool
-	pods         []netip.Prefix // of the Nodes, in order; none of a family that has a cluster CIDR
+	pods         []netip.Prefix // the Nodes' pod ranges, in order; empty for a family with a cluster CIDR
 }
 
-// endpointsOf are the endpoints of one port of a Service in the slices of one family, in the order of their addresses.
-// Where slices disagree about an address, an endpoint that is ready counts, as while an endpoint moves from one slice
-// to another.
-func (p *place) endpointsOf(slices []*discoveryv1.EndpointSlice, portName string, protocol corev1.Protocol) []endpoint {
+// endpointsOf returns the endpoints of one port of a Service in the slices of one family, sorted by address. If slices
+// disagree about an address, for example while an endpoint moves from one slice to another, a ready endpoint counts.
+func (t *topology) endpointsOf(slices []*discoveryv1.EndpointSlice, portName string,
+	protocol corev1.Protocol) []endpoint {
 	found := map[netip.AddrPort]endpoint{}
 	for _, s := range slices {
 		number := slicePort(s, portName, protocol)
@@ -46,7 +46,7 @@ func (p *place) endpointsOf(slices []*discoveryv1.EndpointSlice, portName string
 			continue
 		}
 		for i := range s.Endpoints {
-			e, ok := p.endpoint(&s.Endpoints[i], number)
+			e, ok := t.endpoint(&s.Endpoints[i], number)
 			if !ok || e.address.Addr().Is6() != (s.AddressType == discoveryv1.AddressTypeIPv6) {
 				continue
 			}
@@ -58,14 +58,14 @@ func (p *place) endpointsOf(slices []*discoveryv1.EndpointSlice, portName string
 	return sorted(found)
 }
 
-// better prefers the endpoint that takes more traffic; where both take the same, the choice does not depend on the
-// order of the slices.
+// better reports whether an endpoint takes precedence over another one with the same address, because it takes more
+// traffic. The result does not depend on the order of the slices.
 func better(e, than endpoint) bool {
 	rank := func(e endpoint) int {
 		n := 0
-		for i, is := range []bool{e.hasNodes, e.forNode, e.hasZones, e.inZone, e.unplaced, e.local, e.servingTerminate,
-			e.ready} {
-			if is {
+		for i, set := range []bool{e.hasNodes, e.forNode, e.hasZones, e.inZone, e.unknownNode, e.local,
+			e.servingTerminate, e.ready} {
+			if set {
 				n |= 1 << i
 			}
 		}
@@ -83,49 +83,49 @@ func sorted(found map[netip.AddrPort]endpoint) []endpoint {
 	return all[:min(len(all), maxEndpoints)]
 }
 
-// slicePort is the number of a port in a slice; 0 if it has none of the name and protocol.
+// slicePort returns the number of a port in a slice, or 0 if the slice has no port with the name and protocol.
 func slicePort(s *discoveryv1.EndpointSlice, name string, protocol corev1.Protocol) uint16 {
 	for _, p := range s.Ports {
-		of := corev1.ProtocolTCP
+		sliceProtocol := corev1.ProtocolTCP
 		if p.Protocol != nil {
-			of = *p.Protocol
+			sliceProtocol = *p.Protocol
 		}
-		its := ""
+		sliceName := ""
 		if p.Name != nil {
-			its = *p.Name
+			sliceName = *p.Name
 		}
-		if its == name && of == protocol && p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 {
+		if sliceName == name && sliceProtocol == protocol && p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 {
 			return uint16(*p.Port)
 		}
 	}
 	return 0
 }
 
-// endpoint reads an endpoint of a slice. Addresses that lead to the node itself or to many are refused: whoever may
-// write slices must not reach a node's own loopback services through a Service. (The API server refuses them too, for
-// the slices that it validates.)
-func (p *place) endpoint(of *discoveryv1.Endpoint, port uint16) (e endpoint, ok bool) {
-	if len(of.Addresses) == 0 {
+// endpoint converts an endpoint of a slice. It rejects addresses that lead to the node itself or to many hosts: a user
+// with the right to write slices must not reach a node's loopback services through a Service. (The API server rejects
+// them too, in slices that it validates.)
+func (t *topology) endpoint(source *discoveryv1.Endpoint, port uint16) (e endpoint, ok bool) {
+	if len(source.Addresses) == 0 {
 		return e, false
 	}
-	address, ok := parseAddress(of.Addresses[0]) // the API: clients use the first
+	address, ok := parseAddress(source.Addresses[0]) // clients use the first address, by the API
 	if !ok || address.IsLoopback() || address.IsUnspecified() || address.IsMulticast() ||
 		address.IsLinkLocalUnicast() {
 		return e, false
 	}
-	c := of.Conditions
+	c := source.Conditions
 	e.address = netip.AddrPortFrom(address, port)
 	e.ready = c.Ready == nil || *c.Ready
 	serving := c.Serving == nil && e.ready || c.Serving != nil && *c.Serving
 	e.servingTerminate = serving && c.Terminating != nil && *c.Terminating
-	e.unplaced = of.NodeName == nil
-	e.local = of.NodeName != nil && p.nodes[*of.NodeName]
-	if of.Hints == nil {
+	e.unknownNode = source.NodeName == nil
+	e.local = source.NodeName != nil && t.nodes[*source.NodeName]
+	if source.Hints == nil {
 		return e, true
 	}
-	e.hasZones, e.hasNodes = len(of.Hints.ForZones) > 0, len(of.Hints.ForNodes) > 0
-	e.inZone = slices.ContainsFunc(of.Hints.ForZones, func(z discoveryv1.ForZone) bool { return p.zones[z.Name] })
-	e.forNode = slices.ContainsFunc(of.Hints.ForNodes, func(n discoveryv1.ForNode) bool { return p.nodes[n.Name] })
+	e.hasZones, e.hasNodes = len(source.Hints.ForZones) > 0, len(source.Hints.ForNodes) > 0
+	e.inZone = slices.ContainsFunc(source.Hints.ForZones, func(z discoveryv1.ForZone) bool { return t.zones[z.Name] })
+	e.forNode = slices.ContainsFunc(source.Hints.ForNodes, func(n discoveryv1.ForNode) bool { return t.nodes[n.Name] })
 	return e, true
 }
 
@@ -133,13 +133,13 @@ func (p *place) endpoint(of *discoveryv1.Endpoint, port uint16) (e endpoint, ok 
 type backends struct {
 	cluster []netip.AddrPort // of policy Cluster
 	local   []netip.AddrPort // of policy Local
-	exists  bool             // the cluster has endpoints that can be used, here or elsewhere
-	hairpin []netip.Addr     // those among them that may connect to their own Service
-	ready   int              // local and ready, whatever is used: health checks of node ports count them
+	exists  bool             // the cluster has usable endpoints, here or elsewhere
+	hairpin []netip.Addr     // the endpoints among them that may connect to their own Service
+	ready   int              // number of ready local ones, used or not, for health check node ports
 }
 
-// choose chooses endpoints by the rules that kube-proxy has: those that are ready and that topology hints allow, or, if
-// none is ready, those that still serve although they terminate, for either policy on its own.
+// choose selects endpoints by the rules of kube-proxy, for either policy on its own: ready endpoints that topology
+// hints allow. If none is ready, it selects terminating endpoints that still serve.
 func choose(all []endpoint, needs *servicePort) (b backends) {
 	ready := only(all, func(e endpoint) bool { return e.ready })
 	terminating := only(all, func(e endpoint) bool { return !e.ready && e.servingTerminate })
@@ -162,17 +162,17 @@ func choose(all []endpoint, needs *servicePort) (b backends) {
 		used, b.local = append(slices.Clip(used), local...), addresses(local)
 	}
 	for _, e := range used {
-		if e.local || e.unplaced {
+		if e.local || e.unknownNode {
 			b.hairpin = append(b.hairpin, e.address.Addr())
 		}
 	}
 	return b
 }
 
-// hinted are the ready endpoints that hints leave. Hints count only where every endpoint has them and some are for
-// this place, so that a cluster in between two states has no Service without endpoints.
+// hinted returns the ready endpoints that hints allow. Hints count only if every endpoint has them and at least one is
+// for this place, so that a cluster between two states has no Service without endpoints.
 func hinted(ready []endpoint) []endpoint {
-	all := func(is func(endpoint) bool) bool { return !slices.ContainsFunc(ready, not(is)) }
+	all := func(matches func(endpoint) bool) bool { return !slices.ContainsFunc(ready, not(matches)) }
 	modes := []struct{ has, here func(endpoint) bool }{
 		{func(e endpoint) bool { return e.hasNodes }, func(e endpoint) bool { return e.forNode }},
 		{func(e endpoint) bool { return e.hasZones }, func(e endpoint) bool { return e.inZone }},
@@ -185,28 +185,30 @@ func hinted(ready []endpoint) []endpoint {
 	return ready
 }
 
-func not(is func(endpoint) bool) func(endpoint) bool { return func(e endpoint) bool { return !is(e) } }
+func not(matches func(endpoint) bool) func(endpoint) bool {
+	return func(e endpoint) bool { return !matches(e) }
+}
 
-func only(all []endpoint, is func(endpoint) bool) []endpoint {
+func only(all []endpoint, matches func(endpoint) bool) []endpoint {
 	var some []endpoint
 	for _, e := range all {
-		if is(e) {
+		if matches(e) {
 			some = append(some, e)
 		}
 	}
 	return some
 }
 
-func addresses(of []endpoint) []netip.AddrPort {
-	all := make([]netip.AddrPort, len(of))
-	for i, e := range of {
+func addresses(list []endpoint) []netip.AddrPort {
+	all := make([]netip.AddrPort, len(list))
+	for i, e := range list {
 		all[i] = e.address
 	}
 	return all
 }
 
-// parseAddress reads an address as the kernel has it: without a zone, and an IPv4 address in IPv6 as itself. Leading
-// zeros, which old objects may have, count as decimal digits.
+// parseAddress parses an address and normalizes it like the kernel: without a zone, and an IPv4-mapped IPv6 address as
+// IPv4. Leading zeros, which old objects may have, are decimal.
 func parseAddress(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -228,12 +230,12 @@ func withoutZeros(text string) string {
 	return strings.Join(octets, ".")
 }
 
-// triggered is when the change happened that a slice reports, for the metric of how long it took to get here; zero
-// where it is not known.
+// triggered returns the time of the change that a slice reports, for the metric of programming latency. It is zero if
+// unknown.
 func triggered(s *discoveryv1.EndpointSlice) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	trigger, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil {
 		return time.Time{}
 	}
-	return at
+	return trigger
 }

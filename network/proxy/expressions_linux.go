@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// masqueradeMark is the bit of a packet's mark that asks for masquerading, as in kube-proxy by default.
+// masqueradeMark is the bit of a packet's mark that requests masquerading. It is kube-proxy's default.
 const masqueradeMark = 0x4000
 
 // firstRegister is the first of the kernel's sixteen registers of four bytes. A concatenation begins there.
 const firstRegister = unix.NFT_REG32_00
 
-// rule is an nftables rule in the making. Loads fill registers one after another.
+// rule builds an nftables rule. Loads fill one register after another.
 type rule struct {
 	family family
 	list   []expr.Any
@@ -32,7 +32,7 @@ func (f family) tableFamily() nftables.TableFamily {
 	return nftables.TableFamilyIPv4
 }
 
-// size is that of an address in bytes.
+// size returns the size of an address in bytes.
 func (f family) size() uint32 {
 	if f == ipv6 {
 		return 16
@@ -45,14 +45,14 @@ func (r *rule) add(e ...expr.Any) *rule {
 	return r
 }
 
-// take is the register for the next field of so many bytes.
+// take allocates the register for the next field of a size.
 func (r *rule) take(bytes uint32) uint32 {
-	at := r.next
+	register := r.next
 	r.next += (bytes + 3) / 4
-	return at
+	return register
 }
 
-// restart has the next load begin at the first register.
+// restart makes the next load begin at the first register.
 func (r *rule) restart() *rule {
 	r.next = firstRegister
 	return r
@@ -74,7 +74,7 @@ func (r *rule) l4proto() *rule {
 	return r.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r.take(1)})
 }
 
-// dport loads the destination port, which all of Services' protocols have at the same place.
+// dport loads the destination port, which is at the same offset in all protocols of Services.
 func (r *rule) dport() *rule {
 	return r.add(&expr.Payload{DestRegister: r.take(2), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
 }
@@ -93,29 +93,29 @@ func (r *rule) servicePort(c *chain) *rule {
 }
 
 // endpoint replaces the port of a Service, loaded at a register, with one of its endpoints.
-func (r *rule) endpoint(at uint32, c *chain) *rule {
+func (r *rule) endpoint(register uint32, c *chain) *rule {
 	return r.add(&expr.Numgen{Register: r.take(4), Modulus: uint32(c.count), Type: unix.NFT_NG_RANDOM,
-		Offset: base(c.local)}).mapped(at, endpoints.name(), at)
+		Offset: base(c.local)}).mapped(register, endpoints.name(), register)
 }
 
-// in goes on if what is loaded from the first register on is in a set.
+// in continues if the value loaded from the first register on is in a set.
 func (r *rule) in(set string) *rule {
 	return r.add(&expr.Lookup{SourceRegister: firstRegister, SetName: set}).restart()
 }
 
-// mapped replaces the key at a register with its value in a map; without one, the rule does not match.
+// mapped replaces the key at a register with its value in a map. If there is none, the rule does not match.
 func (r *rule) mapped(key uint32, set string, value uint32) *rule {
 	return r.add(&expr.Lookup{SourceRegister: key, DestRegister: value, IsDestRegSet: true, SetName: set})
 }
 
-// verdict does what a map says of what is loaded from the first register on.
+// verdict executes the verdict of a map for the value loaded from the first register on.
 func (r *rule) verdict(set string) *rule {
 	return r.mapped(firstRegister, set, unix.NFT_REG_VERDICT)
 }
 
-func (r *rule) dnat(at uint32) *rule {
-	proto := at + r.family.size()/4
-	return r.add(&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(r.family.tableFamily()), RegAddrMin: at,
+func (r *rule) dnat(register uint32) *rule {
+	proto := register + r.family.size()/4
+	return r.add(&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(r.family.tableFamily()), RegAddrMin: register,
 		RegProtoMin: proto, Specified: true})
 }
 
@@ -124,7 +124,7 @@ func (r *rule) remember(set string, timeout time.Duration, client, endpoint uint
 		Operation: unix.NFT_DYNSET_OP_UPDATE})
 }
 
-// within compares an address, loaded last and alone, with a range.
+// within compares an address, the only loaded value, with a range.
 func (r *rule) within(p netip.Prefix, op expr.CmpOp) *rule {
 	n := r.family.size()
 	mask, _ := p.Addr().Prefix(0) // zeros
@@ -138,7 +138,7 @@ func (r *rule) within(p netip.Prefix, op expr.CmpOp) *rule {
 		&expr.Cmp{Op: op, Register: firstRegister, Data: p.Masked().Addr().AsSlice()}).restart()
 }
 
-// isNew goes on with the first packet of a connection.
+// isNew continues for the first packet of a connection.
 func (r *rule) isNew() *rule {
 	return r.add(&expr.Ct{Key: expr.CtKeySTATE, Register: firstRegister},
 		&expr.Bitwise{SourceRegister: firstRegister, DestRegister: firstRegister, Len: 4,
@@ -146,7 +146,7 @@ func (r *rule) isNew() *rule {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: number(0)})
 }
 
-// fromHere goes on with packets of this namespace's own processes.
+// fromHere continues for packets of this namespace's own processes.
 func (r *rule) fromHere() *rule {
 	return r.add(&expr.Fib{Register: firstRegister, ResultADDRTYPE: true, FlagSADDR: true},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: firstRegister, Data: number(unix.RTN_LOCAL)})
@@ -165,7 +165,7 @@ func (r *rule) setMark(mask, xor uint32) *rule {
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: firstRegister, SourceRegister: true})
 }
 
-// isMarked goes on with packets that are to be masqueraded.
+// isMarked continues for packets marked for masquerading.
 func (r *rule) isMarked() *rule {
 	return r.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: firstRegister},
 		&expr.Bitwise{SourceRegister: firstRegister, DestRegister: firstRegister, Len: 4, Mask: number(masqueradeMark),
@@ -189,7 +189,7 @@ func (r *rule) accept() *rule { return r.add(&expr.Verdict{Kind: expr.VerdictRet
 
 func (r *rule) reset() *rule { return r.add(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}) }
 
-// unreachable answers with the ICMP message that no process listens at the port.
+// unreachable answers with the ICMP message for a port without a listener.
 func (r *rule) unreachable() *rule {
 	code := uint8(3)
 	if r.family == ipv6 {
@@ -198,5 +198,5 @@ func (r *rule) unreachable() *rule {
 	return r.add(&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code})
 }
 
-// number is a number as the kernel itself has it.
+// number encodes a number in the kernel's own byte order.
 func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// exposed is a Service with a node port, a load balancer's addresses and external IPs.
+// exposed gives a Service a node port, load balancer addresses and external IPs.
 func exposed(s *corev1.Service) {
 	s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	for i := range s.Spec.Ports {
@@ -41,7 +41,7 @@ func sticky(seconds int32) func(*corev1.Service) {
 	}
 }
 
-// outsideAddresses are those at which an exposed Service is reached.
+// outsideAddresses are the external addresses of an exposed Service.
 var outsideAddresses = []string{"192.0.2.10:30080", "[2001:db8::10]:30080", "198.51.100.1:80", "[2001:db8:2::1]:80",
 	"198.51.100.2:80", "[2001:db8:2::2]:80"}
 
@@ -81,7 +81,7 @@ func TestProxy_KeepsTheSourceOfPolicyLocal(t *testing.T) {
 		for _, to := range outsideAddresses {
 			name, source, err := ask(w.outside.namespace, "tcp", to)
 			require.NoError(t, err, to)
-			require.Equal(t, a.v4.String(), name, "only the local endpoint")
+			require.Equal(t, a.v4.String(), name, "only local endpoints answer")
 			require.Contains(t, []string{w.outside.v4.String(), w.outside.v6.String()}, source)
 		}
 	}
@@ -121,7 +121,7 @@ func TestProxy_DropsForPolicyLocalWithoutLocalEndpoints(t *testing.T) {
 	}
 }
 
-func TestProxy_LetsOnlySourceRangesReachABalancer(t *testing.T) {
+func TestProxy_RestrictsLoadBalancersToSourceRanges(t *testing.T) {
 	w := newWorld(t)
 	a, client := w.pod().serve(8080), w.pod()
 	rules := w.rules()
@@ -153,7 +153,7 @@ func TestProxy_LetsOnlySourceRangesReachABalancer(t *testing.T) {
 	}
 }
 
-func TestProxy_MasqueradesAnEndpointThatReachesItself(t *testing.T) {
+func TestProxy_MasqueradesHairpinTraffic(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod().serve(8080)
 	s := newService("web", 1)
@@ -165,21 +165,21 @@ func TestProxy_MasqueradesAnEndpointThatReachesItself(t *testing.T) {
 	}
 }
 
-func TestProxy_MasqueradesWhatItIsToldTo(t *testing.T) {
+func TestProxy_MasqueradesAsConfigured(t *testing.T) {
 	t.Parallel()
-	kept := func(in, out bool) map[bool]bool { return map[bool]bool{true: in, false: out} }
+	keeps := func(in, out bool) map[bool]bool { return map[bool]bool{true: in, false: out} }
 	for name, test := range map[string]struct {
 		change func(*policy)
-		keeps  map[bool]bool // a source in the pods' network, or outside it, stays
+		keeps  map[bool]bool // whether a source in the pods' network, and outside it, stays
 	}{
-		"nothing by default": {func(*policy) {}, kept(true, true)},
-		"all":                {func(p *policy) { p.masqueradeAll = true }, kept(false, false)},
+		"nothing by default": {func(*policy) {}, keeps(true, true)},
+		"all":                {func(p *policy) { p.masqueradeAll = true }, keeps(false, false)},
 		"off-cluster": {func(p *policy) {
 			p.clusterCIDR = netip.MustParsePrefix("10.244.0.0/16")
 			if p.serviceCIDRs[0].Addr().Is6() {
 				p.clusterCIDR = netip.MustParsePrefix("fd00::/64")
 			}
-		}, kept(true, false)},
+		}, keeps(true, false)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -198,7 +198,7 @@ func TestProxy_MasqueradesWhatItIsToldTo(t *testing.T) {
 	}
 }
 
-func TestProxy_KeepsClientsAtTheirEndpoint(t *testing.T) {
+func TestProxy_SupportsSessionAffinity(t *testing.T) {
 	w := newWorld(t)
 	pods := []*pod{w.pod().serve(8080), w.pod().serve(8080), w.pod().serve(8080)}
 	client := w.pod()
@@ -223,11 +223,11 @@ func TestProxy_KeepsClientsAtTheirEndpoint(t *testing.T) {
 	}
 	before := stays(client)
 
-	again := w.rules() // the proxy is started again
+	again := w.rules() // restart the proxy
 	w.set(again, s, newSlices(s, ends...))
 	require.Equal(t, before, stays(client))
 
-	for i, p := range pods { // the endpoint goes
+	for i, p := range pods { // the endpoint is removed
 		if p.v4.String() == before {
 			ends = append(ends[:i:i], ends[i+1:]...)
 			break
@@ -247,7 +247,7 @@ func TestProxy_KeepsClientsAtTheirEndpoint(t *testing.T) {
 	}, limit, 1100*time.Millisecond, "after a second without connections the client is forgotten")
 }
 
-func TestProxy_EndsUDPFlowsToEndpointsThatAreGone(t *testing.T) {
+func TestProxy_DeletesUDPFlowsToRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
 	a, b, client := w.pod().serve(8080), w.pod().serve(8080), w.pod()
 	rules := w.rules()
@@ -265,11 +265,11 @@ func TestProxy_EndsUDPFlowsToEndpointsThatAreGone(t *testing.T) {
 		w.set(rules, s, newSlices(s, b.endpoint()))
 		name, _, err := question(c, "udp")
 		require.NoError(t, err)
-		require.Equal(t, b.v4.String(), name, "the same flow goes on at the endpoint that is there")
+		require.Equal(t, b.v4.String(), name, "the same flow continues at the other endpoint")
 	}
 }
 
-func TestProxy_StartsUDPFlowsThatWereBeforeTheService(t *testing.T) {
+func TestProxy_RedirectsUDPFlowsOlderThanTheService(t *testing.T) {
 	w := newWorld(t)
 	a, client := w.pod().serve(8080), w.pod()
 	rules := w.rules()
@@ -287,7 +287,7 @@ func TestProxy_StartsUDPFlowsThatWereBeforeTheService(t *testing.T) {
 	require.Equal(t, a.v4.String(), name)
 }
 
-func TestProxy_DoesNotServeAddressesThatLeadElsewhere(t *testing.T) {
+func TestProxy_DoesNotServeForeignAddresses(t *testing.T) {
 	w := newWorld(t)
 	a, client := w.pod().serve(8080), w.pod()
 	rules := w.rules()
@@ -305,9 +305,9 @@ func TestProxy_DoesNotServeAddressesThatLeadElsewhere(t *testing.T) {
 	other := newService("other", 3)
 	w.set(rules, other, newSlices(other, a.endpoint()))
 	_, _, err := ask(client.namespace, "tcp", "10.96.0.2:80")
-	require.ErrorIs(t, err, syscall.ECONNREFUSED, "an endpoint is no Service")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "an endpoint's address is not a Service")
 	w.set(rules, thief, nil)
 	rules.update(types.NamespacedName{Namespace: "test", Name: "web"}, nil, nil)
 	w.commit(rules)
-	w.refuses(client.namespace, "tcp", "10.96.0.1:80") // now it is the thief's, which has no endpoints
+	w.refuses(client.namespace, "tcp", "10.96.0.1:80") // the thief owns it now, without endpoints
 }

@@ -11,13 +11,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// look is how often Follow looks at its file.
+// look is the interval between Follow's checks of its file.
 const look = 500 * time.Millisecond
 
-// Follow calls run with the network namespace that a file names, until ctx ends or run ends by itself. If there is
-// no such file yet, it waits for it; if the file comes to name another namespace, as when a node agent is started
-// again and makes a new one, it ends run by its context, waits for it, and calls it with the other. It returns what
-// run returns.
+// Follow calls run with the network namespace that a file refers to, until ctx ends or run returns by itself. It waits
+// until the file exists. When the file refers to another namespace, for example because a restarted node agent created
+// a new one, Follow cancels run's context, waits for run to return, and calls it with the new namespace. It returns the
+// error of run.
 func Follow(ctx context.Context, file string, c clock.WithTicker, run func(context.Context, *os.File) error) error {
 	ticker := c.NewTicker(look)
 	defer ticker.Stop()
@@ -32,7 +32,7 @@ func Follow(ctx context.Context, file string, c clock.WithTicker, run func(conte
 			}
 			continue
 		case err != nil:
-			return fmt.Errorf("network namespace: %w", err)
+			return fmt.Errorf("open network namespace: %w", err)
 		}
 		moved, err := runIn(ctx, namespace, ticker, run)
 		_ = namespace.Close()
@@ -42,7 +42,7 @@ func Follow(ctx context.Context, file string, c clock.WithTicker, run func(conte
 	}
 }
 
-// runIn calls run until the file that the namespace was opened by names another one.
+// runIn calls run until the path of the namespace's file refers to another file. moved reports that this ended run.
 func runIn(ctx context.Context, namespace *os.File, ticker clock.Ticker, run func(context.Context, *os.File) error) (
 	moved bool, err error) {
 	here, cancel := context.WithCancel(ctx)
@@ -55,7 +55,7 @@ func runIn(ctx context.Context, namespace *os.File, ticker clock.Ticker, run fun
 			return false, err
 		case <-ticker.C():
 		}
-		if another(namespace) {
+		if fileReplaced(namespace) {
 			cancel()
 			err := <-ended
 			return err == nil && ctx.Err() == nil, err
@@ -63,13 +63,13 @@ func runIn(ctx context.Context, namespace *os.File, ticker clock.Ticker, run fun
 	}
 }
 
-// another reports whether the file's path names another file than the open one. One that is missing may be about to be
-// made anew; until then the open one counts.
-func another(namespace *os.File) bool {
-	now, err := os.Stat(namespace.Name())
+// fileReplaced reports whether the file's path refers to another file than the open one. A missing file may be about to
+// be recreated; until then the open one counts.
+func fileReplaced(namespace *os.File) bool {
+	current, err := os.Stat(namespace.Name())
 	if err != nil {
 		return false
 	}
-	was, err := namespace.Stat()
-	return err == nil && !os.SameFile(was, now)
+	opened, err := namespace.Stat()
+	return err == nil && !os.SameFile(opened, current)
 }

@@ -18,29 +18,29 @@ import (
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
 
-// healthChecks are the servers of health check node ports, one for each Service that has one: a load balancer asks
-// there which Nodes have endpoints of a Service with policy Local. They listen in the proxy's network namespace, at
-// all of its addresses. Its methods are for one goroutine.
+// healthChecks are the servers of health check node ports, one for each Service that has one. Load balancers query them
+// to find the Nodes with endpoints of a Service with policy Local. They listen at all addresses of the proxy's network
+// namespace. The methods are not safe for concurrent use.
 type healthChecks struct {
 	namespace *os.File
 	healthy   func() bool
 	log       *slog.Logger
 	open      map[types.NamespacedName]*healthCheck
-	failed    map[types.NamespacedName]uint16 // ports that could not be opened, and were reported
+	failed    map[types.NamespacedName]uint16 // reported ports that could not be opened
 }
 
-// healthCheck is one server.
+// healthCheck is the server of one Service.
 type healthCheck struct {
 	name    types.NamespacedName
 	port    uint16
 	healthy func() bool
 	log     *slog.Logger
-	local   atomic.Int64 // how many local endpoints are ready
+	local   atomic.Int64 // number of ready local endpoints
 	server  *http.Server
 	running sync.WaitGroup
 }
 
-// set is the present state of a Service: the port, 0 for none, and the number of its local endpoints that are ready.
+// set updates a Service: its health check node port, 0 for none, and its number of ready local endpoints.
 func (c *healthChecks) set(name types.NamespacedName, port uint16, local int) {
 	h := c.open[name]
 	if h != nil && h.port != port {
@@ -56,7 +56,7 @@ func (c *healthChecks) set(name types.NamespacedName, port uint16, local int) {
 		h = &healthCheck{name: name, port: port, healthy: c.healthy, log: c.log}
 		if err := h.listen(c.namespace); err != nil {
 			if c.failed[name] != port {
-				c.log.Warn("health check node port", "service", name, "error", err)
+				c.log.Warn("cannot serve health check node port", "service", name, "err", err)
 			}
 			c.failed[name] = port
 			return
@@ -67,7 +67,7 @@ func (c *healthChecks) set(name types.NamespacedName, port uint16, local int) {
 	h.local.Store(int64(local))
 }
 
-// close ends all servers.
+// close closes all servers.
 func (c *healthChecks) close() {
 	for _, h := range c.open {
 		h.close()
@@ -81,7 +81,7 @@ func (h *healthCheck) listen(namespace *os.File) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("listen for health checks: %w", err)
 	}
 	h.server = &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
@@ -89,7 +89,7 @@ func (h *healthCheck) listen(namespace *os.File) error {
 	}
 	h.running.Go(func() {
 		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			h.log.Warn("health check node port", "service", h.name, "error", err)
+			h.log.Warn("failed to serve health check node port", "service", h.name, "err", err)
 		}
 	})
 	return nil
@@ -100,7 +100,7 @@ func (h *healthCheck) close() {
 	h.running.Wait()
 }
 
-// ServeHTTP answers as kube-proxy does.
+// ServeHTTP answers like kube-proxy.
 func (h *healthCheck) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	type service struct {
 		Namespace string `json:"namespace"`

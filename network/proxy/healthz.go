@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// A proxy is unhealthy if a change waits for so long.
+	// A proxy is unhealthy if a change has been pending for so long.
 	healthTimeout = time.Minute
-	// leavingTaint is what the cluster autoscaler puts on a Node that it is about to remove (KEP-3836).
+	// leavingTaint is set by the cluster autoscaler on a Node that it is about to remove (KEP-3836).
 	leavingTaint = "ToBeDeletedByClusterAutoscaler"
 )
 
-// Health is how a proxy is. A nil Health is of no use; its methods are safe for concurrent use.
+// Health is the health of a proxy. Its methods are safe for concurrent use; a nil Health must not be used.
 type Health struct {
 	clock          clock.PassiveClock
 	healthz, livez *prometheus.CounterVec
 
 	mu         sync.Mutex
-	pending    time.Time // since when a change waits; zero if none does
-	updated    time.Time // the last commit
+	pending    time.Time // since when a change is pending; zero if none is
+	updated    time.Time // time of the last commit
 	ineligible bool
 }
 
-// NewHealth returns the health of a proxy that has not begun, which is good. The clock is the proxy's.
+// NewHealth returns the health of a proxy that has not started, which is healthy. The clock must be the proxy's.
 func NewHealth(c clock.PassiveClock) *Health {
 	return &Health{clock: c, healthz: answers("healthz"), livez: answers("livez")}
 }
@@ -40,7 +40,7 @@ func answers(path string) *prometheus.CounterVec {
 		Help: "Cumulative proxy " + path + " HTTP status"}, []string{"code"})
 }
 
-// queued notes that a change waits.
+// queued records that a change is pending.
 func (h *Health) queued() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,14 +49,14 @@ func (h *Health) queued() {
 	}
 }
 
-// committed notes that all changes before since are in the kernel.
+// committed records that all changes are in the kernel.
 func (h *Health) committed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pending, h.updated = time.Time{}, h.clock.Now()
 }
 
-// setNodes notes whether load balancers may send to these Nodes: not if all of them are about to go.
+// setNodes records whether load balancers may send to these Nodes. They may not if all Nodes are about to be removed.
 func (h *Health) setNodes(nodes []*corev1.Node) {
 	leaving := len(nodes) > 0
 	for _, n := range nodes {
@@ -71,7 +71,7 @@ func (h *Health) setNodes(nodes []*corev1.Node) {
 	h.ineligible = leaving
 }
 
-// Healthy reports whether no change has waited for a minute. The lot of the Nodes has no part in it.
+// Healthy reports whether no change has been pending for a minute. It does not depend on the Nodes.
 func (h *Health) Healthy() bool {
 	healthy, _, _ := h.state()
 	return healthy
@@ -84,8 +84,8 @@ func (h *Health) state() (healthy, eligible bool, updated time.Time) {
 	return healthy, !h.ineligible, h.updated
 }
 
-// ServeHTTP answers /healthz, which load balancers query, and /livez, by which a proxy is restarted: the latter
-// does not depend on the Nodes. Both answer as kube-proxy does.
+// ServeHTTP answers /healthz for load balancers, and /livez for restarts of the proxy. The latter does not depend on
+// the Nodes. Both answer like kube-proxy.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	healthy, eligible, updated := h.state()
 	now := h.clock.Now()
@@ -100,7 +100,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if healthy {
-		updated = now // nothing waits: what is there is of now
+		updated = now // no change is pending, so the state is current
 	}
 	answer["lastUpdated"] = updated.String()
 	count.WithLabelValues(strconv.Itoa(writeHealth(w, healthy, answer))).Inc()
@@ -115,6 +115,6 @@ func writeHealth(w http.ResponseWriter, healthy bool, answer any) (code int) {
 		code = http.StatusServiceUnavailable
 	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(answer) // the client may have gone
+	_ = json.NewEncoder(w).Encode(answer) // the client may have disconnected
 	return code
 }

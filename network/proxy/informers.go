@@ -21,19 +21,19 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
-// byService is the index of EndpointSlices by their Service.
+// byService is the name of the index of EndpointSlices by their Service.
 const byService = "service"
 
-// changes are those that the tables do not have yet.
+// changes are changes that the tables do not have yet.
 type changes struct {
 	services  map[types.NamespacedName]bool
 	nodes     bool // a Node, or a ServiceCIDR
-	endpoints int  // how many slices, and how many Services, changed
+	endpoints int  // numbers of changed slices, and of changed Services
 	objects   int
-	triggers  map[family][]time.Time // when the changes happened
+	triggers  map[family][]time.Time // when the changes happened, for the metrics
 }
 
-// source is what the proxy knows of the API: copies of objects, and what changed about them.
+// source is the proxy's view of the API: copies of objects, and their changes.
 type source struct {
 	informers *informer.Factory
 	services  corelisters.ServiceLister
@@ -42,7 +42,7 @@ type source struct {
 	slices    cache.Indexer
 	synced    []cache.DoneChecker
 	queued    func()        // called with each change
-	wake      chan struct{} // holds one element while there are changes
+	wake      chan struct{} // buffers one signal while there are changes
 
 	mu      sync.Mutex
 	pending changes
@@ -51,7 +51,7 @@ type source struct {
 func newSource(client kubernetes.Interface, nodes []string, log *slog.Logger, queued func()) *source {
 	s := &source{queued: queued, wake: make(chan struct{}, 1)}
 	s.informers = informer.NewFactory(client, informer.Options{Log: log, Transform: trim})
-	// Kubernetes: a Service of another proxy, and a headless one, have labels by which they are not even sent.
+	// As in Kubernetes, Services of another proxy and headless ones are excluded by their labels, and not even sent.
 	others := "!" + proxyNameLabel + ",!" + corev1.IsHeadlessService
 	label := func(o *metav1.ListOptions) { o.LabelSelector = others }
 	s.informers.Restrict(&corev1.Service{}, label)
@@ -63,15 +63,15 @@ func newSource(client kubernetes.Interface, nodes []string, log *slog.Logger, qu
 	return s
 }
 
-// trim takes away what the proxy has no use for, which is much of an object's size.
+// trim removes the fields that the proxy does not need, which are much of an object's size.
 func trim(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
 		m.SetOwnerReferences(nil)
-		kept := m.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]
+		trigger := m.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]
 		m.SetAnnotations(nil)
-		if kept != "" {
-			m.SetAnnotations(map[string]string{corev1.EndpointsLastChangeTriggerTime: kept})
+		if trigger != "" {
+			m.SetAnnotations(map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger})
 		}
 	}
 	if n, ok := o.(*corev1.Node); ok {
@@ -80,7 +80,7 @@ func trim(o any) (any, error) {
 	return o, nil
 }
 
-// start begins to follow the API until ctx ends; stop then waits for the informers.
+// start follows the API until ctx ends. stop then waits for the informers.
 func (s *source) start(ctx context.Context) (stop func(), err error) {
 	core, discovery := s.informers.Core().V1(), s.informers.Discovery().V1()
 	s.services, s.nodes = core.Services().Lister(), core.Nodes().Lister()
@@ -111,17 +111,17 @@ func serviceIndex(o any) ([]string, error) {
 	return []string{serviceOf(slice).String()}, nil
 }
 
-// serviceOf is the Service that a slice is of.
+// serviceOf returns the Service of a slice.
 func serviceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
 }
 
-// handle calls changed with an object before and after each change, either of which may be nil, and whether it was
-// there at the start. The source is locked meanwhile.
+// handle calls changed with an object before and after each change, either of which may be nil. first is true for
+// objects of the initial list. The source is locked during the call.
 func handle[T any](s *source, i cache.SharedIndexInformer, changed func(old, new *T, first bool)) error {
 	call := func(old, new any, first bool) {
-		if gone, ok := old.(cache.DeletedFinalStateUnknown); ok {
-			old = gone.Obj
+		if tombstone, ok := old.(cache.DeletedFinalStateUnknown); ok {
+			old = tombstone.Obj
 		}
 		before, _ := old.(*T)
 		after, _ := new.(*T)
@@ -147,7 +147,7 @@ func (s *source) awake() {
 	}
 }
 
-// touch notes a Service that changed.
+// touch records a changed Service.
 func (s *source) touch(name types.NamespacedName) {
 	if s.pending.services == nil {
 		s.pending.services = map[types.NamespacedName]bool{}
@@ -175,7 +175,7 @@ func (s *source) sliceChanged(old, new *discoveryv1.EndpointSlice, first bool) {
 		return
 	}
 	s.touch(serviceOf(new))
-	if at := triggered(new); !first && !at.IsZero() && !at.Equal(before) {
+	if trigger := triggered(new); !first && !trigger.IsZero() && !trigger.Equal(before) {
 		f := ipv4
 		if new.AddressType == discoveryv1.AddressTypeIPv6 {
 			f = ipv6
@@ -183,7 +183,7 @@ func (s *source) sliceChanged(old, new *discoveryv1.EndpointSlice, first bool) {
 		if s.pending.triggers == nil {
 			s.pending.triggers = map[family][]time.Time{}
 		}
-		s.pending.triggers[f] = append(s.pending.triggers[f], at)
+		s.pending.triggers[f] = append(s.pending.triggers[f], trigger)
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *source) take() changes {
 	return taken
 }
 
-// slicesOf are the slices of a Service.
+// slicesOf returns the slices of a Service.
 func (s *source) slicesOf(name types.NamespacedName) []*discoveryv1.EndpointSlice {
 	found, _ := s.slices.ByIndex(byService, name.String()) // the index exists
 	all := make([]*discoveryv1.EndpointSlice, 0, len(found))

@@ -6,31 +6,31 @@ import (
 	"slices"
 )
 
-// Machine is the machine around a network namespace that routes for pods alone. It passes packets for external
-// addresses on to the namespace. Since such an address may be the machine's own, it gives them another destination: the
-// Service's stand-in, an address that leads to the namespace and that nothing else has.
+// Machine is the machine around a network namespace that only routes for pods. It forwards packets for external
+// addresses to the namespace. Since such an address may be the machine's own, it replaces the destination with the
+// Service's stand-in, an address that is routed to the namespace and not used otherwise.
 type Machine interface {
-	// StandIns returns the ranges that stand-ins are of, at most one of each family. A range that it has returned stays
-	// the namespace's.
+	// StandIns returns the ranges of stand-ins, at most one of each family. A returned range stays reserved for the
+	// namespace.
 	StandIns() ([]netip.Prefix, error)
 	// Machines returns the addresses from which the machine itself sends to stand-ins.
 	Machines() []netip.Addr
-	// ServeAddresses has the machine pass on packets for external addresses, and for no others: by the protocol's
-	// number, it has the stand-in of each address and port. The port stays as it is. Refused are those that the
-	// machine or another one has for itself.
+	// ServeAddresses sets the external addresses to forward packets for. The map has, by protocol number, the stand-in
+	// of each address and port. The port is not translated. refused lists the entries that the machine, or another one,
+	// uses itself.
 	ServeAddresses(map[uint8]map[netip.AddrPort]netip.Addr) (refused []netip.AddrPort, err error)
 }
 
-// passage is how the machine passes packets on, in one family.
+// passage describes how the machine forwards packets, in one family.
 type passage struct {
-	standIns netip.Prefix   // zero where there are none
+	standIns netip.Prefix   // zero if there are none
 	services []netip.Prefix // the ranges of cluster IPs, in order
-	sources  []netip.Addr   // from which the machine itself sends to stand-ins
-	// addresses are all that the machine itself sends from: sources, and the Nodes' addresses for node ports.
+	sources  []netip.Addr   // the addresses from which the machine itself sends to stand-ins
+	// addresses are all addresses that the machine itself sends from: sources, and the Nodes' addresses for node ports.
 	addresses []netip.Prefix
 }
 
-// setSources sets what the machine itself sends from, given the addresses of its Nodes, and reports a change.
+// setSources sets the addresses that the machine itself sends from, given its Nodes' addresses, and reports a change.
 func (p *passage) setSources(sources, nodes []netip.Addr) (changed bool) {
 	changed = !slices.Equal(sources, p.sources)
 	p.sources, p.addresses = sources, nil
@@ -41,9 +41,9 @@ func (p *passage) setSources(sources, nodes []netip.Addr) (changed bool) {
 	return changed
 }
 
-// standIn returns the stand-in for a Service's external IPs or its load balancer's addresses; the zero Addr where there
-// is none. It is a function of the cluster IP, and therefore the Service's however often the proxy starts: its last
-// bits are the cluster IP's, and the bit before is set for load balancers, which may have source ranges.
+// standIn returns the stand-in for a Service's external IPs or its load balancer's addresses, or the zero Addr. It is a
+// function of the cluster IP, so it stays the same when the proxy restarts: its last bits are the cluster IP's, and the
+// bit before is set for load balancers, which may have source ranges.
 func (p *passage) standIn(clusterIP netip.Addr, balancer bool) netip.Addr {
 	if !p.standIns.IsValid() || !p.distinguishes(clusterIP) {
 		return netip.Addr{}
@@ -57,7 +57,7 @@ func (p *passage) standIn(clusterIP netip.Addr, balancer bool) netip.Addr {
 }
 
 // distinguishes reports whether no other Service's cluster IP has the same last bits. If two ranges of cluster IPs
-// have the same, those of the first are distinguished.
+// overlap in these bits, only the first one has stand-ins.
 func (p *passage) distinguishes(clusterIP netip.Addr) bool {
 	bits := p.standIns.Bits() + 1
 	zeros := make([]byte, clusterIP.BitLen()/8)
@@ -90,12 +90,12 @@ func joined(first []byte, last netip.Addr, bits int) netip.Addr {
 
 // standIns returns the stand-ins for the external addresses of a port.
 func (c *compiler) standIns(p *servicePort) (all []netip.Addr) {
-	for _, of := range []struct {
+	for _, group := range []struct {
 		addresses []netip.Addr
 		balancer  bool
 	}{{p.externals, false}, {p.balancers, true}} {
-		if len(of.addresses) > 0 {
-			if a := c.machine.standIn(p.address, of.balancer); a.IsValid() {
+		if len(group.addresses) > 0 {
+			if a := c.machine.standIn(p.address, group.balancer); a.IsValid() {
 				all = append(all, a)
 			}
 		}
@@ -103,8 +103,7 @@ func (c *compiler) standIns(p *servicePort) (all []netip.Addr) {
 	return all
 }
 
-// served returns external addresses of one rank with the stand-in for them, and has the machine send there what is for
-// the addresses.
+// served returns external addresses of one rank with their stand-in, and registers the addresses for forwarding to it.
 func (p *portRules) served(addresses []netip.Addr, r rank) []netip.Addr {
 	if len(addresses) == 0 {
 		return nil

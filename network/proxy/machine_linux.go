@@ -12,25 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxForwards bounds the external addresses and ports that the machine passes on. Load balancers go before external
+// maxForwards limits the external addresses and ports that the machine forwards. Load balancers come before external
 // IPs, and older Services before younger ones.
 const maxForwards = 1 << 16
 
-// apiServers is the Service that has the API servers as its endpoints.
+// apiServers is the Service with the API servers as its endpoints.
 var apiServers = types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
 
-// forwarding is what the machine passes on.
+// forwarding is the state of packets that the machine forwards.
 type forwarding struct {
-	machine   Machine                       // nil where none does
-	addresses [families]*state              // by external address, protocol and port: the stand-in
+	machine   Machine                       // nil without a machine
+	addresses [families]*state              // stand-ins by external address, protocol and port
 	exposed   map[types.NamespacedName]bool // Services with external addresses
 
 	joined   bool // the ranges of stand-ins are known
-	outdated bool // the exposed Services have to be updated
-	dirty    bool // the machine does not have it all
+	outdated bool // the exposed Services must be updated
+	dirty    bool // the machine is not up to date
 }
 
-// replace replaces what the machine passes on for a Service.
+// replace replaces a Service's forwarded addresses.
 func (o *forwarding) replace(f family, old, now *service) {
 	before, after := old.forwarded(f), now.forwarded(f)
 	if before != nil || after != nil {
@@ -38,7 +38,7 @@ func (o *forwarding) replace(f family, old, now *service) {
 	}
 }
 
-// forwarded returns what the machine is to pass on for a Service; nil for nothing.
+// forwarded returns the addresses that the machine forwards for a Service, or nil.
 func (s *service) forwarded(f family) *rules {
 	if s.rules[f] == nil {
 		return nil
@@ -52,14 +52,14 @@ func (o *forwarding) sources(f family) []netip.Addr {
 }
 
 // joinMachine reads the ranges of stand-ins from the machine, if a Service has external addresses.
-func (b *rulebook) joinMachine() error {
+func (b *ruleset) joinMachine() error {
 	o := &b.forwarding
 	if o.machine == nil || o.joined || len(o.exposed) == 0 {
 		return nil
 	}
 	ranges, err := o.machine.StandIns()
 	if err != nil {
-		return fmt.Errorf("external addresses on the machine: %w", err)
+		return fmt.Errorf("get stand-ins of the machine: %w", err)
 	}
 	o.joined = true
 	for f := range families {
@@ -76,9 +76,9 @@ func (b *rulebook) joinMachine() error {
 	return nil
 }
 
-// reserve keeps external addresses away from the API servers, the endpoints in slices. While there is none, those
-// before count.
-func (b *rulebook) reserve(all []*discoveryv1.EndpointSlice) {
+// reserve reserves the addresses of the API servers, which are the endpoints in slices. Without endpoints, the previous
+// ones stay reserved.
+func (b *ruleset) reserve(all []*discoveryv1.EndpointSlice) {
 	reserved := map[netip.AddrPort]bool{}
 	for _, s := range all {
 		for _, p := range s.Ports {
@@ -99,7 +99,7 @@ func (b *rulebook) reserve(all []*discoveryv1.EndpointSlice) {
 	}
 }
 
-func (b *rulebook) setReserved(reserved map[netip.AddrPort]bool) {
+func (b *ruleset) setReserved(reserved map[netip.AddrPort]bool) {
 	for _, a := range b.reserved {
 		reserved[a] = true
 	}
@@ -112,8 +112,8 @@ func (b *rulebook) setReserved(reserved map[netip.AddrPort]bool) {
 	b.forwarding.outdated = true
 }
 
-// takeOutdated returns the Services that have to be updated although they did not change.
-func (b *rulebook) takeOutdated() (names []types.NamespacedName) {
+// takeOutdated returns the Services that must be updated although they did not change.
+func (b *ruleset) takeOutdated() (names []types.NamespacedName) {
 	if b.forwarding.outdated {
 		b.forwarding.outdated = false
 		names = slices.Collect(maps.Keys(b.forwarding.exposed))
@@ -121,9 +121,9 @@ func (b *rulebook) takeOutdated() (names []types.NamespacedName) {
 	return names
 }
 
-// serveMachine has the machine pass on what it is to, if that changed. It returns what the machine refuses, and whether
-// that was asked.
-func (b *rulebook) serveMachine() (refused []netip.AddrPort, asked bool, err error) {
+// serveMachine updates the machine's forwarding, if it changed. It returns the refused addresses, and whether the
+// machine was called.
+func (b *ruleset) serveMachine() (refused []netip.AddrPort, called bool, err error) {
 	o := &b.forwarding
 	for _, s := range o.addresses {
 		o.dirty = o.dirty || len(s.dirty.elements) > 0
@@ -132,7 +132,7 @@ func (b *rulebook) serveMachine() (refused []netip.AddrPort, asked bool, err err
 		return nil, false, nil
 	}
 	if refused, err = o.machine.ServeAddresses(b.forwards()); err != nil {
-		return nil, false, fmt.Errorf("external addresses on the machine: %w", err)
+		return nil, false, fmt.Errorf("serve external addresses on the machine: %w", err)
 	}
 	for _, s := range o.addresses {
 		s.clean()
@@ -141,34 +141,34 @@ func (b *rulebook) serveMachine() (refused []netip.AddrPort, asked bool, err err
 	return refused, true, nil
 }
 
-// forwards returns what the machine is to pass on, by the protocol's number. Cluster IPs have routes of their own.
-func (b *rulebook) forwards() map[uint8]map[netip.AddrPort]netip.Addr {
+// forwards returns the addresses to forward, by protocol number. Cluster IPs are left out: they have their own routes.
+func (b *ruleset) forwards() map[uint8]map[netip.AddrPort]netip.Addr {
 	type address struct {
 		key string
 		claim
 	}
 	all := map[uint8]map[netip.AddrPort]netip.Addr{}
-	left := maxForwards
+	room := maxForwards
 	for f := range families {
 		var addresses []address
 		for e, c := range b.forwarding.addresses[f].elements {
 			addresses = append(addresses, address{e.key, c})
 		}
-		if len(addresses) > left {
+		if len(addresses) > room {
 			slices.SortFunc(addresses, func(a, b address) int { return a.before(b.claim) })
-			addresses = addresses[:left]
+			addresses = addresses[:room]
 		}
-		left -= len(addresses)
+		room -= len(addresses)
 		for _, a := range addresses {
-			at, protocol := parse(a.key)
-			_, cluster := b.tables[f].state.elements[element{clusterIPs, string(at.Addr().AsSlice())}]
-			if cluster || contained(b.tables[f].policy.serviceCIDRs, at.Addr()) {
+			target, protocol := parse(a.key)
+			_, cluster := b.tables[f].state.elements[element{clusterIPs, string(target.Addr().AsSlice())}]
+			if cluster || contained(b.tables[f].policy.serviceCIDRs, target.Addr()) {
 				continue
 			}
 			if all[protocol] == nil {
 				all[protocol] = map[netip.AddrPort]netip.Addr{}
 			}
-			all[protocol][at], _ = netip.AddrFromSlice([]byte(a.value))
+			all[protocol][target], _ = netip.AddrFromSlice([]byte(a.value))
 		}
 	}
 	return all

@@ -21,12 +21,13 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// site is a world whose node is a router on a machine of its own, which the outside reaches by the machine only.
+// site is a world with a router as its node, on a machine of its own. The outside reaches the router by the machine
+// only.
 type site struct {
 	*world
 	machine *os.File
 	router  *router.Router
-	rules   *rulebook
+	rules   *ruleset
 	objects map[types.NamespacedName]object
 }
 
@@ -36,7 +37,7 @@ type object struct {
 	slices  []*discoveryv1.EndpointSlice
 }
 
-// onMachine is the router, as an agent on the machine has it.
+// onMachine is the router, as an agent on the machine uses it.
 type onMachine struct{ *site }
 
 func (m onMachine) Machines() []netip.Addr { return m.router.Machines() }
@@ -51,7 +52,7 @@ func (m onMachine) ServeAddresses(all map[uint8]map[netip.AddrPort]netip.Addr) (
 	return refused, err
 }
 
-// The machine's own addresses, which are its Node's, and the pods' ranges.
+// The machine's own addresses, which are also its Node's, and the pods' ranges.
 const own4, own6, pods4, pods6 = "192.0.2.1", "2001:db8::1", "10.244.0.0/24", "fd00::/64"
 
 func newSite(t *testing.T) *site {
@@ -74,7 +75,7 @@ func newSite(t *testing.T) *site {
 	}))
 	s.connectOutside()
 	var err error
-	s.rules, err = openRulebook(s.node, onMachine{s})
+	s.rules, err = openRuleset(s.node, onMachine{s})
 	require.NoError(t, err)
 	t.Cleanup(s.rules.close)
 	for f := range families {
@@ -82,17 +83,17 @@ func newSite(t *testing.T) *site {
 			[]string{"10.96.0.0/16", "fd96::/112"}[f])}})
 	}
 	nodes := []netip.Addr{netip.MustParseAddr(own4), netip.MustParseAddr(own6)}
-	s.rules.setNodes(place{nodes: map[string]bool{here: true}, zones: map[string]bool{},
+	s.rules.setNodes(topology{nodes: map[string]bool{here: true}, zones: map[string]bool{},
 		pods: []netip.Prefix{netip.MustParsePrefix(pods4), netip.MustParsePrefix(pods6)}}, nil, nodes)
 	return s
 }
 
-// sendAtOnce has devices send by IPv6 before they know that no other has their link's address.
+// sendAtOnce disables IPv6 duplicate address detection, so that devices send at once.
 func sendAtOnce() error {
 	return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
 }
 
-// connectOutside lays a cable between the machine and the outside, each of which is the other's default route.
+// connectOutside connects the machine with the outside. Each is the other's default route.
 func (s *site) connectOutside() {
 	s.Helper()
 	s.in(s.machine, func(h *netlink.Handle) error {
@@ -128,7 +129,7 @@ func (s *site) connectOutside() {
 	}
 }
 
-// pod makes a pod that the router connects.
+// pod creates a pod that the router connects.
 func (s *site) pod() *pod {
 	s.Helper()
 	s.pods++
@@ -146,7 +147,7 @@ func (s *site) pod() *pod {
 	return p
 }
 
-// apply updates a Service with some endpoints, and has the kernel and the machine follow.
+// apply updates a Service with these endpoints, and commits.
 func (s *site) apply(service *corev1.Service, ends ...discoveryv1.Endpoint) {
 	s.Helper()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
@@ -180,14 +181,14 @@ func (s *site) silent(from *os.File, network, to string) {
 	require.Error(s, err, "%s %s: %s", network, to, name)
 }
 
-// onOwn has a Service that is exposed have the machine's own addresses as well.
+// onOwn adds the machine's own addresses to an exposed Service.
 func onOwn(s *corev1.Service) {
 	exposed(s)
 	s.Spec.Type, s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = corev1.ServiceTypeLoadBalancer, 0, 0
 	s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, own4, own6)
 }
 
-// onMachines are the addresses of a Service that is onOwn.
+// onMachines are the addresses of a Service with onOwn.
 var onMachines = []string{"192.0.2.1:80", "[2001:db8::1]:80", "198.51.100.1:80", "[2001:db8:2::1]:80",
 	"198.51.100.2:80", "[2001:db8:2::2]:80"}
 
@@ -233,7 +234,7 @@ func TestMachine_KeepsTheSourceOfPolicyLocal(t *testing.T) {
 		for range 5 {
 			name, source, err := ask(s.outside.namespace, "tcp", to)
 			require.NoError(t, err, to)
-			require.Equal(t, a.v4.String(), name, "only the local endpoint")
+			require.Equal(t, a.v4.String(), name, "only local endpoints answer")
 			require.Contains(t, []string{s.outside.v4.String(), s.outside.v6.String()}, source)
 		}
 		for _, from := range []*os.File{s.machine, client.namespace} {
@@ -254,7 +255,7 @@ func TestMachine_KeepsTheSourceOfPolicyLocal(t *testing.T) {
 	}
 }
 
-func TestMachine_LetsOnlySourceRangesReachABalancer(t *testing.T) {
+func TestMachine_RestrictsLoadBalancersToSourceRanges(t *testing.T) {
 	s := newSite(t)
 	a := s.pod().serve(8080)
 	ranges := func(ranges ...string) {
@@ -274,7 +275,7 @@ func TestMachine_LetsOnlySourceRangesReachABalancer(t *testing.T) {
 		ranges(c.ranges...)
 		for i, to := range onMachines {
 			for from, allowed := range map[*os.File]bool{s.outside.namespace: c.outside, s.machine: c.machine} {
-				if i < 4 || allowed { // external IPs have no ranges
+				if i < 4 || allowed { // external IPs have no source ranges
 					s.answers(from, "tcp", to, a)
 				} else {
 					s.drops(from, to)
@@ -284,7 +285,7 @@ func TestMachine_LetsOnlySourceRangesReachABalancer(t *testing.T) {
 	}
 }
 
-func TestMachine_AnswersForEndpointsInItsOwnNetwork(t *testing.T) {
+func TestMachine_ServesEndpointsInItsOwnNetwork(t *testing.T) {
 	s := newSite(t)
 	client := s.pod()
 	host := &pod{world: s.world, namespace: s.machine, v4: netip.MustParseAddr(own4), v6: netip.MustParseAddr(own6)}
@@ -299,24 +300,24 @@ func TestMachine_AnswersForEndpointsInItsOwnNetwork(t *testing.T) {
 	}
 }
 
-// Two Services whose endpoints are each other's external addresses send no packet round and round.
-func TestMachine_PassesAPacketOnOnce(t *testing.T) {
+// Two Services with each other's external addresses as endpoints must not loop packets.
+func TestMachine_ForwardsAPacketOnlyOnce(t *testing.T) {
 	s := newSite(t)
-	at := func(port int32) func(*corev1.Service) {
+	onPort := func(port int32) func(*corev1.Service) {
 		return func(s *corev1.Service) {
 			s.Spec.ExternalIPs, s.Spec.Ports = []string{own4}, s.Spec.Ports[:1]
 			s.Spec.Ports[0].Port = port
 		}
 	}
-	s.apply(newService("one", 1, at(8081)), newEndpoint(own4, own6)) // whose port is 8080
-	s.apply(newService("other", 2, at(8080)), newEndpoint(own4, own6))
+	s.apply(newService("one", 1, onPort(8081)), newEndpoint(own4, own6)) // the target port is 8080
+	s.apply(newService("other", 2, onPort(8080)), newEndpoint(own4, own6))
 	s.refuses(s.outside.namespace, "tcp", own4+":8080")
 	s.refuses(s.outside.namespace, "tcp", own4+":8081")
 	s.refuses(s.machine, "tcp", own4+":8081")
 }
 
-// An external IP is the older Service's, as in the router, and leads nowhere else than there.
-func TestMachine_LeadsAnAddressThatTwoClaimToOneOfThem(t *testing.T) {
+// An external IP belongs to the older Service, as in the router, and leads to no other.
+func TestMachine_GivesAClaimedAddressToTheOlderService(t *testing.T) {
 	s := newSite(t)
 	a, b, client := s.pod().serve(8080), s.pod().serve(8080), s.pod()
 	older, younger := newService("older", 1, onOwn), newService("younger", 2, onOwn)
@@ -336,7 +337,7 @@ func TestMachine_LeadsAnAddressThatTwoClaimToOneOfThem(t *testing.T) {
 	}
 }
 
-func TestMachine_GivesNoServiceTheAddressOfAnAPIServer(t *testing.T) {
+func TestMachine_ReservesAddressesOfAPIServers(t *testing.T) {
 	s := newSite(t)
 	a, client := s.pod().serve(8080), s.pod()
 	servers := newService("kubernetes", 3, func(s *corev1.Service) { s.Namespace = "default" })
@@ -363,7 +364,7 @@ func TestMachine_GivesNoServiceTheAddressOfAnAPIServer(t *testing.T) {
 	answers("[2001:db8::1]:8080", false)
 	answers("198.51.100.1:8080", true)
 	answers("192.0.2.1:80", true)
-	s.objects[apiServers] = object{servers, nil} // none is ready
+	s.objects[apiServers] = object{servers, nil} // no endpoint is ready
 	s.update(apiServers)
 	answers("192.0.2.1:8080", false)
 	endpoint("198.51.100.1", "2001:db8:2::1")
@@ -376,7 +377,7 @@ func TestMachine_GivesNoServiceTheAddressOfAnAPIServer(t *testing.T) {
 	answers("192.0.2.1:8080", false)
 }
 
-func TestForwards_AreOfLoadBalancersAndOlderServicesFirst(t *testing.T) {
+func TestForwards_PreferLoadBalancersAndOlderServices(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, node: namespace(t)}
 	rules := w.rulesOf(&recorder{})
@@ -416,14 +417,14 @@ func TestForwards_AreOfLoadBalancersAndOlderServicesFirst(t *testing.T) {
 	for at := range passed {
 		count[at.Addr().As4()[1]]++
 	}
-	require.Equal(t, 10, count[51], "of the load balancer")
+	require.Equal(t, 10, count[51], "the load balancer's")
 	for number := byte(3); number <= 8; number++ {
-		require.Equal(t, 10*maxAddresses, count[number], "of older Services, as many as each may have")
+		require.Equal(t, 10*maxAddresses, count[number], "older Services' up to the limit of each")
 	}
-	require.Equal(t, maxForwards-10-6*10*maxAddresses, count[2], "what is left for a younger one")
+	require.Equal(t, maxForwards-10-6*10*maxAddresses, count[2], "a younger Service gets the rest")
 }
 
-func TestMachine_LeavesClusterIPsAlone(t *testing.T) {
+func TestMachine_DoesNotForwardClusterIPs(t *testing.T) {
 	s := newSite(t)
 	a, b := s.pod().serve(8080), s.pod().serve(8080)
 	require.NoError(t, netns.Do(s.machine, func() error {
@@ -440,12 +441,12 @@ func TestMachine_LeavesClusterIPsAlone(t *testing.T) {
 		s.refuses(s.machine, "tcp", to+":80")
 	}
 	passed := s.rules.forwards()[6]
-	require.Contains(t, passed, netip.MustParseAddrPort("10.244.0.1:80"), "which the machine refuses")
+	require.Contains(t, passed, netip.MustParseAddrPort("10.244.0.1:80"), "the machine must refuse it")
 	require.NotContains(t, passed, netip.MustParseAddrPort("10.96.0.1:80"))
 	require.NotContains(t, passed, netip.MustParseAddrPort("10.96.0.9:80"))
 }
 
-func TestRun_HasTheMachineFollowTheAPI(t *testing.T) {
+func TestRun_UpdatesTheMachine(t *testing.T) {
 	s := newSite(t)
 	config, client := cluster(t)
 	a := s.pod().serve(8080)
@@ -476,7 +477,7 @@ func TestRun_HasTheMachineFollowTheAPI(t *testing.T) {
 // broken is a machine that fails until it is repaired.
 type broken struct {
 	onMachine
-	failures chan error // that are left
+	failures chan error // failures that remain
 }
 
 func (b broken) StandIns() ([]netip.Prefix, error) {
@@ -488,7 +489,7 @@ func (b broken) StandIns() ([]netip.Prefix, error) {
 	}
 }
 
-func TestRun_ServesPodsWhileTheMachineCannotAndTriesAgain(t *testing.T) {
+func TestRun_ServesPodsAndRetriesWhileTheMachineFails(t *testing.T) {
 	s := newSite(t)
 	config, client := cluster(t)
 	a, b := s.pod().serve(8080), s.pod()

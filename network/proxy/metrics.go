@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are those of kube-proxy that apply here, by its names.
+// metrics are the metrics of kube-proxy that apply here, with its names.
 type metrics struct {
 	duration, full, partial *prometheus.HistogramVec // by family
 	programming             *prometheus.HistogramVec
@@ -63,7 +63,7 @@ func newMetrics(h *Health) *metrics {
 
 var (
 	syncBuckets = prometheus.ExponentialBuckets(0.001, 2, 15)
-	// programmingBuckets are those of the SLO for network programming: to 5 minutes.
+	// programmingBuckets are the buckets of the SLO for network programming, up to 5 minutes.
 	programmingBuckets = slices.Concat(prometheus.LinearBuckets(0.25, 0.25, 2), prometheus.LinearBuckets(1, 1, 59),
 		prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7))
 )
@@ -103,11 +103,11 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 
 // committed observes a commit of a family's table.
 func (m *metrics) committed(f family, whole bool, took time.Duration, now time.Time) {
-	of := m.partial
+	scope := m.partial
 	if whole {
-		of = m.full
+		scope = m.full
 	}
 	m.duration.WithLabelValues(f.String()).Observe(took.Seconds())
-	of.WithLabelValues(f.String()).Observe(took.Seconds())
+	scope.WithLabelValues(f.String()).Observe(took.Seconds())
 	m.synced.WithLabelValues(f.String()).Set(float64(now.UnixNano()) / 1e9)
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// kernelState is all that the kernel has of the proxy, as text that can be compared: every rule and element.
+// kernelState returns the kernel's rules and elements of the proxy, as text that can be compared.
 func kernelState(t *testing.T, in *os.File) []string {
 	t.Helper()
 	var lines []string
@@ -67,7 +67,7 @@ func expressions(all []expr.Any) string {
 	return b.String()
 }
 
-// randomService makes one of a few Services, with any features; nil is one that is gone.
+// randomService returns one of a few Services with random features, or nil for a deleted one.
 func randomService(r *rand.Rand, name string, number int) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	if r.IntN(8) == 0 {
 		return nil, nil
@@ -90,7 +90,7 @@ func randomService(r *rand.Rand, name string, number int) (*corev1.Service, []*d
 		}
 	}
 	s := newService(name, number, chosen...)
-	for i := range s.Spec.Ports { // the API gives a node port to one Service only
+	for i := range s.Spec.Ports { // the API server assigns a node port to one Service only
 		if s.Spec.Ports[i].NodePort != 0 {
 			s.Spec.Ports[i].NodePort += int32(number)
 		}
@@ -120,7 +120,7 @@ func randomEndpoints(r *rand.Rand) []discoveryv1.Endpoint {
 	return ends
 }
 
-// recorder is a machine that remembers what it passes on.
+// recorder is a machine that records its forwarding.
 type recorder struct {
 	passed map[uint8]map[netip.AddrPort]netip.Addr
 }
@@ -136,11 +136,11 @@ func (r *recorder) ServeAddresses(all map[uint8]map[netip.AddrPort]netip.Addr) (
 	return nil, nil
 }
 
-// model is a proxy in a namespace of its own, with the objects that it knows.
+// model is a proxy in a namespace of its own, with its objects.
 type model struct {
 	*world
 	machine recorder
-	rules   *rulebook
+	rules   *ruleset
 }
 
 func newModel(t *testing.T) *model {
@@ -150,13 +150,13 @@ func newModel(t *testing.T) *model {
 	return m
 }
 
-// begin starts the proxy, once more where it runs.
+// begin starts or restarts the proxy.
 func (m *model) begin() {
 	m.Helper()
 	m.rules = m.rulesOf(&m.machine)
 }
 
-// commit has the kernel and the machine follow the objects.
+// commit updates the kernel and the machine with all objects.
 func (m *model) commit(objects map[types.NamespacedName]object) {
 	m.Helper()
 	require.NoError(m, m.rules.joinMachine())
@@ -168,9 +168,8 @@ func (m *model) commit(objects map[types.NamespacedName]object) {
 	require.NoError(m, err)
 }
 
-// Whatever changes, and in whatever order, the kernel and the machine then have what a proxy would write that begins
-// now.
-func TestModel_ChangesEndWhereAFullSyncDoes(t *testing.T) {
+// After any changes in any order, the kernel and the machine have the same state as with a new proxy.
+func TestModel_ChangesEqualAFullSync(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -188,14 +187,14 @@ func TestModel_ChangesEndWhereAFullSyncDoes(t *testing.T) {
 			objects[name] = object{s, slices}
 			update(m, name)
 		}
-		if r.IntN(10) == 0 { // the proxy is started again
+		if r.IntN(10) == 0 { // restart the proxy
 			m.begin()
 			for name := range objects {
 				update(m, name)
 			}
 		}
 		if r.IntN(10) == 0 {
-			m.rules.distrust()
+			m.rules.forceFullSync()
 		}
 		m.commit(objects)
 
@@ -211,8 +210,8 @@ func TestModel_ChangesEndWhereAFullSyncDoes(t *testing.T) {
 	}
 }
 
-// withoutIdle is a state without the chains that are kept although no Service uses them.
-func withoutIdle(all []string, rules *rulebook) []string {
+// withoutIdle returns a state without unused chains that are kept.
+func withoutIdle(all []string, rules *ruleset) []string {
 	return slices.DeleteFunc(all, func(line string) bool {
 		for f := range families {
 			for name, c := range rules.tables[f].state.chains {
@@ -236,9 +235,9 @@ func TestFullSync_RemovesChainsWithoutUsers(t *testing.T) {
 	before := kernelState(t, w.node)
 	w.set(rules, s, newSlices(s, one, two))
 	w.set(rules, s, newSlices(s, one))
-	require.NotEqual(t, before, kernelState(t, w.node), "the chain for two endpoints is kept")
+	require.NotEqual(t, before, kernelState(t, w.node), "the chain for two endpoints stays")
 	require.Equal(t, before, withoutIdle(kernelState(t, w.node), rules))
-	rules.distrust()
+	rules.forceFullSync()
 	w.commit(rules)
 	require.Equal(t, before, kernelState(t, w.node))
 }
@@ -252,11 +251,11 @@ func TestState_KeepsFewChainsWithoutUsers(t *testing.T) {
 		s.releaseChain(name)
 	}
 	require.Len(t, s.chains, maxIdle)
-	s.since(before{})
+	s.since(snapshot{})
 	require.Empty(t, s.chains)
 }
 
-func TestFullSync_RepairsWhatOthersChanged(t *testing.T) {
+func TestFullSync_RepairsForeignChanges(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, node: namespace(t)}
 	rules := w.rules()
@@ -270,12 +269,12 @@ func TestFullSync_RepairsWhatOthersChanged(t *testing.T) {
 	tx.FlushChain(&nftables.Chain{Table: ipv4.table(), Name: "services"})
 	tx.AddChain(&nftables.Chain{Table: ipv4.table(), Name: "stray"})
 	require.NoError(t, tx.Commit())
-	rules.distrust()
+	rules.forceFullSync()
 	w.commit(rules)
 	require.Equal(t, before, kernelState(t, w.node))
 
 	require.NoError(t, Cleanup(w.node))
-	rules.distrust()
+	rules.forceFullSync()
 	w.commit(rules)
 	require.Equal(t, before, kernelState(t, w.node))
 }
@@ -299,7 +298,7 @@ func TestFullSync_ReplacesATableOfAnotherLayout(t *testing.T) {
 	require.Equal(t, kernelState(t, fresh.node), kernelState(t, w.node))
 }
 
-func TestRulebook_BearsObjectsOfAnySize(t *testing.T) {
+func TestRuleset_LimitsObjectsOfAnySize(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, node: namespace(t)}
 	rules := w.rules()
@@ -329,5 +328,5 @@ func TestRulebook_BearsObjectsOfAnySize(t *testing.T) {
 	w.commit(rules)
 	fresh := &world{T: t, node: namespace(t)}
 	fresh.commit(fresh.rules())
-	require.Equal(t, kernelState(t, fresh.node), kernelState(t, w.node), "nothing is left of it")
+	require.Equal(t, kernelState(t, fresh.node), kernelState(t, w.node), "no trace of it is left")
 }

@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// nodeAddresses are the addresses at which node ports are served, and all addresses of the Nodes. Without ranges
-// the former are each Node's first address of either family; with ranges, those of the Nodes and of devices in
-// them. Packets to loopback addresses never leave their machine, so that there are no node ports at these.
+// nodeAddresses returns the addresses at which node ports are served, and all addresses of the Nodes. Without ranges,
+// ports has each Node's first address of either family; with ranges, the addresses of the Nodes and of devices in them.
+// Loopback addresses never have node ports, because packets to them do not leave their machine.
 func nodeAddresses(nodes []*corev1.Node, ranges []netip.Prefix, devices func() []netip.Addr) (ports, all []netip.Addr) {
 	for _, n := range nodes {
 		own := addressesOf(n)
@@ -30,7 +30,7 @@ func nodeAddresses(nodes []*corev1.Node, ranges []netip.Prefix, devices func() [
 	return sortedAddresses(ports), sortedAddresses(all)
 }
 
-// addressesOf are a Node's addresses, those for use inside the cluster first.
+// addressesOf returns a Node's addresses, internal ones first.
 func addressesOf(n *corev1.Node) []netip.Addr {
 	var all []netip.Addr
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {

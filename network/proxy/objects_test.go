@@ -11,7 +11,7 @@ import (
 
 const here = "here" // the name of the proxy's Node
 
-// newService is a dual-stack Service with port 80 and target port 8080 of TCP and UDP.
+// newService returns a dual-stack Service with port 80 and target port 8080 of TCP and UDP.
 func newService(name string, number int, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "test", Name: name},
@@ -29,7 +29,7 @@ func newService(name string, number int, change ...func(*corev1.Service)) *corev
 	return s
 }
 
-// newSlices are slices with pods as endpoints, one slice for each family.
+// newSlices returns slices with pods as endpoints, one slice for each family.
 func newSlices(s *corev1.Service, ends ...discoveryv1.Endpoint) []*discoveryv1.EndpointSlice {
 	var all []*discoveryv1.EndpointSlice
 	for i, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
@@ -53,7 +53,7 @@ func newSlices(s *corev1.Service, ends ...discoveryv1.Endpoint) []*discoveryv1.E
 	return all
 }
 
-// newEndpoint is an endpoint on the proxy's Node with an IPv4 and an IPv6 address.
+// newEndpoint returns an endpoint on the proxy's Node with an IPv4 and an IPv6 address.
 func newEndpoint(v4, v6 string, change ...func(*discoveryv1.Endpoint)) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{Addresses: []string{v4, v6}, NodeName: ptr.To(here)}
 	for _, c := range change {

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-var errLinux = fmt.Errorf("proxy: nftables are Linux': %w", errors.ErrUnsupported)
+var errLinux = fmt.Errorf("proxy: nftables require Linux: %w", errors.ErrUnsupported)
 
-// Run fails elsewhere than on Linux.
+// Run fails: the proxy requires Linux.
 func Run(context.Context, *rest.Config, Options) error { return errLinux }
 
-// Cleanup fails elsewhere than on Linux.
+// Cleanup fails: the proxy requires Linux.
 func Cleanup(*os.File) error { return errLinux }

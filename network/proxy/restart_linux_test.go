@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// While the proxy is started again and again, an open connection goes on in both directions and no new one fails.
-func TestProxy_IsStartedAgainWithoutLosingConnections(t *testing.T) {
+// While the proxy restarts again and again, an open connection continues in both directions and no new one fails.
+func TestProxy_RestartsWithoutLosingConnections(t *testing.T) {
 	w := newWorld(t)
 	a, b, client := w.pod().serve(8080), w.pod().serve(8080), w.pod()
 	s := newService("web", 1, exposed)
@@ -54,7 +54,7 @@ func TestProxy_IsStartedAgainWithoutLosingConnections(t *testing.T) {
 	t.Logf("connections: %v", count)
 }
 
-func TestFollow_MovesWithTheFile(t *testing.T) {
+func TestFollow_FollowsTheFile(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/netns"
 	seen := make(chan string)

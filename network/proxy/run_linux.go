@@ -28,8 +28,8 @@ const (
 	longestPause = 30 * time.Second
 )
 
-// Run programs Services until ctx ends, then returns nil when all its goroutines have ended; the rules stay in the
-// kernel. It returns early if the options are wrong or the namespace has no nftables.
+// Run programs Services until ctx ends, and returns nil when all its goroutines have ended. The rules stay in the
+// kernel. It returns early if the options are invalid or the namespace has no nftables.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	if err := o.complete(); err != nil {
 		return fmt.Errorf("proxy: %w", err)
@@ -40,12 +40,12 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	}
 	connections, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return fmt.Errorf("proxy: client: %w", err)
+		return fmt.Errorf("proxy: create client: %w", err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
 	client, err := kubernetes.NewForConfigAndClient(config, connections)
 	if err != nil {
-		return fmt.Errorf("proxy: client: %w", err)
+		return fmt.Errorf("proxy: create client: %w", err)
 	}
 	if err := run(ctx, client, o); err != nil {
 		return fmt.Errorf("proxy: %w", err)
@@ -54,7 +54,7 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 }
 
 func run(ctx context.Context, client kubernetes.Interface, o Options) error {
-	rules, err := openRulebook(o.Namespace, o.Machine)
+	rules, err := openRuleset(o.Namespace, o.Machine)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 	stop, err := p.source.start(ctx)
 	if err != nil {
 		cancel()
-		return fmt.Errorf("informers: %w", err)
+		return fmt.Errorf("start informers: %w", err)
 	}
 	defer stop()
 	defer cancel()
@@ -86,21 +86,21 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 	return nil
 }
 
-// proxy is one that runs. Its methods are for the goroutine that called Run, except for queued.
+// proxy is a running proxy. Only the goroutine that called Run may use its methods, except queued.
 type proxy struct {
 	options Options
 	source  *source
-	rules   *rulebook
+	rules   *ruleset
 	checks  *healthChecks
 	metrics *metrics
 	begun   bool             // all tables have been committed once
-	refused []netip.AddrPort // external addresses that the machine keeps for itself
-	again   <-chan time.Time // when to try again what the machine is to do; nil where nothing has failed
+	refused []netip.AddrPort // external addresses that the machine refused
+	again   <-chan time.Time // when to retry the machine's forwarding; nil if it did not fail
 
-	triggers [families][]time.Time // of changes that are not committed
+	triggers [families][]time.Time // times of changes that are not committed
 }
 
-// queued notes a change that the kernel does not have yet.
+// queued records a change that the kernel does not have yet.
 func (p *proxy) queued() {
 	p.options.Health.queued()
 	now := float64(p.options.Clock.Now().UnixNano()) / 1e9
@@ -109,8 +109,7 @@ func (p *proxy) queued() {
 	}
 }
 
-// serve commits changes as they come, not more often than every MinSyncPeriod, and compares the tables with the
-// kernel's every SyncPeriod and after failures.
+// serve commits changes at most once per MinSyncPeriod. It does a full sync every SyncPeriod and after failures.
 func (p *proxy) serve(ctx context.Context) {
 	c := p.options.Clock
 	whole := c.NewTicker(p.options.SyncPeriod)
@@ -124,8 +123,8 @@ func (p *proxy) serve(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-whole.C():
-			p.rules.distrust()
-			p.take(changes{nodes: true}) // devices may have other addresses
+			p.rules.forceFullSync()
+			p.take(changes{nodes: true}) // addresses of devices may have changed
 		case <-p.source.wake:
 		case <-p.again:
 		}
@@ -134,7 +133,7 @@ func (p *proxy) serve(ctx context.Context) {
 		if err := p.commit(); err == nil {
 			pause = firstPause
 		} else {
-			p.options.Log.Warn("sync proxy rules", "error", err)
+			p.options.Log.Warn("failed to sync proxy rules", "err", err)
 			p.source.awake()
 			wait, pause = pause, min(2*pause, longestPause)
 		}
@@ -144,14 +143,14 @@ func (p *proxy) serve(ctx context.Context) {
 	}
 }
 
-// take updates the rules of what changed.
+// take updates the rules of changed Services, or of all Services if the topology changed.
 func (p *proxy) take(c changes) {
 	p.metrics.endpointChanges.Add(float64(c.endpoints))
 	p.metrics.serviceChanges.Add(float64(c.objects))
 	p.metrics.endpointsPending.Set(float64(c.endpoints))
 	p.metrics.servicesPending.Set(float64(c.objects))
-	for f, at := range c.triggers {
-		p.triggers[f] = append(p.triggers[f], at...)
+	for f, times := range c.triggers {
+		p.triggers[f] = append(p.triggers[f], times...)
 	}
 	if !c.nodes || !p.takeNodes() {
 		for name := range c.services {
@@ -159,13 +158,13 @@ func (p *proxy) take(c changes) {
 		}
 		return
 	}
-	all, _ := p.source.services.List(labels.Everything()) // it cannot fail
+	all, _ := p.source.services.List(labels.Everything()) // listing from the cache cannot fail
 	for _, s := range all {
 		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 		delete(c.services, name)
 		p.takeService(name)
 	}
-	for name := range c.services { // those that are gone
+	for name := range c.services { // the deleted ones
 		p.takeService(name)
 	}
 }
@@ -180,43 +179,43 @@ func (p *proxy) takeService(name types.NamespacedName) {
 	p.checks.set(name, port, local)
 }
 
-// takeNodes reads the Nodes and ServiceCIDRs, and reports whether all Services have to be looked at anew.
+// takeNodes reads the Nodes and ServiceCIDRs, and reports whether all Services must be updated.
 func (p *proxy) takeNodes() (changed bool) {
-	place := place{nodes: map[string]bool{}, zones: map[string]bool{}}
+	topology := topology{nodes: map[string]bool{}, zones: map[string]bool{}}
 	var nodes []*corev1.Node
 	for _, name := range p.options.Nodes {
-		place.nodes[name] = true
+		topology.nodes[name] = true
 		n, err := p.source.nodes.Get(name)
 		if err != nil {
-			continue // it is not there yet
+			continue // it does not exist yet
 		}
 		nodes = append(nodes, n)
 		if zone := n.Labels[corev1.LabelTopologyZone]; zone != "" {
-			place.zones[zone] = true
+			topology.zones[zone] = true
 		}
 	}
-	place.pods = p.podsOf(nodes)
+	topology.pods = p.podsOf(nodes)
 	p.options.Health.setNodes(nodes)
 	nodePorts, all := nodeAddresses(nodes, p.options.NodePortAddresses, p.deviceAddresses)
 	cidrs := p.serviceCIDRs()
 	for f := range families {
-		of := policy{masqueradeAll: p.options.MasqueradeAll}
+		settings := policy{masqueradeAll: p.options.MasqueradeAll}
 		for _, r := range p.options.ClusterCIDRs {
 			if f.has(r.Addr()) {
-				of.clusterCIDR = r.Masked()
+				settings.clusterCIDR = r.Masked()
 			}
 		}
 		for _, r := range cidrs {
 			if f.has(r.Addr()) {
-				of.serviceCIDRs = append(of.serviceCIDRs, r)
+				settings.serviceCIDRs = append(settings.serviceCIDRs, r)
 			}
 		}
-		p.rules.setPolicy(f, of)
+		p.rules.setPolicy(f, settings)
 	}
-	return p.rules.setNodes(place, nodePorts, all)
+	return p.rules.setNodes(topology, nodePorts, all)
 }
 
-// podsOf returns the ranges of the Nodes' pods, without those of a family that has a cluster CIDR.
+// podsOf returns the ranges of the Nodes' pods, except ranges of a family with a cluster CIDR.
 func (p *proxy) podsOf(nodes []*corev1.Node) (all []netip.Prefix) {
 	for _, n := range nodes {
 		for _, text := range n.Spec.PodCIDRs {
@@ -230,7 +229,7 @@ func (p *proxy) podsOf(nodes []*corev1.Node) (all []netip.Prefix) {
 	return distinct(all)
 }
 
-// deviceAddresses are those of the namespace's devices.
+// deviceAddresses returns the addresses of the namespace's devices.
 func (p *proxy) deviceAddresses() []netip.Addr {
 	var all []netip.Addr
 	err := netns.Do(p.options.Namespace, func() error {
@@ -245,13 +244,13 @@ func (p *proxy) deviceAddresses() []netip.Addr {
 		return err
 	})
 	if err != nil {
-		p.options.Log.Warn("addresses for node ports", "error", err)
+		p.options.Log.Warn("failed to list addresses of devices for node ports", "err", err)
 	}
 	return all
 }
 
 func (p *proxy) serviceCIDRs() []netip.Prefix {
-	objects, _ := p.source.cidrs.List(labels.Everything()) // it cannot fail
+	objects, _ := p.source.cidrs.List(labels.Everything()) // listing from the cache cannot fail
 	var all []netip.Prefix
 	for _, o := range objects {
 		for _, text := range o.Spec.CIDRs {
@@ -263,7 +262,7 @@ func (p *proxy) serviceCIDRs() []netip.Prefix {
 	return distinct(all)
 }
 
-// commit has the kernel make the changes of both tables, and ends what they leave over.
+// commit commits both tables, cleans up after them, and updates the machine's forwarding.
 func (p *proxy) commit() error {
 	machine := p.rules.joinMachine()
 	for _, name := range p.rules.takeOutdated() {
@@ -293,18 +292,18 @@ func (p *proxy) commit() error {
 	return nil
 }
 
-// serveMachine has the machine pass on packets for external addresses, now that the tables have their stand-ins. It is
-// tried again if it fails, or has failed with an error before. Meanwhile, Services go on as they are.
-func (p *proxy) serveMachine(before error) {
-	refused, asked, err := p.rules.serveMachine()
+// serveMachine makes the machine forward packets for external addresses, after the tables have their stand-ins. It
+// retries later if that fails, or if joinMachine failed with before. Services stay as they are meanwhile.
+func (p *proxy) serveMachine(joinErr error) {
+	refused, called, err := p.rules.serveMachine()
 	p.again = nil
-	if err = errors.Join(before, err); err != nil {
-		p.options.Log.Warn("the machine does not serve external addresses", "error", err)
+	if err = errors.Join(joinErr, err); err != nil {
+		p.options.Log.Warn("failed to serve external addresses on the machine", "err", err)
 		p.again = p.options.Clock.After(longestPause)
 	}
 	slices.SortFunc(refused, netip.AddrPort.Compare)
-	if asked && !slices.Equal(refused, p.refused) {
-		p.options.Log.Info("external addresses that are in use on this machine or are another's answer pods only",
+	if called && !slices.Equal(refused, p.refused) {
+		p.options.Log.Info("serving external addresses to pods only: this machine or another one uses them",
 			"count", len(refused), "first", refused[:min(len(refused), 10)])
 		p.refused = refused
 	}
@@ -312,20 +311,20 @@ func (p *proxy) serveMachine(before error) {
 
 func (p *proxy) commitTable(f family) error {
 	c := p.options.Clock
-	start, whole := c.Now(), !p.rules.tables[f].known
+	start, whole := c.Now(), !p.rules.tables[f].synced
 	if err := p.rules.commit(f); err != nil {
 		return err
 	}
 	now := c.Now()
 	p.metrics.committed(f, whole, now.Sub(start), now)
-	for _, at := range p.triggers[f] {
-		p.metrics.programming.WithLabelValues(f.String()).Observe(now.Sub(at).Seconds())
+	for _, trigger := range p.triggers[f] {
+		p.metrics.programming.WithLabelValues(f.String()).Observe(now.Sub(trigger).Seconds())
 	}
 	p.triggers[f] = nil
-	if !p.rules.unsettled(f) {
+	if !p.rules.needsCleanup(f) {
 		return nil
 	}
-	deleted, err := p.rules.settle(f)
+	deleted, err := p.rules.cleanUpConntrack(f)
 	p.metrics.flowsDuration.WithLabelValues(f.String()).Observe(c.Since(now).Seconds())
 	p.metrics.flowsDeleted.WithLabelValues(f.String()).Add(float64(deleted))
 	return err

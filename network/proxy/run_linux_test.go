@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// cluster is an API server for a test, with the Node that the proxy is on.
+// cluster starts an API server with the proxy's Node.
 func cluster(t *testing.T) (*rest.Config, kubernetes.Interface) {
 	t.Helper()
 	config := testenv.Start(t, testenv.APIServerOnly())
@@ -34,7 +34,7 @@ func cluster(t *testing.T) (*rest.Config, kubernetes.Interface) {
 	return config, client
 }
 
-// start runs a proxy until the test ends or stop is called.
+// start runs a proxy until the test ends or the caller calls stop.
 func (w *world) start(config *rest.Config, o Options) (stop func()) {
 	w.Helper()
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -131,10 +131,10 @@ func TestRun_ServesHealthCheckNodePorts(t *testing.T) {
 		}
 		defer c.Close()
 		request, _ := http.NewRequest(http.MethodGet, "http://node/", nil)
-		_ = request.Write(c) // the server may end meanwhile
+		_ = request.Write(c) // the server may close meanwhile
 		response, err := http.ReadResponse(bufio.NewReader(c), request)
 		if err != nil {
-			return 0, nil // the server ends
+			return 0, nil // the server has closed
 		}
 		defer response.Body.Close()
 		require.NoError(t, json.NewDecoder(response.Body).Decode(&answer))
@@ -170,8 +170,8 @@ func TestCleanup_RemovesTheTables(t *testing.T) {
 		}
 		return n
 	}
-	require.Equal(t, 2, tables(), "the rules outlive the proxy")
+	require.Equal(t, 2, tables(), "the rules stay when the proxy ends")
 	require.NoError(t, Cleanup(w.node))
 	require.Zero(t, tables())
-	require.NoError(t, Cleanup(w.node), "they are gone already")
+	require.NoError(t, Cleanup(w.node), "the tables do not exist")
 }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// proxyNameLabel is set on Services, and copied to their slices, that another proxy serves.
+	// proxyNameLabel marks Services that another proxy serves. It is copied to their EndpointSlices.
 	proxyNameLabel = "service.kubernetes.io/service-proxy-name"
-	// maxSources bounds the loadBalancerSourceRanges of a Service. Sources beyond it are not let in.
+	// maxSources limits the loadBalancerSourceRanges of a Service. Further sources are not allowed.
 	maxSources = 1000
-	// maxAddresses bounds the external addresses of a Service, of each kind. Those beyond it are not served.
+	// maxAddresses limits the external addresses of a Service, of each kind. Further ones are not served.
 	maxAddresses = 1000
 )
 
-// family is that of a table's addresses.
+// family is the address family of a table.
 type family uint8
 
 const (
@@ -32,23 +32,23 @@ func (f family) has(a netip.Addr) bool { return a.IsValid() && a.Is6() == (f == 
 
 func (f family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
 
-// protocols are those of Services, by the kernel's numbers.
+// protocols are the protocols of Services, with the kernel's numbers.
 var protocols = map[corev1.Protocol]uint8{corev1.ProtocolTCP: 6, corev1.ProtocolUDP: 17, corev1.ProtocolSCTP: 132}
 
 const udp = 17
 
-// servicePort is a port of a Service in one family, as far as the proxy goes by it.
+// servicePort is a port of a Service in one family, with all fields that the proxy depends on.
 type servicePort struct {
 	service    types.NamespacedName
 	name       string
 	protocol   corev1.Protocol
-	created    time.Time // of the Service: for an address that two claim
+	created    time.Time // of the Service, to resolve conflicts about an address
 	address    netip.Addr
 	port       uint16
 	nodePort   uint16       // 0 for none
 	externals  []netip.Addr // spec.externalIPs
-	balancers  []netip.Addr // of the load balancer, where it leaves packets their destination
-	restricted bool         // the balancers' addresses are for sources only
+	balancers  []netip.Addr // of the load balancer, if it does not change the destination
+	restricted bool         // only sources may reach the balancers' addresses
 	sources    []netip.Prefix
 	affinity   time.Duration // 0 for none
 
@@ -59,20 +59,20 @@ func (p *servicePort) external() bool {
 	return p.nodePort != 0 || len(p.externals) > 0 || len(p.balancers) > 0
 }
 
-// usesCluster is true of all that are reached from outside: even where the policy is Local, pods and the node itself
-// reach every endpoint.
+// usesCluster is true for all ports that are reachable from outside: even with policy Local, pods and the node itself
+// can reach every endpoint.
 func (p *servicePort) usesCluster() bool { return !p.internalLocal || p.external() }
 
 func (p *servicePort) usesLocal() bool { return p.internalLocal || p.externalLocal && p.external() }
 
-// served reports whether a Service has a cluster IP that this proxy serves.
+// served reports whether this proxy serves a cluster IP of a Service.
 func served(s *corev1.Service) bool {
 	_, other := s.Labels[proxyNameLabel]
 	return !other && s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone &&
 		s.Spec.Type != corev1.ServiceTypeExternalName
 }
 
-// portsOf are the ports of a Service in a family; none if it has no cluster IP there.
+// portsOf returns the ports of a Service in a family, or none if it has no cluster IP there.
 func portsOf(s *corev1.Service, f family) []servicePort {
 	if !served(s) {
 		return nil
@@ -119,13 +119,13 @@ func clusterIP(s *corev1.Service, f family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// bounded returns as many of a Service's external addresses as are served at all its ports.
+// bounded limits a Service's external addresses to the number that is served at all its ports.
 func bounded(s *corev1.Service, addresses []netip.Addr) []netip.Addr {
 	return addresses[:min(len(addresses), maxElements/max(1, len(s.Spec.Ports)))]
 }
 
-// parsed are the addresses of a family among texts, each once. Those that can be no destination from elsewhere are left
-// out.
+// parsed returns the distinct addresses of a family among texts. It leaves out addresses that cannot be a destination
+// from elsewhere.
 func parsed(f family, texts []string) []netip.Addr {
 	var all []netip.Addr
 	for _, text := range texts {
@@ -140,7 +140,8 @@ func parsed(f family, texts []string) []netip.Addr {
 	return all
 }
 
-// ingressIPs are the addresses of a load balancer whose packets arrive with them as their destination (KEP-1860).
+// ingressIPs returns the addresses of a load balancer that forwards packets without changing the destination
+// (KEP-1860).
 func ingressIPs(s *corev1.Service) []string {
 	var all []string
 	for _, i := range s.Status.LoadBalancer.Ingress {
@@ -151,8 +152,8 @@ func ingressIPs(s *corev1.Service) []string {
 	return all
 }
 
-// sourceRanges are the ranges of a family that may reach the load balancer's addresses. None of ranges holds another,
-// which is what the kernel's set takes.
+// sourceRanges returns the ranges of a family that may reach the load balancer's addresses. The ranges do not overlap,
+// as the kernel's set requires.
 func sourceRanges(s *corev1.Service, f family) (restricted bool, ranges []netip.Prefix) {
 	for _, text := range s.Spec.LoadBalancerSourceRanges {
 		restricted = true
@@ -163,21 +164,21 @@ func sourceRanges(s *corev1.Service, f family) (restricted bool, ranges []netip.
 	return restricted, distinct(ranges)
 }
 
-// distinct sorts ranges and leaves out those that lie in another one.
+// distinct sorts ranges and removes ranges that are contained in another one.
 func distinct(ranges []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(ranges, func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
-	var kept []netip.Prefix
+	var outer []netip.Prefix
 	for _, r := range ranges {
-		if len(kept) == 0 || !kept[len(kept)-1].Contains(r.Addr()) {
-			kept = append(kept, r)
+		if len(outer) == 0 || !outer[len(outer)-1].Contains(r.Addr()) {
+			outer = append(outer, r)
 		}
 	}
-	return kept
+	return outer
 }
 
-// affinity is how long a client stays with its endpoint; 0 if it does not.
+// affinity returns how long a client stays with its endpoint, or 0.
 func affinity(s *corev1.Service) time.Duration {
 	if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return 0
@@ -190,7 +191,7 @@ func affinity(s *corev1.Service) time.Duration {
 	return time.Duration(min(max(seconds, 1), longest)) * time.Second
 }
 
-// checkedNodePort is the node port on which the health of a Service's local endpoints is served; 0 for none.
+// checkedNodePort returns the health check node port of a Service, or 0.
 func checkedNodePort(s *corev1.Service) uint16 {
 	port := s.Spec.HealthCheckNodePort
 	if !served(s) || s.Spec.Type != corev1.ServiceTypeLoadBalancer || port <= 0 || port >= 1<<16 ||

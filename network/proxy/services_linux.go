@@ -12,42 +12,42 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// rulebook is all that the proxy knows of the Services, and the tables that it makes of it. It is not safe for
-// concurrent use.
-type rulebook struct {
+// ruleset is the proxy's state of all Services, and the tables that it computes from it. It is not safe for concurrent
+// use.
+type ruleset struct {
 	namespace   *os.File
-	reserved    []netip.AddrPort // at which no external address leads elsewhere, besides the API servers'
-	place       place
-	nodeIPs     []netip.Addr // at which node ports are served
+	reserved    []netip.AddrPort // addresses that no external address takes over, besides the API servers'
+	topology    topology
+	nodeIPs     []netip.Addr // the addresses with node ports
 	nodeSources []netip.Addr // all addresses of the Nodes
 	tables      [families]*table
 	compilers   [families]compiler
 	services    map[types.NamespacedName]*service
-	nodes       [families]*rules // the rules that no Service owns
+	nodes       [families]*rules // the rules that belong to no Service
 
-	forwarding forwarding // what the machine passes on
+	forwarding forwarding // packets that the machine forwards
 
-	unheard [2]int // how many Services have policy Local, but no endpoint here: inside, outside
+	noLocalEndpoints [2]int // number of Services with policy Local and no endpoint here: inside, outside
 
-	udp    map[types.NamespacedName]bool             // Services with ports of UDP
-	stale  [families]flows                           // UDP flows to look through after the next commit
-	forget [families]map[string]types.NamespacedName // maps of clients to look through after it, and their Services
+	udp          map[types.NamespacedName]bool             // Services with UDP ports
+	staleFlows   [families]flows                           // UDP flows to check after the next commit
+	staleClients [families]map[string]types.NamespacedName // affinity maps to check after it, with their Services
 }
 
 // service is a Service as the tables have it.
 type service struct {
-	owner   owner
-	rules   [families]*rules
-	udp     [families]flows
-	checked uint16  // its node port for health checks
-	local   int     // how many local endpoints are ready
-	unheard [2]bool // it has endpoints, but for policy Local none here: inside, outside
-	exposed bool    // it has external addresses
+	owner            owner
+	rules            [families]*rules
+	udp              [families]flows
+	checked          uint16  // its health check node port
+	local            int     // number of ready local endpoints
+	noLocalEndpoints [2]bool // it has endpoints, but none here for policy Local: inside, outside
+	exposed          bool    // it has external addresses
 }
 
-// openRulebook opens the tables of a namespace. The machine is nil where none passes packets on.
-func openRulebook(namespace *os.File, machine Machine) (*rulebook, error) {
-	b := &rulebook{namespace: namespace, services: map[types.NamespacedName]*service{},
+// openRuleset opens the tables of a namespace. machine may be nil.
+func openRuleset(namespace *os.File, machine Machine) (*ruleset, error) {
+	b := &ruleset{namespace: namespace, services: map[types.NamespacedName]*service{},
 		udp:        map[types.NamespacedName]bool{},
 		forwarding: forwarding{machine: machine, exposed: map[types.NamespacedName]bool{}, dirty: true}}
 	for f := range families {
@@ -58,12 +58,12 @@ func openRulebook(namespace *os.File, machine Machine) (*rulebook, error) {
 			return nil, err
 		}
 		b.tables[f], b.compilers[f].family = t, f
-		b.stale[f], b.forget[f] = flows{}, map[string]types.NamespacedName{}
+		b.staleFlows[f], b.staleClients[f] = flows{}, map[string]types.NamespacedName{}
 	}
 	return b, nil
 }
 
-func (b *rulebook) close() {
+func (b *ruleset) close() {
 	for _, t := range b.tables {
 		if t != nil {
 			t.close()
@@ -71,12 +71,12 @@ func (b *rulebook) close() {
 	}
 }
 
-// setNodes sets where the proxy is: the Nodes, their addresses with node ports, and all of their addresses. If it
-// reports a change, all Services have to be updated.
-func (b *rulebook) setNodes(p place, nodePorts, nodeSources []netip.Addr) (changed bool) {
-	changed = !maps.Equal(p.nodes, b.place.nodes) || !maps.Equal(p.zones, b.place.zones) ||
-		!slices.Equal(p.pods, b.place.pods) || !slices.Equal(nodeSources, b.nodeSources)
-	b.place, b.nodeIPs, b.nodeSources = p, nodePorts, nodeSources
+// setNodes sets the proxy's topology, the addresses with node ports, and all addresses of the Nodes. If it reports a
+// change, all Services must be updated.
+func (b *ruleset) setNodes(t topology, nodePorts, nodeSources []netip.Addr) (changed bool) {
+	changed = !maps.Equal(t.nodes, b.topology.nodes) || !maps.Equal(t.zones, b.topology.zones) ||
+		!slices.Equal(t.pods, b.topology.pods) || !slices.Equal(nodeSources, b.nodeSources)
+	b.topology, b.nodeIPs, b.nodeSources = t, nodePorts, nodeSources
 	for f := range families {
 		r := &rules{elements: map[element]string{}}
 		for _, a := range nodePorts {
@@ -88,7 +88,7 @@ func (b *rulebook) setNodes(p place, nodePorts, nodeSources []netip.Addr) (chang
 		b.nodes[f] = r
 		c := &b.compilers[f]
 		c.nodeSources = slices.DeleteFunc(slices.Clone(nodeSources), func(a netip.Addr) bool { return !f.has(a) })
-		c.pods = slices.DeleteFunc(slices.Clone(p.pods), func(r netip.Prefix) bool { return !f.has(r.Addr()) })
+		c.pods = slices.DeleteFunc(slices.Clone(t.pods), func(r netip.Prefix) bool { return !f.has(r.Addr()) })
 		if b.forwarding.machine != nil {
 			changed = c.machine.setSources(b.forwarding.sources(f), c.nodeSources) || changed
 		}
@@ -96,20 +96,20 @@ func (b *rulebook) setNodes(p place, nodePorts, nodeSources []netip.Addr) (chang
 	return changed
 }
 
-// setPolicy sets what the rules of all Services depend on.
-func (b *rulebook) setPolicy(f family, p policy) {
+// setPolicy sets the policy of all Services. If it changed, the next commit is a full sync.
+func (b *ruleset) setPolicy(f family, p policy) {
 	t := b.tables[f]
 	same := t.policy.masqueradeAll == p.masqueradeAll && t.policy.clusterCIDR == p.clusterCIDR &&
 		slices.Equal(t.policy.serviceCIDRs, p.serviceCIDRs)
 	if t.policy = p; !same {
-		t.known = false
+		t.synced = false
 		b.compilers[f].machine.services = p.serviceCIDRs
 		b.forwarding.outdated, b.forwarding.dirty = true, true
 	}
 }
 
-// update makes a Service's rules what its object and its slices say; nil is a Service that is gone.
-func (b *rulebook) update(name types.NamespacedName, s *corev1.Service, slices []*discoveryv1.EndpointSlice) {
+// update computes a Service's rules from its object and its slices. s is nil for a deleted Service.
+func (b *ruleset) update(name types.NamespacedName, s *corev1.Service, slices []*discoveryv1.EndpointSlice) {
 	if name == apiServers {
 		b.reserve(slices)
 	}
@@ -127,7 +127,7 @@ func (b *rulebook) update(name types.NamespacedName, s *corev1.Service, slices [
 		ports := portsOf(s, f)
 		ends := make([]backends, len(ports))
 		for i := range ports {
-			all := b.place.endpointsOf(slices, ports[i].name, ports[i].protocol)
+			all := b.topology.endpointsOf(slices, ports[i].name, ports[i].protocol)
 			all = only(all, func(e endpoint) bool { return f.has(e.address.Addr()) })
 			all = all[:min(len(all), maxElements/len(ports))]
 			ends[i] = choose(all, &ports[i])
@@ -136,8 +136,9 @@ func (b *rulebook) update(name types.NamespacedName, s *corev1.Service, slices [
 					ready[e.address.Addr()] = true
 				}
 			}
-			now.unheard[0] = now.unheard[0] || ports[i].internalLocal && ends[i].exists && len(ends[i].local) == 0
-			now.unheard[1] = now.unheard[1] || ports[i].externalLocal && ends[i].exists && len(ends[i].local) == 0
+			noLocal := ends[i].exists && len(ends[i].local) == 0
+			now.noLocalEndpoints[0] = now.noLocalEndpoints[0] || ports[i].internalLocal && noLocal
+			now.noLocalEndpoints[1] = now.noLocalEndpoints[1] || ports[i].externalLocal && noLocal
 		}
 		now.rules[f], now.udp[f] = b.compilers[f].ports(ports, ends), b.compilers[f].udpFlows(ports, ends)
 		now.exposed = now.exposed || len(ports) > 0 && len(ports[0].externals)+len(ports[0].balancers) > 0
@@ -146,8 +147,8 @@ func (b *rulebook) update(name types.NamespacedName, s *corev1.Service, slices [
 	b.replace(name, old, now)
 }
 
-// replace puts a Service in the place of what it was; nil if it is gone.
-func (b *rulebook) replace(name types.NamespacedName, old, now *service) {
+// replace replaces a Service. now is nil for a deleted one.
+func (b *ruleset) replace(name types.NamespacedName, old, now *service) {
 	delete(b.udp, name)
 	delete(b.services, name)
 	delete(b.forwarding.exposed, name)
@@ -159,16 +160,16 @@ func (b *rulebook) replace(name types.NamespacedName, old, now *service) {
 	if now.exposed {
 		b.forwarding.exposed[name] = true
 	}
-	for i := range b.unheard {
-		if old.unheard[i] {
-			b.unheard[i]--
+	for i := range b.noLocalEndpoints {
+		if old.noLocalEndpoints[i] {
+			b.noLocalEndpoints[i]--
 		}
-		if now.unheard[i] {
-			b.unheard[i]++
+		if now.noLocalEndpoints[i] {
+			b.noLocalEndpoints[i]++
 		}
 	}
 	for f := range families {
-		b.note(name, f, old, now)
+		b.markStale(name, f, old, now)
 		if len(now.udp[f]) > 0 {
 			b.udp[name] = true
 		}
@@ -177,17 +178,17 @@ func (b *rulebook) replace(name types.NamespacedName, old, now *service) {
 	}
 }
 
-// note notes what the commit does not end by itself: UDP flows to what was no endpoint, or is none any more, and
-// clients that are remembered with such an endpoint.
-func (b *rulebook) note(service types.NamespacedName, f family, old, now *service) {
-	for to, ends := range old.udp[f] {
-		if !slices.Equal(ends, now.udp[f][to]) {
-			b.stale[f][to] = nil
+// markStale marks state that a commit does not end by itself: UDP flows with changed endpoints, and session affinity to
+// former endpoints.
+func (b *ruleset) markStale(service types.NamespacedName, f family, old, now *service) {
+	for target, ends := range old.udp[f] {
+		if !slices.Equal(ends, now.udp[f][target]) {
+			b.staleFlows[f][target] = nil
 		}
 	}
-	for to, ends := range now.udp[f] {
-		if _, there := old.udp[f][to]; !there || !slices.Equal(ends, old.udp[f][to]) {
-			b.stale[f][to] = nil
+	for target, ends := range now.udp[f] {
+		if _, existed := old.udp[f][target]; !existed || !slices.Equal(ends, old.udp[f][target]) {
+			b.staleFlows[f][target] = nil
 		}
 	}
 	if old.rules[f] == nil {
@@ -195,83 +196,86 @@ func (b *rulebook) note(service types.NamespacedName, f family, old, now *servic
 	}
 	if now.rules[f] == nil {
 		for name := range old.rules[f].affinity {
-			delete(b.forget[f], name)
+			delete(b.staleClients[f], name)
 		}
 		return
 	}
 	for name, ends := range old.rules[f].affinity {
-		left, stays := now.rules[f].affinity[name]
+		current, stays := now.rules[f].affinity[name]
 		if !stays {
-			delete(b.forget[f], name)
-		} else if slices.ContainsFunc(ends, func(e netip.AddrPort) bool { return !slices.Contains(left, e) }) {
-			b.forget[f][name] = service
+			delete(b.staleClients[f], name)
+		} else if slices.ContainsFunc(ends, func(e netip.AddrPort) bool { return !slices.Contains(current, e) }) {
+			b.staleClients[f][name] = service
 		}
 	}
 }
 
-// commit has the kernel make all changes, and ends what is left of the state before.
-func (b *rulebook) commit(f family) error {
+// commit applies pending changes of a family in one transaction. cleanUpConntrack removes stale conntrack entries
+// afterwards.
+func (b *ruleset) commit(f family) error {
 	t := b.tables[f]
-	if !t.known {
-		b.lookAtAll(f)
+	if !t.synced {
+		b.markAllStale(f)
 	}
 	return t.commit()
 }
 
-// lookAtAll has the next commit look through all flows and clients, as their state is not known.
-func (b *rulebook) lookAtAll(f family) {
+// markAllStale makes the next cleanup check all flows and clients, because their state is unknown.
+func (b *ruleset) markAllStale(f family) {
 	for name := range b.udp {
-		for to := range b.services[name].udp[f] {
-			b.stale[f][to] = nil
+		for target := range b.services[name].udp[f] {
+			b.staleFlows[f][target] = nil
 		}
 	}
 	for service, s := range b.services {
 		if r := s.rules[f]; r != nil {
 			for name := range r.affinity {
-				b.forget[f][name] = service
+				b.staleClients[f][name] = service
 			}
 		}
 	}
 }
 
-// distrust has the next commits compare the tables with the kernel's, and what the machine passes on.
-func (b *rulebook) distrust() {
+// forceFullSync makes the next commits compare the tables with the kernel's, and update the machine's forwarding.
+func (b *ruleset) forceFullSync() {
 	for _, t := range b.tables {
-		t.known = false
+		t.synced = false
 	}
 	b.forwarding.joined, b.forwarding.dirty = false, true
 }
 
-// health is a Service's health check node port, 0 for none, and how many of its local endpoints are ready.
-func (b *rulebook) health(name types.NamespacedName) (port uint16, local int) {
+// health returns a Service's health check node port, or 0, and its number of ready local endpoints.
+func (b *ruleset) health(name types.NamespacedName) (port uint16, local int) {
 	if s := b.services[name]; s != nil {
 		return s.checked, s.local
 	}
 	return 0, 0
 }
 
-// withoutLocal is how many Services have policy Local inside and outside, and endpoints, but none here.
-func (b *rulebook) withoutLocal() (inside, outside int) { return b.unheard[0], b.unheard[1] }
+// withoutLocal returns the number of Services with policy Local inside and outside that have endpoints, but none here.
+func (b *ruleset) withoutLocal() (inside, outside int) {
+	return b.noLocalEndpoints[0], b.noLocalEndpoints[1]
+}
 
-// unsettled reports whether settle has something to do.
-func (b *rulebook) unsettled(f family) bool { return len(b.stale[f])+len(b.forget[f]) > 0 }
+// needsCleanup reports whether cleanUpConntrack has work.
+func (b *ruleset) needsCleanup(f family) bool { return len(b.staleFlows[f])+len(b.staleClients[f]) > 0 }
 
-// settle ends UDP flows and memories of clients that lead to what is no endpoint, after a commit. What fails is tried
-// again by the next call.
-func (b *rulebook) settle(f family) (deleted int, err error) {
-	for name := range b.forget[f] {
-		if problem := b.forgetClients(f, name); problem != nil {
+// cleanUpConntrack deletes UDP flows and session affinity to former endpoints, after a commit. The next call repeats
+// what fails.
+func (b *ruleset) cleanUpConntrack(f family) (deleted int, err error) {
+	for name := range b.staleClients[f] {
+		if problem := b.deleteStaleClients(f, name); problem != nil {
 			err = errors.Join(err, problem)
 			continue
 		}
-		delete(b.forget[f], name)
+		delete(b.staleClients[f], name)
 	}
-	if len(b.stale[f]) == 0 {
+	if len(b.staleFlows[f]) == 0 {
 		return 0, err
 	}
 	deleted, problem := b.deleteFlows(f)
 	if problem == nil {
-		clear(b.stale[f])
+		clear(b.staleFlows[f])
 	}
 	return deleted, errors.Join(err, problem)
 }

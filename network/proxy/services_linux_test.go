@@ -10,19 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// rules opens a rulebook for the node of a world.
-func (w *world) rules(change ...func(*policy)) *rulebook {
+// rules opens a ruleset for the node of a world.
+func (w *world) rules(change ...func(*policy)) *ruleset {
 	w.Helper()
 	return w.rulesOf(nil, change...)
 }
 
-func (w *world) rulesOf(machine Machine, change ...func(*policy)) *rulebook {
+func (w *world) rulesOf(machine Machine, change ...func(*policy)) *ruleset {
 	w.Helper()
-	b, err := openRulebook(w.node, machine)
+	b, err := openRuleset(w.node, machine)
 	require.NoError(w, err)
 	w.Cleanup(b.close)
 	nodes := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
-	b.setNodes(place{nodes: map[string]bool{here: true}, zones: map[string]bool{"a": true}}, nodes, nodes)
+	b.setNodes(topology{nodes: map[string]bool{here: true}, zones: map[string]bool{"a": true}}, nodes, nodes)
 	cidrs := [families]string{"10.96.0.0/16", "fd96::/112"}
 	for f := range families {
 		p := policy{serviceCIDRs: []netip.Prefix{netip.MustParsePrefix(cidrs[f])}}
@@ -34,17 +34,17 @@ func (w *world) rulesOf(machine Machine, change ...func(*policy)) *rulebook {
 	return b
 }
 
-func (w *world) set(b *rulebook, s *corev1.Service, slices []*discoveryv1.EndpointSlice) {
+func (w *world) set(b *ruleset, s *corev1.Service, slices []*discoveryv1.EndpointSlice) {
 	w.Helper()
 	b.update(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, s, slices)
 	w.commit(b)
 }
 
-func (w *world) commit(b *rulebook) {
+func (w *world) commit(b *ruleset) {
 	w.Helper()
 	for f := range families {
 		require.NoError(w, b.commit(f))
-		_, err := b.settle(f)
+		_, err := b.cleanUpConntrack(f)
 		require.NoError(w, err)
 	}
 }
@@ -65,7 +65,7 @@ func TestProxy_ForwardsClusterIPsToTheEndpoints(t *testing.T) {
 			require.Eventually(t, func() bool {
 				name, from, err := ask(client.namespace, network, to)
 				require.NoError(t, err)
-				require.Contains(t, []string{client.v4.String(), client.v6.String()}, from, "the source stays")
+				require.Contains(t, []string{client.v4.String(), client.v6.String()}, from, "the source address is kept")
 				seen[name] = true
 				return len(seen) == 2
 			}, limit, tick, "both endpoints get connections")

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// rules are what a table has for one Service: elements with their values, which are empty in sets, chains, and the sets
-// that remember clients.
+// rules are one Service's part of a table: elements with their values, which are empty in sets, chains, and maps of
+// session affinity.
 type rules struct {
 	elements  map[element]string
 	chains    map[string]chain
-	affinity  map[string][]netip.AddrPort // with the endpoints that clients may be remembered with
-	sources   map[string][]netip.Prefix   // the content of sets of sources, which never changes
-	rank      map[element]rank            // of elements that others may claim; the others have rank 0
-	forwarded *rules                      // what the machine passes on; nil for nothing
+	affinity  map[string][]netip.AddrPort // maps of session affinity with their possible endpoints
+	sources   map[string][]netip.Prefix   // immutable content of sets of sources
+	rank      map[element]rank            // of elements that others may claim; others have rank 0
+	forwarded *rules                      // addresses that the machine forwards, or nil
 }
 
-// rank decides between Services that claim the same address and port: that of a cluster IP is its Service's, whatever
-// external addresses others list, and that of a load balancer goes before external IPs, which any user may list.
+// rank decides between Services that claim the same address and port. A cluster IP belongs to its Service, whatever
+// external addresses others list. A load balancer's address comes before external IPs, which any user may list.
 type rank uint8
 
 const (
@@ -28,46 +28,46 @@ const (
 	rankOwn
 )
 
-// claim is a Service's for an element.
+// claim is a Service's claim to an element.
 type claim struct {
 	value string
 	rank  rank
-	by    *owner
+	owner *owner
 }
 
-// owner is a Service as one that has claims. Between claims of one rank the older Service's counts, so that no new
-// Service takes traffic away from one that is there.
+// owner identifies a Service with claims. Among claims of the same rank the older Service's counts, so that no new
+// Service takes traffic away from an existing one.
 type owner struct {
 	created int64
 	name    string
 }
 
-// before orders claims, the one that counts first. It does not depend on the order in which they came.
+// before compares claims; the first one counts. The order does not depend on the order of arrival.
 func (c claim) before(d claim) int {
-	return cmp.Or(-cmp.Compare(c.rank, d.rank), cmp.Compare(c.by.created, d.by.created),
-		cmp.Compare(c.by.name, d.by.name))
+	return cmp.Or(-cmp.Compare(c.rank, d.rank), cmp.Compare(c.owner.created, d.owner.created),
+		cmp.Compare(c.owner.name, d.owner.name))
 }
 
-// state is what a table is to have, and what changed about it since the kernel was last told.
+// state is the target state of a table, and its changes since the last commit.
 type state struct {
 	elements map[element]claim
-	others   map[element][]claim // all claims of elements with more than one, in order
+	others   map[element][]claim // all claims of elements with several, in order
 	chains   map[string]*used
-	idle     int                       // chains without users, which are kept for a while
-	sets     map[string]int            // how often the sets and maps that single Services have are used
-	sources  map[string][]netip.Prefix // the content of those that are of sources
+	idle     int                       // number of chains without users, kept for a while
+	sets     map[string]int            // use counts of the sets and maps of single Services
+	sources  map[string][]netip.Prefix // the content of sets of sources
 
-	dirty before
+	dirty snapshot
 }
 
-// used is a chain with the number of its users.
+// used is a chain with its number of users.
 type used struct {
 	chain
 	users int
 }
 
-// before is what the kernel has of all that changed: nil or false for what is not there.
-type before struct {
+// snapshot is the kernel's state of changed objects. Values are nil or false for missing ones.
+type snapshot struct {
 	elements map[element]*string
 	chains   map[string]*chain
 	sets     map[string]bool
@@ -80,20 +80,20 @@ func newState() *state {
 	return s
 }
 
-// clean forgets what changed: the kernel has it.
+// clean resets the changes, after the kernel has them.
 func (s *state) clean() {
-	s.dirty = before{map[element]*string{}, map[string]*chain{}, map[string]bool{}}
+	s.dirty = snapshot{map[element]*string{}, map[string]*chain{}, map[string]bool{}}
 }
 
-// replace puts a Service's new rules in the place of its old ones. Either may be nil.
-func (s *state) replace(by *owner, old, new *rules) {
+// replace replaces a Service's rules. Either may be nil.
+func (s *state) replace(owner *owner, old, new *rules) {
 	if old == nil {
 		old = &rules{}
 	}
 	if new == nil {
 		new = &rules{}
 	}
-	// Chains and sets are taken before they are let go of, so that one that stays is not touched.
+	// Acquire chains and sets before releasing old ones, so that those in both are not touched.
 	for name, c := range new.chains {
 		s.useChain(name, c)
 	}
@@ -106,12 +106,12 @@ func (s *state) replace(by *owner, old, new *rules) {
 	}
 	for e, value := range old.elements {
 		if now, stays := new.elements[e]; !stays || now != value || new.rank[e] != old.rank[e] {
-			s.release(e, by)
+			s.release(e, owner)
 		}
 	}
 	for e, value := range new.elements {
-		if was, there := old.elements[e]; !there || was != value || new.rank[e] != old.rank[e] {
-			s.claim(e, claim{value, new.rank[e], by})
+		if was, existed := old.elements[e]; !existed || was != value || new.rank[e] != old.rank[e] {
+			s.claim(e, claim{value, new.rank[e], owner})
 		}
 	}
 	for name := range old.chains {
@@ -125,8 +125,8 @@ func (s *state) replace(by *owner, old, new *rules) {
 	}
 }
 
-// succeed replaces the rules of a Service with those of its successor. A new Service of the same name has younger
-// claims.
+// succeed replaces the rules of a Service with its successor's. If the Service was recreated with the same name, its
+// claims are younger.
 func (s *state) succeed(before, now *owner, old, new *rules) {
 	if *before != *now {
 		s.replace(before, old, nil)
@@ -136,8 +136,8 @@ func (s *state) succeed(before, now *owner, old, new *rules) {
 }
 
 func (s *state) claim(e element, c claim) {
-	now, there := s.elements[e]
-	if !there {
+	now, exists := s.elements[e]
+	if !exists {
 		s.setElement(e, &c)
 		return
 	}
@@ -145,20 +145,20 @@ func (s *state) claim(e element, c claim) {
 	if all == nil {
 		all = []claim{now}
 	}
-	at, _ := slices.BinarySearchFunc(all, c, claim.before)
-	all = slices.Insert(all, at, c)
+	index, _ := slices.BinarySearchFunc(all, c, claim.before)
+	all = slices.Insert(all, index, c)
 	s.others[e] = all
 	s.setElement(e, &all[0])
 }
 
-// release takes an owner's claim back. It may be of an owner that was read anew: names identify owners.
-func (s *state) release(e element, by *owner) {
+// release removes an owner's claim. Owners are compared by name, since the owner may have been recreated.
+func (s *state) release(e element, owner *owner) {
 	all := s.others[e]
 	if all == nil {
 		s.setElement(e, nil)
 		return
 	}
-	all = slices.DeleteFunc(all, func(c claim) bool { return c.by.name == by.name })
+	all = slices.DeleteFunc(all, func(c claim) bool { return c.owner.name == owner.name })
 	s.others[e] = all
 	if len(all) == 1 {
 		delete(s.others, e)
@@ -166,12 +166,12 @@ func (s *state) release(e element, by *owner) {
 	s.setElement(e, &all[0])
 }
 
-// setElement makes a claim the one that counts; nil deletes the element.
+// setElement makes a claim the effective one; nil deletes the element.
 func (s *state) setElement(e element, c *claim) {
-	was, there := s.elements[e]
-	if _, known := s.dirty.elements[e]; !known && (c == nil || !there || was.value != c.value) {
+	was, existed := s.elements[e]
+	if _, seen := s.dirty.elements[e]; !seen && (c == nil || !existed || was.value != c.value) {
 		s.dirty.elements[e] = nil
-		if there {
+		if existed {
 			s.dirty.elements[e] = &was.value
 		}
 	}
@@ -183,7 +183,7 @@ func (s *state) setElement(e element, c *claim) {
 }
 
 func (s *state) touchChain(name string) {
-	if _, known := s.dirty.chains[name]; known {
+	if _, seen := s.dirty.chains[name]; seen {
 		return
 	}
 	s.dirty.chains[name] = nil
@@ -193,7 +193,7 @@ func (s *state) touchChain(name string) {
 	}
 }
 
-// maxIdle bounds the chains that are kept without users.
+// maxIdle limits the chains that are kept without users.
 const maxIdle = 100
 
 func (s *state) useChain(name string, c chain) {
@@ -213,8 +213,8 @@ func (s *state) useChain(name string, c chain) {
 	u.users++
 }
 
-// releaseChain deletes a chain without users. One that Services may share is kept until the table is next compared with
-// the kernel's: for each chain that comes or goes, the kernel looks at all elements of the verdict maps.
+// releaseChain deletes a chain without users. A chain that Services may share is kept until the next full sync: for
+// each added or deleted chain, the kernel checks all elements of the verdict maps.
 func (s *state) releaseChain(name string) {
 	u := s.chains[name]
 	if u.users--; u.users > 0 {
@@ -229,7 +229,7 @@ func (s *state) releaseChain(name string) {
 }
 
 func (s *state) useSet(name string, n int) {
-	if _, known := s.dirty.sets[name]; !known {
+	if _, seen := s.dirty.sets[name]; !seen {
 		s.dirty.sets[name] = s.sets[name] > 0
 	}
 	if s.sets[name] += n; s.sets[name] == 0 {
@@ -238,9 +238,9 @@ func (s *state) useSet(name string, n int) {
 	}
 }
 
-// since has as dirty all in which the state differs from what the kernel was found to have. Chains may have any
-// content, so that all are written again. Those without users go.
-func (s *state) since(kernel before) {
+// since marks all differences between the state and the kernel as changes. It rewrites all chains, because their
+// content in the kernel is unknown, and drops chains without users.
+func (s *state) since(kernel snapshot) {
 	s.clean()
 	maps.DeleteFunc(s.chains, func(_ string, u *used) bool { return u.users == 0 })
 	s.idle = 0
@@ -250,7 +250,7 @@ func (s *state) since(kernel before) {
 		}
 	}
 	for e, has := range kernel.elements {
-		if _, wanted := s.elements[e]; !wanted {
+		if _, exists := s.elements[e]; !exists {
 			s.dirty.elements[e] = has
 		}
 	}

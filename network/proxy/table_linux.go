@@ -7,21 +7,21 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// policy is what the rules of all Services depend on.
+// policy has the settings that affect the rules of all Services.
 type policy struct {
 	masqueradeAll bool
-	clusterCIDR   netip.Prefix   // of pods; zero where it is not known
-	serviceCIDRs  []netip.Prefix // of cluster IPs; none holds another
+	clusterCIDR   netip.Prefix   // of pods; zero if unknown
+	serviceCIDRs  []netip.Prefix // of cluster IPs; none contains another
 }
 
-// shape is a set as every table has it.
+// shape describes a set of every table.
 type shape struct {
 	name  string
 	key   []nftables.SetDatatype
 	value []nftables.SetDatatype // nil for a set
 }
 
-// address stands for the type of addresses of the table's family.
+// address stands for the address type of the table's family.
 var address = nftables.SetDatatype{Name: "address"}
 
 var shapes = [sets]shape{
@@ -53,7 +53,7 @@ func (s set) verdicts() bool {
 	return len(v) == 1 && v[0] == nftables.TypeVerdict
 }
 
-// kernelSet is a set for a table. Its number tells sets of one transaction apart.
+// kernelSet returns the set for a table. Its ID distinguishes sets of one transaction.
 func (s set) kernelSet(t *nftables.Table, f family) *nftables.Set {
 	shape := &shapes[s]
 	k := &nftables.Set{Table: t, Name: shape.name, ID: uint32(s) + 1, KeyType: f.datatype(shape.key),
@@ -64,19 +64,20 @@ func (s set) kernelSet(t *nftables.Table, f family) *nftables.Set {
 	return k
 }
 
-// affinitySet is the map that remembers the clients of a Service. The kernel adds to it, up to its size; clients beyond
-// it get an endpoint by chance.
+// affinitySet returns the map of a Service's session affinity. The kernel adds clients up to its size; further clients
+// get a random endpoint.
 func affinitySet(t *nftables.Table, f family, name string, id uint32) *nftables.Set {
 	return &nftables.Set{Table: t, Name: name, ID: id, IsMap: true, Dynamic: true, HasTimeout: true, Size: 1 << 16,
 		KeyType: f.datatype(port[:1]), DataType: f.datatype(end)}
 }
 
-// sourceSet is a set of sources. Intervals are an element for the first address and one for that after the last.
+// sourceSet returns a set of sources. An interval is an element for its first address and one for the address after its
+// last.
 func sourceSet(t *nftables.Table, f family, name string, id uint32) *nftables.Set {
 	return &nftables.Set{Table: t, Name: name, ID: id, Interval: true, KeyType: f.datatype(port[:1])}
 }
 
-// intervals are the elements for ranges in order, none of which holds another. Those that touch become one.
+// intervals returns the elements for sorted ranges that do not overlap. Adjacent ranges become one interval.
 func intervals(ranges []netip.Prefix) []nftables.SetElement {
 	var all []nftables.SetElement
 	for i := 0; i < len(ranges); {
@@ -85,14 +86,14 @@ func intervals(ranges []netip.Prefix) []nftables.SetElement {
 			end = last(ranges[i]).Next()
 		}
 		all = append(all, nftables.SetElement{Key: first.AsSlice()})
-		if end.IsValid() { // the last address of all has none after it
+		if end.IsValid() { // the highest address has no successor
 			all = append(all, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
 		}
 	}
 	return all
 }
 
-// last is the last address of a range.
+// last returns the last address of a range.
 func last(r netip.Prefix) netip.Addr {
 	b := r.Addr().AsSlice()
 	for i := r.Bits(); i < len(b)*8; i++ {
@@ -119,17 +120,17 @@ func (f family) datatype(types []nftables.SetDatatype) nftables.SetDatatype {
 	return nftables.MustConcatSetType(all...)
 }
 
-// fixed is a chain that every table has.
+// fixed is a chain of every table.
 type fixed struct {
 	name     string
-	kind     nftables.ChainType // "" for one that is not on a hook
+	kind     nftables.ChainType // "" without a hook
 	hook     *nftables.ChainHook
 	priority int32
 	rules    func(family, *policy) []*rule
 }
 
-// Priorities as kube-proxy has them (the README in its folder): sources of load balancers are checked before a
-// Service's address is replaced, and afterwards what nothing replaced.
+// Priorities of kube-proxy (see the README in its folder): load balancer sources are checked before DNAT, and packets
+// that DNAT did not translate afterwards.
 const (
 	beforeDNAT = -110
 	atDNAT     = -100
@@ -168,8 +169,8 @@ var chains = []fixed{
 	onHook("nat-postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, atSNAT, "masquerading"),
 }
 
-// onHook is a chain that jumps to others. The kernel shows chains of type nat nothing but the first packet of a
-// connection; others look for it themselves.
+// onHook returns a chain that jumps to others. The kernel passes only the first packet of a connection to chains of
+// type nat; other chains check that themselves.
 func onHook(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority int32, to ...string) fixed {
 	return fixed{name, kind, hook, priority, func(f family, _ *policy) []*rule {
 		var rules []*rule
@@ -198,8 +199,8 @@ func services(f family, p *policy) []*rule {
 		f.rule().daddr().in(nodePortIPs.name()).l4proto().dport().verdict(serviceNodePorts.name()))
 }
 
-// masquerading replaces the source of packets that are marked, and of those that an endpoint sent to its own Service:
-// it would otherwise receive them from itself, and answer to itself.
+// masquerading masquerades marked packets, and packets from an endpoint to its own Service: the endpoint would
+// otherwise receive them from itself, and answer to itself.
 func masquerading(f family, _ *policy) []*rule {
 	return []*rule{
 		f.rule().saddr().daddr().in(hairpins.name()).masquerade(),
@@ -207,8 +208,8 @@ func masquerading(f family, _ *policy) []*rule {
 	}
 }
 
-// clusterIPsCheck answers for ports that a Service does not have, and drops packets to addresses that no Service has:
-// they must not leave the cluster by a default route.
+// clusterIPsCheck rejects packets to ports that a Service does not have, and drops packets to cluster IPs without a
+// Service: they must not leave the cluster by a default route.
 func clusterIPsCheck(f family, p *policy) []*rule {
 	rules := []*rule{f.rule().daddr().in(clusterIPs.name()).goTo(verdictReject)}
 	for _, r := range p.serviceCIDRs {
@@ -219,7 +220,7 @@ func clusterIPsCheck(f family, p *policy) []*rule {
 	return rules
 }
 
-// rules are those of a chain of Services.
+// rules returns the rules of a chain of Services.
 func (c *chain) rules(f family, p *policy) []*rule {
 	switch c.kind {
 	case firewall:
@@ -231,20 +232,20 @@ func (c *chain) rules(f family, p *policy) []*rule {
 	if c.affinity == "" {
 		return []*rule{choose}
 	}
-	// A client that is known keeps its endpoint, and its time begins anew: the kernel leaves the value of an element
-	// that exists as it is.
+	// A known client keeps its endpoint, and its timeout restarts: the kernel does not change the value of an existing
+	// element.
 	client := f.rule().saddr()
-	at := client.next
+	register := client.next
 	return []*rule{
-		client.servicePort(c).endpoint(at, c).remember(c.affinity, c.timeout, firstRegister, at),
+		client.servicePort(c).endpoint(register, c).remember(c.affinity, c.timeout, firstRegister, register),
 		f.rule().saddr().mapped(firstRegister, c.affinity, firstRegister).dnat(firstRegister),
 		choose,
 	}
 }
 
-// outside receives packets to external addresses. With policy Cluster all are masqueraded, as replies must come back
-// here. With policy Local they keep their source, except for those from this node; pods and the node are not outside,
-// and reach all endpoints.
+// outside returns the rules for packets to external addresses. With policy Cluster all packets are masqueraded, because
+// replies must come back here. With policy Local packets keep their source, except packets from this node. Pods and the
+// node itself are not outside, and reach all endpoints.
 func (c *chain) outside(f family, p *policy) []*rule {
 	if !c.local {
 		return []*rule{f.rule().jump("mark-for-masquerade"), f.rule().goTo(c.cluster)}
@@ -267,7 +268,7 @@ func (c *chain) outside(f family, p *policy) []*rule {
 	return rules
 }
 
-// kernelVerdict is the value of a verdict map.
+// kernelVerdict converts a value of a verdict map.
 func kernelVerdict(value string) *expr.Verdict {
 	if value == verdictDrop {
 		return &expr.Verdict{Kind: expr.VerdictDrop}

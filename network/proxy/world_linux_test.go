@@ -22,16 +22,16 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// world is a node's network namespace and its pods, connected as the process runtime connects them: every packet of a
-// pod is routed there.
+// world is a node's network namespace and its pods. They are connected as by the process runtime: every packet of a pod
+// is routed in the node's namespace.
 type world struct {
 	*testing.T
 	node    *os.File
-	outside *pod // a machine elsewhere, to which the node has its default route
+	outside *pod // a machine elsewhere, on the node's default route
 	pods    int
 }
 
-// namespace is a network namespace for a test, which is skipped where there is none or no nftables in it.
+// namespace creates a network namespace. It skips the test if that is not permitted or the kernel has no nftables.
 func namespace(tb testing.TB) *os.File {
 	tb.Helper()
 	f, err := netns.New()
@@ -109,7 +109,7 @@ func (w *world) in(namespace *os.File, do func(*netlink.Handle) error) {
 	require.NoError(w, do(h))
 }
 
-// pod makes a pod, with addresses 10.244.0.N and fd00::N.
+// pod creates a pod, with addresses 10.244.0.N and fd00::N.
 func (w *world) pod() *pod {
 	w.Helper()
 	w.pods++
@@ -120,7 +120,7 @@ func (w *world) pod() *pod {
 	return p
 }
 
-// connect lays a cable from the node, and waits until both of its ends send.
+// connect connects the pod with the node, and waits until both ends of the cable can send.
 func (p *pod) connect(device string) {
 	p.Helper()
 	p.in(p.node, func(h *netlink.Handle) error { return cable(h, device, p) })
@@ -200,8 +200,8 @@ type pod struct {
 	v4, v6    netip.Addr
 }
 
-// serve answers at a port of the pod, by TCP and UDP: with the name of the pod, which is its IPv4 address, and the
-// address that the client has for it.
+// serve answers at a port of the pod, by TCP and UDP, with the name of the pod, which is its IPv4 address, and the
+// client's address as seen by the pod.
 func (p *pod) serve(port int) *pod {
 	p.Helper()
 	answer := func(client net.Addr) []byte {
@@ -248,7 +248,7 @@ func (p *pod) serve(port int) *pod {
 const (
 	limit = 20 * time.Second
 	tick  = time.Millisecond
-	// patience is how long a packet that is not answered is waited for.
+	// patience is how long a test waits for a packet that must not be answered.
 	patience = 300 * time.Millisecond
 )
 
@@ -261,7 +261,7 @@ func dial(from *os.File, network, to string) (c net.Conn, err error) {
 	return c, err
 }
 
-// ask opens a connection and returns who answered, and the client's address as it is seen there.
+// ask opens a connection and returns the name of the pod that answered, and the client's address as seen there.
 func ask(from *os.File, network, to string) (name, client string, err error) {
 	c, err := dial(from, network, to)
 	if err != nil {
@@ -289,7 +289,7 @@ func question(c net.Conn, network string) (name, client string, err error) {
 	return name, client, err
 }
 
-// answers requires that a question is answered by one of some pods.
+// answers requires that one of these pods answers a question.
 func (w *world) answers(from *os.File, network, to string, by ...*pod) {
 	w.Helper()
 	name, _, err := ask(from, network, to)
@@ -302,7 +302,7 @@ func (w *world) answers(from *os.File, network, to string, by ...*pod) {
 	w.Fatalf("%s %s: answered by %s", network, to, name)
 }
 
-// refuses requires an answer that nothing listens.
+// refuses requires a rejection.
 func (w *world) refuses(from *os.File, network, to string) {
 	w.Helper()
 	_, _, err := ask(from, network, to)

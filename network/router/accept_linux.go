@@ -11,9 +11,9 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// AcceptForwarded has chains of others that have begun to drop forwarded packets accept those of pods, if the machine
-// forwards for this router. Docker changes the chain FORWARD of iptables when it starts, which may be at any time, so
-// that callers repeat AcceptForwarded.
+// AcceptForwarded makes chains of other programs accept forwarded packets of pods, if they drop forwarded packets by
+// now and the machine forwards for this router. Docker changes the chain FORWARD of iptables when it starts, which may
+// be at any time, so callers should repeat AcceptForwarded.
 func (r *Router) AcceptForwarded() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,17 +30,17 @@ func (r *Router) AcceptForwarded() error {
 	return errors.Join(errs...)
 }
 
-// isGuarded reports whether forwardFor has been called for a subnet, by this process or an earlier one.
-func isGuarded(subnet netip.Prefix) (is bool, err error) {
+// isGuarded reports whether this process or an earlier one has called forwardFor for a subnet.
+func isGuarded(subnet netip.Prefix) (guarded bool, err error) {
 	err = nft.Once(nil, func(t *nft.Transaction) error {
 		chains, err := t.ListChainsOfTableFamily(tableFamily(subnet.Addr()))
-		is = slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
+		guarded = slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
 			return c.Table.Name == tableName && c.Name == guardOf(subnet)
 		})
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("chains of the machine's packet filter: %w", err)
+		return false, fmt.Errorf("list chains of the machine's packet filter: %w", err)
 	}
-	return is, nil
+	return guarded, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-func TestAcceptForwarded_PassesPacketFiltersThatBeginToDropLater(t *testing.T) {
+func TestAcceptForwarded_HandlesFiltersThatDropLater(t *testing.T) {
 	t.Parallel()
 	m, other := newMachine(t), newMachine(t)
 	segment(t, m, other)
@@ -23,10 +23,10 @@ func TestAcceptForwarded_PassesPacketFiltersThatBeginToDropLater(t *testing.T) {
 	m.do(r.AcceptForwarded)
 	m.do(r.AcceptForwarded) // again
 	pod.reaches("192.0.2.2", "other to 192.0.2.1")
-	require.Equal(t, 2, m.forwardRules(), "one for each direction")
+	require.Equal(t, 2, m.forwardRules(), "one rule for each direction")
 }
 
-func TestAcceptForwarded_LeavesPacketFiltersAloneWhereTheMachineForwardsNothing(t *testing.T) {
+func TestAcceptForwarded_ChangesNoFiltersWithoutForwarding(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	r := m.router("cox0", "10.1.0.0/24")

@@ -18,17 +18,17 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// standIns is a range of addresses that the machine routes to this router: the stand-ins for addresses of Services. A
-// range is half for one kind of stand-ins and half for another.
+// standIns is a range of addresses that the machine routes to this router: the stand-ins for addresses of Services.
+// Each half of a range is for one kind of stand-ins.
 type standIns struct {
-	subnet netip.Prefix // of the cable that it leads to
+	subnet netip.Prefix // of the cable that it is routed through
 	netip.Prefix
 }
 
-// standInRanges returns the ranges that routers choose from, the first that is free on their machine. One of IPv4 has
-// room for the cluster IPs of a range of /8: it takes two of the networks of that size that are reserved for future use
-// (RFC 1112), which Linux routes like all others. One of IPv6 has room for a /64, and is of a network of our own (RFC
-// 4193).
+// standInRanges returns the ranges that routers choose from; each takes the first that is free on its machine. An IPv4
+// range has room for the cluster IPs of a /8 range: it consists of two networks of that size that are reserved for
+// future use (RFC 1112), but routed by Linux like all others. An IPv6 range has room for a /64, in a network of our own
+// (RFC 4193).
 func standInRanges(like netip.Addr) (all []netip.Prefix) {
 	for i := range byte(7) {
 		if like.Is4() {
@@ -42,8 +42,8 @@ func standInRanges(like netip.Addr) (all []netip.Prefix) {
 	return all
 }
 
-// StandIns returns the ranges of this router's stand-ins, one for each IP family that it has a Node's subnet of. The
-// machine routes them to the router from then on; they go with the Node's cable.
+// StandIns returns the ranges of this router's stand-ins, one for each IP family of the Nodes' subnets. From then on
+// the machine routes them to the router. They are removed with the Node's cable.
 func (r *Router) StandIns() (ranges []netip.Prefix, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *Router) StandIns() (ranges []netip.Prefix, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("stand-ins: %w", err)
+			return nil, fmt.Errorf("reserve stand-ins: %w", err)
 		}
 		r.standIns[like.Is4()] = s
 		ranges = append(ranges, s.Prefix)
@@ -64,8 +64,8 @@ func (r *Router) StandIns() (ranges []netip.Prefix, err error) {
 	return ranges, nil
 }
 
-// reserve finds the range that leads to one of the cables, or else has the first one that is free lead there. The
-// kernel refuses a second route to a range.
+// reserve returns the range that is routed through one of the cables. If there is none, it adds a route for the first
+// free range. The kernel rejects a second route to a range.
 func (r *Router) reserve(like netip.Addr) (standIns, error) {
 	routes, err := r.machine.RouteList(nil, family(like))
 	if err != nil {
@@ -87,7 +87,7 @@ func (r *Router) reserve(like netip.Addr) (standIns, error) {
 			continue // another router was faster
 		}
 		if err != nil {
-			return standIns{}, fmt.Errorf("the machine's route to %s: %w", one, err)
+			return standIns{}, fmt.Errorf("add the machine's route to %s: %w", one, err)
 		}
 		s, _ := r.reserved(like, []netlink.Route{*route})
 		return s, r.refuse(s)
@@ -96,7 +96,7 @@ func (r *Router) reserve(like netip.Addr) (standIns, error) {
 		standInRanges(like)[0])
 }
 
-// reserved returns the range that routes of the machine lead to one of the cables.
+// reserved returns the range that the machine's routes lead through one of the cables.
 func (r *Router) reserved(like netip.Addr, routes []netlink.Route) (standIns, bool) {
 	for _, device := range slices.Sorted(maps.Keys(r.devices)) {
 		cable, err := r.machine.LinkByName(device)
@@ -116,24 +116,24 @@ func (r *Router) reserved(like netip.Addr, routes []netlink.Route) (standIns, bo
 	return standIns{}, false
 }
 
-// refuse has the router send nothing back to the machine that is for the stand-in of no Service.
+// refuse makes unused stand-ins unreachable in the router, so that it does not send their packets back to the machine.
 func (r *Router) refuse(s standIns) error {
-	nobody := &netlink.Route{Dst: ipNet(s.Prefix), Type: unix.RTN_UNREACHABLE, Family: family(s.Addr())}
-	if err := r.inside.RouteReplace(nobody); err != nil {
-		return fmt.Errorf("route to %s: %w", s.Prefix, err)
+	unreachable := &netlink.Route{Dst: ipNet(s.Prefix), Type: unix.RTN_UNREACHABLE, Family: family(s.Addr())}
+	if err := r.inside.RouteReplace(unreachable); err != nil {
+		return fmt.Errorf("add route to %s: %w", s.Prefix, err)
 	}
 	return nil
 }
 
-// routed reports whether there are routes to a range, other than the default.
-func routed(routes []netlink.Route, to netip.Prefix) bool {
+// routed reports whether there are routes to a range, except the default route.
+func routed(routes []netlink.Route, target netip.Prefix) bool {
 	return slices.ContainsFunc(routes, func(r netlink.Route) bool {
 		d := destination(r)
-		return d.Bits() > 0 && d.Overlaps(to)
+		return d.Bits() > 0 && d.Overlaps(target)
 	})
 }
 
-// destination is a route's; the zero Prefix for a default route.
+// destination returns a route's destination, or the zero Prefix for a default route.
 func destination(r netlink.Route) netip.Prefix {
 	if r.Dst == nil {
 		return netip.Prefix{}
@@ -146,18 +146,16 @@ func destination(r netlink.Route) netip.Prefix {
 	return netip.PrefixFrom(a, ones)
 }
 
-// ServeAddresses has connections to addresses of Services answered in the router: by the protocol's number, it has the
-// stand-in to which packets for an address and port go, as StandIns gave ranges of them. Addresses and ports that were
-// served before and are not among these are no longer served. Clients keep their addresses; what the machine sends
-// itself comes from its end of the cable.
+// ServeAddresses redirects connections to addresses of Services to the router. By protocol number, the argument has the
+// stand-in for each address and port, in the ranges of StandIns. Earlier addresses and ports that are not in it are no
+// longer served. Clients keep their addresses; the machine's own packets come from its end of the cable.
 //
-// Refused are those that the machine needs: addresses at which it reaches itself by loopback, a link, pods, Services or
-// peers, and ports of its own addresses at which something listens now. A host port and a node port precede an address
-// of a Service, too, and so does every other translation on the machine. Packets from the router are not translated
-// again.
+// refused lists addresses that the machine needs: addresses that lead to loopback, a link, pods, Services or peers, and
+// ports of its own addresses with a current listener. Host ports and node ports also take precedence over addresses of
+// Services, and so do all other translations on the machine. Packets from the router are not translated again.
 //
-// It takes a map and three chains in the table "coxswain" of the machine's packet filter, and forwarding, while there
-// is an address. They stay when the process ends, as connections do.
+// While there is an address, it uses a map and three chains in the table "coxswain" of the machine's packet filter, and
+// enables forwarding. They stay when the process ends, because connections do.
 func (r *Router) ServeAddresses(all map[uint8]map[netip.AddrPort]netip.Addr) (refused []netip.AddrPort, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,38 +167,38 @@ func (r *Router) ServeAddresses(all map[uint8]map[netip.AddrPort]netip.Addr) (re
 
 func (r *Router) serveAddresses() (refused []netip.AddrPort, err error) {
 	if r.closed {
-		return nil, os.ErrClosed // Close has removed what there was
+		return nil, os.ErrClosed // Close has removed the map and chains
 	}
 	if r.addresses == nil {
-		return nil, nil // an earlier process may have left some
+		return nil, nil // keep those of an earlier process
 	}
 	broadcasts, err := r.broadcasts()
 	if err != nil {
-		return nil, fmt.Errorf("addresses of Services: %w", err)
+		return nil, fmt.Errorf("list broadcast addresses: %w", err)
 	}
 	var problems []error
 	for _, like := range []netip.Addr{gateway4, gateway6} {
-		wanted := map[string]string{}
+		targets := map[string]string{}
 		for protocol, addresses := range r.addresses {
-			for at, standIn := range addresses {
+			for target, standIn := range addresses {
 				switch {
-				case at.Addr().Is4() != like.Is4():
-				case broadcasts[at.Addr()] || !r.mayServe(at.Addr()) || listens(protocol, at):
-					refused = append(refused, at)
+				case target.Addr().Is4() != like.Is4():
+				case broadcasts[target.Addr()] || !r.mayServe(target.Addr()) || listens(protocol, target):
+					refused = append(refused, target)
 				default:
-					key := nft.Concat(nft.Address(at.Addr()), nft.Protocol(protocol), nft.Port(at.Port()))
-					wanted[string(key)] = string(nft.Address(standIn))
+					key := nft.Concat(nft.Address(target.Addr()), nft.Protocol(protocol), nft.Port(target.Port()))
+					targets[string(key)] = string(nft.Address(standIn))
 				}
 			}
 		}
-		problems = append(problems, r.serveAddressesLike(like, wanted))
+		problems = append(problems, r.serveAddressesLike(like, targets))
 	}
 	return refused, errors.Join(problems...)
 }
 
-func (r *Router) serveAddressesLike(like netip.Addr, wanted map[string]string) error {
+func (r *Router) serveAddressesLike(like netip.Addr, targets map[string]string) error {
 	s, ok := r.standIns[like.Is4()]
-	if !ok || len(wanted) == 0 {
+	if !ok || len(targets) == 0 {
 		return r.leaveAddresses(like)
 	}
 	if err := forwardFor(s.subnet); err != nil {
@@ -208,15 +206,15 @@ func (r *Router) serveAddressesLike(like netip.Addr, wanted map[string]string) e
 	}
 	t, err := r.addressTable(s)
 	if err == nil {
-		err = t.replace(wanted)
+		err = t.replace(targets)
 	}
 	if err != nil {
-		return fmt.Errorf("addresses of Services: %w", err)
+		return fmt.Errorf("serve addresses of Services: %w", err)
 	}
 	return nil
 }
 
-// broadcasts returns the addresses by which the machine reaches all of a network.
+// broadcasts returns the broadcast addresses of the machine's networks.
 func (r *Router) broadcasts() (map[netip.Addr]bool, error) {
 	routes, err := r.machine.RouteListFiltered(netlink.FAMILY_V4,
 		&netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_BROADCAST},
@@ -228,13 +226,13 @@ func (r *Router) broadcasts() (map[netip.Addr]bool, error) {
 	return all, err
 }
 
-// mayServe reports whether an address may be a Service's. Those that lead to the router already are other Services' and
-// pods'.
+// mayServe reports whether an address may belong to a Service. Addresses that are routed to the router already belong
+// to other Services and pods.
 func (r *Router) mayServe(a netip.Addr) bool {
 	if a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() || a.Is4In6() {
 		return false
 	}
-	if a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240) { // this network, and reserved with the broadcast address
+	if a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240) { // "this network", and reserved ones with broadcasts
 		return false
 	}
 	routed := slices.Concat(r.services, r.peers.ranges)
@@ -247,28 +245,28 @@ func (r *Router) mayServe(a netip.Addr) bool {
 	return !slices.ContainsFunc(routed, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// listens reports whether an address is the machine's and in use at a port. An address that is not the machine's cannot
-// be bound to.
-func listens(protocol uint8, at netip.AddrPort) bool {
+// listens reports whether a port of an address of the machine is in use. Other addresses cannot be bound to.
+func listens(protocol uint8, target netip.AddrPort) bool {
 	kind := unix.SOCK_STREAM
 	switch protocol {
 	case unix.IPPROTO_UDP:
 		kind = unix.SOCK_DGRAM
 	case unix.IPPROTO_SCTP:
 		if _, err := os.Stat("/proc/thread-self/net/sctp"); err != nil {
-			return false // nothing can, and a socket would have the kernel load the module
+			return false // no SCTP listener can exist, and a socket would load the kernel module
 		}
 	}
-	domain, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()})
-	if at.Addr().Is4() {
-		domain, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	domain, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(target.Port()),
+		Addr: target.Addr().As16()})
+	if target.Addr().Is4() {
+		domain, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}
 	}
 	socket, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, int(protocol))
 	if err != nil {
-		return true // it is not known
+		return true // unknown
 	}
 	defer func() { _ = unix.Close(socket) }()
-	if protocol != unix.IPPROTO_UDP { // connections that have ended are no servers
+	if protocol != unix.IPPROTO_UDP { // ended connections do not count as listeners
 		_ = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	err = unix.Bind(socket, address)
@@ -278,8 +276,8 @@ func listens(protocol uint8, at netip.AddrPort) bool {
 // addressesPrefix begins the names of the map and chains for addresses of Services. Each router has its own.
 const addressesPrefix = "service-addresses-"
 
-// afterOthers is the priority of the chains that translate destinations: what the machine itself translates, and host
-// ports and node ports, go first.
+// afterOthers is the priority of the chains that translate destinations. It is after the machine's own translations,
+// host ports and node ports.
 const afterOthers = -99
 
 // leaveAddresses deletes the map and chains of a family.
@@ -298,7 +296,7 @@ func (r *Router) leaveAddresses(like netip.Addr) error {
 // addressTable is the map of addresses of Services, with its chains.
 type addressTable struct {
 	standIns
-	device    string // the cable's
+	device    string // of the cable
 	table     *nftables.Table
 	addresses *nftables.Set
 }
@@ -321,35 +319,35 @@ func (r *Router) addressTable(s standIns) (*addressTable, error) {
 	return nil, errNoSubnet
 }
 
-// replace makes the chains, and the map with its elements, in one transaction, and ends UDP flows that would go on as
-// before.
-func (t *addressTable) replace(wanted map[string]string) error {
+// replace writes the chains, and the map with its elements, in one transaction. It then ends UDP flows to changed
+// addresses.
+func (t *addressTable) replace(targets map[string]string) error {
 	changed := map[string]string{}
 	err := nft.Once(nil, func(tx *nft.Transaction) error {
-		var gone, come []nftables.SetElement
+		var removed, added []nftables.SetElement
 		if _, err := tx.GetSetByName(t.table, t.addresses.Name); err == nil {
 			found, err := tx.GetSetElements(t.addresses)
 			if err != nil {
 				return err
 			}
 			for _, e := range found {
-				if value, stays := wanted[string(e.Key)]; stays && value == string(e.Val) {
-					delete(wanted, string(e.Key))
+				if value, stays := targets[string(e.Key)]; stays && value == string(e.Val) {
+					delete(targets, string(e.Key))
 					continue
 				}
-				gone = append(gone, nftables.SetElement{Key: e.Key, Val: e.Val})
+				removed = append(removed, nftables.SetElement{Key: e.Key, Val: e.Val})
 				changed[string(e.Key)] = ""
 			}
 		}
-		for key, value := range wanted {
-			come = append(come, nftables.SetElement{Key: []byte(key), Val: []byte(value)})
+		for key, value := range targets {
+			added = append(added, nftables.SetElement{Key: []byte(key), Val: []byte(value)})
 			changed[key] = value
 		}
 		tx.AddTable(t.table)
 		tx.AddSet(t.addresses, nil)
 		t.addChains(tx)
-		tx.DeleteElements(t.addresses, gone)
-		tx.AddElements(t.addresses, come)
+		tx.DeleteElements(t.addresses, removed)
+		tx.AddElements(t.addresses, added)
 		return tx.Commit()
 	})
 	if err != nil {
@@ -358,8 +356,8 @@ func (t *addressTable) replace(wanted map[string]string) error {
 	return t.endFlows(changed)
 }
 
-// addChains makes a chain for packets that come to the machine, one for those that it sends, and one for the source of
-// the latter:
+// addChains creates a chain for packets that arrive at the machine, one for packets that it sends, and one for the
+// source of the latter:
 //
 //	iifname != "cox0" dnat ip to ip daddr . meta l4proto . th dport map @service-addresses-pods-10.1.0.0
 //
@@ -389,7 +387,8 @@ func (t *addressTable) toStandIn() []expr.Any {
 	}
 }
 
-// fromMachine gives the machine the address that it also has for cluster IPs: pods' policies know it.
+// fromMachine sets the machine's source address to the one that it also uses for cluster IPs, which policies of pods
+// allow.
 func (t *addressTable) fromMachine() []expr.Any {
 	rule := append(through(expr.MetaKeyOIFNAME, t.device+"\x00"), in(destinationOf(t.Addr()), t.Prefix)...)
 	return append(rule,
@@ -400,8 +399,8 @@ func (t *addressTable) fromMachine() []expr.Any {
 		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(t.table.Family), RegAddrMin: unix.NFT_REG_1})
 }
 
-// endFlows ends UDP flows to addresses that lead elsewhere now, by their keys: the kernel translates later packets of a
-// flow as it did the first.
+// endFlows ends UDP flows to changed addresses, by their keys. The kernel would otherwise translate later packets like
+// the flow's first one.
 func (t *addressTable) endFlows(changed map[string]string) error {
 	filter := &redirected{addresses: map[netip.AddrPort]netip.Addr{}, standIns: t.Prefix}
 	size := len(t.Addr().AsSlice())
@@ -418,17 +417,17 @@ func (t *addressTable) endFlows(changed map[string]string) error {
 	}
 	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
-		return fmt.Errorf("UDP flows: %w", err)
+		return fmt.Errorf("open conntrack: %w", err)
 	}
 	defer h.Close()
 	_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family(t.Addr())), filter)
-	if err != nil && !errors.Is(err, unix.ENOENT) { // one that ended by itself meanwhile
-		return fmt.Errorf("UDP flows: %w", err)
+	if err != nil && !errors.Is(err, unix.ENOENT) { // skip one that ended by itself
+		return fmt.Errorf("delete UDP flows: %w", err)
 	}
 	return nil
 }
 
-// redirected is a netlink.CustomConntrackFilter of flows that go elsewhere than they are to go.
+// redirected is a netlink.CustomConntrackFilter for flows that no longer go to the right stand-in.
 type redirected struct {
 	addresses map[netip.AddrPort]netip.Addr // with their stand-ins
 	standIns  netip.Prefix
@@ -436,10 +435,10 @@ type redirected struct {
 
 // MatchConntrackFlow reports whether to delete a flow.
 func (r *redirected) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	to, _ := netip.AddrFromSlice(flow.Forward.DstIP)
+	sent, _ := netip.AddrFromSlice(flow.Forward.DstIP)
 	end, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
-	to, end = to.Unmap(), end.Unmap()
-	standIn, changed := r.addresses[netip.AddrPortFrom(to, flow.Forward.DstPort)]
+	sent, end = sent.Unmap(), end.Unmap()
+	standIn, changed := r.addresses[netip.AddrPortFrom(sent, flow.Forward.DstPort)]
 	if !changed || flow.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
 	}

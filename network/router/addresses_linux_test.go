@@ -20,16 +20,16 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// world is a machine with a router, and a client that reaches everything by the machine. Both have a default route, and
-// the machine checks the way back to what sends to it.
+// world is a machine with a router, and a client that reaches all destinations through the machine. Both have a default
+// route, and the machine checks the return path of packets.
 type world struct {
 	machine
 	client machine
 	router *router.Router
 }
 
-// addresses are those of a family in a world: of the machine and its client on their segment, of the machine's end of
-// the cable, of a pod, and of a Service.
+// addresses are the addresses of a family in a world: of the machine and its client on their segment, of the machine's
+// end of the cable, of a pod, and of a Service.
 type addresses struct{ subnet, machine, client, cable, pod, service string }
 
 var families = map[string]addresses{
@@ -80,12 +80,12 @@ func newWorld(t *testing.T) *world {
 	return &world{m, client, r}
 }
 
-// sendAtOnce has devices send by IPv6 before they know that no other has their link's address.
+// sendAtOnce disables IPv6 duplicate address detection, so that devices send at once.
 func sendAtOnce() error {
 	return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
 }
 
-// standIns are the router's ranges, of IPv4 and of IPv6.
+// standIns returns the router's ranges of stand-ins, of IPv4 and of IPv6.
 func (m machine) standIns(r *router.Router) (ranges []netip.Prefix) {
 	m.t.Helper()
 	m.do(func() (err error) {
@@ -98,18 +98,18 @@ func (m machine) standIns(r *router.Router) (ranges []netip.Prefix) {
 // served are addresses of Services, each with its stand-in.
 type served map[string]netip.Addr
 
-// serveAddresses serves addresses with ports, by TCP and UDP, and returns what the machine refuses.
+// serveAddresses serves addresses with ports, by TCP and UDP, and returns the refused ones.
 func (m machine) serveAddresses(r *router.Router, all served) (refused []string) {
 	m.t.Helper()
 	ports := map[netip.AddrPort]netip.Addr{}
-	for at, standIn := range all {
-		ports[netip.MustParseAddrPort(at)] = standIn
+	for address, standIn := range all {
+		ports[netip.MustParseAddrPort(address)] = standIn
 	}
 	m.do(func() error {
-		kept, err := r.ServeAddresses(map[uint8]map[netip.AddrPort]netip.Addr{unix.IPPROTO_TCP: ports,
+		rejected, err := r.ServeAddresses(map[uint8]map[netip.AddrPort]netip.Addr{unix.IPPROTO_TCP: ports,
 			unix.IPPROTO_UDP: ports})
-		for _, at := range kept {
-			refused = append(refused, at.String())
+		for _, address := range rejected {
+			refused = append(refused, address.String())
 		}
 		return err
 	})
@@ -117,19 +117,19 @@ func (m machine) serveAddresses(r *router.Router, all served) (refused []string)
 	return slices.Compact(refused)
 }
 
-// stand has a stand-in lead to a pod in the router, as a proxy does with one for a Service.
+// stand forwards a stand-in to a pod in the router, as a proxy does for a Service.
 func stand(t *testing.T, r *router.Router, standIn netip.Addr, pod string) {
 	t.Helper()
-	at, family := uint32(16), nftables.TableFamilyIPv4
+	offset, family := uint32(16), nftables.TableFamilyIPv4
 	if standIn.Is6() {
-		at, family = 24, nftables.TableFamilyIPv6
+		offset, family = 24, nftables.TableFamilyIPv6
 	}
 	require.NoError(t, nft.Once(r.Namespace(), func(change *nft.Transaction) error {
 		table := change.AddTable(&nftables.Table{Name: "services", Family: family})
 		chain := change.AddChain(&nftables.Chain{Name: "services", Table: table, Type: nftables.ChainTypeNAT,
 			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
 		change.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: at,
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
 				Len: uint32(standIn.BitLen() / 8)},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: standIn.AsSlice()},
 			&expr.Immediate{Register: 1, Data: netip.MustParseAddr(pod).AsSlice()},
@@ -139,7 +139,7 @@ func stand(t *testing.T, r *router.Router, standIn netip.Addr, pod string) {
 	}))
 }
 
-// refusedConnection is what there is to read where nothing listens.
+// refusedConnection is the error text of a port without a listener.
 const refusedConnection = "connection refused"
 
 func TestRouter_AnswersAtAddressesOfServices(t *testing.T) {
@@ -151,22 +151,22 @@ func TestRouter_AnswersAtAddressesOfServices(t *testing.T) {
 			w.dropForwarded()
 			w.pod(w.router, a.pod).serve("pod")
 			ranges := w.standIns(w.router)
-			require.Equal(t, ranges, w.standIns(w.router), "the same again")
+			require.Equal(t, ranges, w.standIns(w.router), "the same ranges again")
 			standIn := ranges[map[string]int{"IPv4": 0, "IPv6": 1}[name]].Addr().Next()
 			stand(t, w.router, standIn, a.pod)
-			at := func(address string) string { return net.JoinHostPort(address, "80") }
-			all := served{at(a.service): standIn, at(a.machine): standIn}
+			hostPort := func(address string) string { return net.JoinHostPort(address, "80") }
+			all := served{hostPort(a.service): standIn, hostPort(a.machine): standIn}
 			for range 2 { // and again
 				require.Empty(t, w.serveAddresses(w.router, all))
 				for _, address := range []string{a.service, a.machine} {
-					require.Equal(t, "pod to "+a.client, w.client.ask(address), "clients keep their addresses")
-					require.Equal(t, "pod to "+a.cable, w.ask(address), "the machine has its end of the cable")
+					require.Equal(t, "pod to "+a.client, w.client.ask(address), "the client's address is kept")
+					require.Equal(t, "pod to "+a.cable, w.ask(address), "the machine sends from its end of the cable")
 				}
 			}
-			require.Contains(t, w.askPort(a.machine, 81), refusedConnection, "at another port")
-			require.NotContains(t, w.ask(standIn.Next().String()), "pod", "the stand-in of no Service")
+			require.Contains(t, w.askPort(a.machine, 81), refusedConnection, "another port is not served")
+			require.NotContains(t, w.ask(standIn.Next().String()), "pod", "an unused stand-in is not served")
 
-			delete(all, at(a.service))
+			delete(all, hostPort(a.service))
 			w.serveAddresses(w.router, all)
 			require.NotContains(t, w.client.ask(a.service), "pod")
 			require.Equal(t, "pod to "+a.client, w.client.ask(a.machine))
@@ -178,7 +178,7 @@ func TestRouter_AnswersAtAddressesOfServices(t *testing.T) {
 	}
 }
 
-func TestRouter_LeavesAddressesThatTheMachineNeeds(t *testing.T) {
+func TestRouter_DoesNotServeAddressesThatTheMachineNeeds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.do(func() error {
@@ -200,13 +200,13 @@ func TestRouter_LeavesAddressesThatTheMachineNeeds(t *testing.T) {
 		if netip.MustParseAddr(address).Is6() {
 			standIn = ranges[1].Addr().Next()
 		}
-		at := net.JoinHostPort(address, "80")
-		require.Equal(t, []string{at}, w.serveAddresses(w.router, served{at: standIn}))
+		hostPort := net.JoinHostPort(address, "80")
+		require.Equal(t, []string{hostPort}, w.serveAddresses(w.router, served{hostPort: standIn}))
 		require.Empty(t, w.left("service-addresses"))
 	}
 }
 
-func TestRouter_LeavesAddressesOfPeersThatJoinLater(t *testing.T) {
+func TestRouter_StopsServingAddressesOfPeersThatJoinLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.do(func() error { return w.router.JoinPeers(router.VXLAN, netip.MustParseAddr(v4.machine)) })
@@ -221,10 +221,10 @@ func TestRouter_LeavesAddressesOfPeersThatJoinLater(t *testing.T) {
 		require.Empty(t, w.left("service-addresses"))
 	}
 	w.do(func() error { return w.router.SetPeers(nil) })
-	require.NotEmpty(t, w.left("service-addresses"), "the peer has left")
+	require.NotEmpty(t, w.left("service-addresses"), "addresses of a former peer are served")
 }
 
-func TestRouter_LeavesPortsToServersOfTheMachine(t *testing.T) {
+func TestRouter_DoesNotServePortsInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod(w.router, v4.pod, v6.pod).serve("pod")
@@ -260,23 +260,24 @@ func TestRouter_LeavesPortsToServersOfTheMachine(t *testing.T) {
 		return err
 	})
 	defer datagrams.Close()
-	require.Equal(t, own[:1], w.serveAddresses(w.router, all), "by UDP")
-	require.Equal(t, "pod to "+v4.client, w.client.ask(v4.machine), "by TCP")
+	require.Equal(t, own[:1], w.serveAddresses(w.router, all), "the UDP port is free")
+	require.Equal(t, "pod to "+v4.client, w.client.ask(v4.machine), "the TCP port is free")
 	w.serve("machine")
-	require.Equal(t, own, w.serveAddresses(w.router, all), "a server that came later has the port, too")
+	require.Equal(t, own, w.serveAddresses(w.router, all), "a later server keeps its port, too")
 	require.Equal(t, "machine to "+v4.client, w.client.ask(v4.machine))
 	require.Equal(t, "machine to "+v6.machine, w.ask(v6.machine))
 }
 
-func TestRouter_LeavesThePortOfVXLANToTheKernel(t *testing.T) {
+func TestRouter_DoesNotServeThePortOfVXLAN(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.do(func() error { return w.router.JoinPeers(router.VXLAN, netip.MustParseAddr(v4.machine)) })
-	at := "192.0.2.1:8472"
-	require.Equal(t, []string{at}, w.serveAddresses(w.router, served{at: w.standIns(w.router)[0].Addr().Next()}))
+	target := "192.0.2.1:8472"
+	standIn := w.standIns(w.router)[0].Addr().Next()
+	require.Equal(t, []string{target}, w.serveAddresses(w.router, served{target: standIn}))
 }
 
-func TestRouter_ServesNoAddressesOnceItIsClosed(t *testing.T) {
+func TestRouter_ServesNoAddressesAfterClose(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	standIn := w.standIns(w.router)[0].Addr().Next()
@@ -293,7 +294,7 @@ func TestRouter_ServesNoAddressesOnceItIsClosed(t *testing.T) {
 	require.Empty(t, w.left("service-addresses"))
 }
 
-func TestRouter_PutsAddressesOfServicesAfterNodePortsAndHostPorts(t *testing.T) {
+func TestRouter_PrefersNodePortsAndHostPortsToServiceAddresses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pod, other := w.pod(w.router, v4.pod), w.pod(w.router, "10.1.0.6")
@@ -314,8 +315,8 @@ func TestRouter_PutsAddressesOfServicesAfterNodePortsAndHostPorts(t *testing.T) 
 	}
 }
 
-// A UDP flow goes where its address leads, however it began.
-func TestRouter_EndsFlowsThatGoElsewhere(t *testing.T) {
+// A UDP flow follows its address when that changes.
+func TestRouter_EndsUDPFlowsToChangedAddresses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	standIns := w.standIns(w.router)[0]
@@ -338,7 +339,7 @@ func TestRouter_EndsFlowsThatGoElsewhere(t *testing.T) {
 	receives := func(from <-chan string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			_, _ = flow.Write([]byte("hello")) // the last answer may be that nothing listens
+			_, _ = flow.Write([]byte("hello")) // the previous answer may be an ICMP error
 			select {
 			case sender := <-from:
 				return sender == v4.client
@@ -347,7 +348,7 @@ func TestRouter_EndsFlowsThatGoElsewhere(t *testing.T) {
 			}
 		}, patience, step)
 	}
-	_, err := flow.Write([]byte("hello")) // before there is a Service
+	_, err := flow.Write([]byte("hello")) // before the Service exists
 	require.NoError(t, err)
 	w.serveAddresses(w.router, served{"192.0.2.1:53": first})
 	receives(senders["10.1.0.5"])
@@ -357,7 +358,7 @@ func TestRouter_EndsFlowsThatGoElsewhere(t *testing.T) {
 	receives(w.senders(53))
 }
 
-func TestRouter_TakesAddressesOfServicesUpAfterAKill(t *testing.T) {
+func TestRouter_KeepsServiceAddressesAfterAKill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod(w.router, v4.pod).serve("pod")
@@ -366,22 +367,22 @@ func TestRouter_TakesAddressesOfServicesUpAfterAKill(t *testing.T) {
 	stand(t, w.router, standIn, v4.pod)
 	w.serveAddresses(w.router, served{"203.0.113.9:80": standIn, "192.0.2.1:80": standIn})
 
-	again := w.reopen(w.router) // nothing was closed, as when the agent is killed
+	again := w.reopen(w.router) // nothing was closed, as after a kill
 	w.addNode(again, "cox0", v4.subnet, v6.subnet)
-	require.Equal(t, "pod to "+v4.client, w.client.ask(v4.machine), "until it is known what is to be served")
+	require.Equal(t, "pod to "+v4.client, w.client.ask(v4.machine), "served until the first call of ServeAddresses")
 	require.Equal(t, ranges, w.standIns(again))
 	w.serveAddresses(again, served{"192.0.2.1:80": standIn})
 	require.Equal(t, "pod to "+v4.client, w.client.ask(v4.machine))
-	require.NotContains(t, w.client.ask(v4.service), "pod", "the Service has gone meanwhile")
+	require.NotContains(t, w.client.ask(v4.service), "pod", "the Service was deleted meanwhile")
 
 	third := w.reopen(again)
 	w.addNode(third, "cox0", v4.subnet, v6.subnet)
-	w.serveAddresses(third, nil) // all Services have gone meanwhile
+	w.serveAddresses(third, nil) // all Services were deleted meanwhile
 	require.Contains(t, w.client.ask(v4.machine), refusedConnection)
 	require.Empty(t, w.left("service-addresses"))
 }
 
-func TestRouter_LeavesAddressesOfServicesOfAnotherAlone(t *testing.T) {
+func TestRouter_KeepsServiceAddressesOfOtherRouters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	second := w.machine.router("cox1", "10.2.0.0/24")
@@ -400,7 +401,7 @@ func TestRouter_LeavesAddressesOfServicesOfAnotherAlone(t *testing.T) {
 	serve(second, ranges[1][0].Addr().Next(), "10.2.0.5", "second", "203.0.113.10:80", "192.0.2.1:80")
 	require.Equal(t, "first to "+v4.client, w.client.ask("203.0.113.9"))
 	require.Equal(t, "second to "+v4.client, w.client.ask("203.0.113.10"))
-	require.Equal(t, "second to "+v4.client, w.client.ask(v4.machine), "the kernel asks the later chain first")
+	require.Equal(t, "second to "+v4.client, w.client.ask(v4.machine), "the kernel evaluates the later chain first")
 
 	require.NoError(t, second.DisconnectPod(netip.MustParseAddr("10.2.0.5")))
 	w.do(func() error {
@@ -414,7 +415,7 @@ func TestRouter_LeavesAddressesOfServicesOfAnotherAlone(t *testing.T) {
 	require.Len(t, w.left("service-addresses-pods-10.1.0."), 2, "a map and its chain")
 }
 
-func TestRemove_LeavesNoAddressesOfServicesOfDeadRouters(t *testing.T) {
+func TestRemove_DeletesServiceAddressesOfDeadRouters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dead := w.machine.router("cox1", "10.2.0.0/24")
@@ -434,7 +435,7 @@ func TestRemove_LeavesNoAddressesOfServicesOfDeadRouters(t *testing.T) {
 	}
 }
 
-func TestRouter_HasNoStandInsThatTheMachineRoutesElsewhere(t *testing.T) {
+func TestRouter_ReservesNoStandInsThatAreRoutedElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.do(func() error {
@@ -443,8 +444,8 @@ func TestRouter_HasNoStandInsThatTheMachineRoutesElsewhere(t *testing.T) {
 			return err
 		}
 		for i := range 6 {
-			to := &net.IPNet{IP: net.IPv4(byte(240+2*i), 7, 0, 0), Mask: net.CIDRMask(16, 32)}
-			err = errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: to}))
+			destination := &net.IPNet{IP: net.IPv4(byte(240+2*i), 7, 0, 0), Mask: net.CIDRMask(16, 32)}
+			err = errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: destination}))
 		}
 		return err
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
 
-// setting is one of what the kernel keeps for each device in IPv4 (linux/ip.h). They are set by netlink: /proc/sys may
-// be read-only, as in containers.
+// setting is an IPv4 setting of a device (linux/ip.h). Settings are changed by netlink, because /proc/sys may be
+// read-only, as in containers.
 type setting uint16
 
 const (
@@ -22,10 +22,11 @@ const (
 	routeLocalnet setting = 26
 )
 
-// strict is an rpFilter that accepts a packet if the way back to its source is the device it came by (RFC 3704).
+// strict is an rpFilter that accepts a packet only if the route to its source leads through the device that it came
+// from (RFC 3704).
 const strict = 1
 
-// set changes settings of a device of a namespace; nil is that of the process.
+// set changes settings of a device in a namespace; nil stands for the process's.
 func set(namespace *os.File, device netlink.Link, values map[setting]uint32) error {
 	const inetConf = 1 // IFLA_INET_CONF of linux/if_link.h
 	req := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)

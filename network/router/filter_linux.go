@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tableName is the table of the machine's packet filter that has all that a router changes in it, one for each family.
+// tableName is the table of the machine's packet filter with all of a router's rules, one for each family.
 const tableName = "coxswain"
 
 func tableFamily(a netip.Addr) nftables.TableFamily {
@@ -20,15 +20,15 @@ func tableFamily(a netip.Addr) nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
-// subnetChain begins what names of chains have of a Node's subnet.
+// subnetChain begins the part of a chain's name that identifies a Node's subnet.
 const subnetChain = "pods-"
 
-// chainOf is the name of a chain for a Node's subnet.
+// chainOf returns the name of a chain for a Node's subnet.
 func chainOf(subnet netip.Prefix) string {
 	return subnetChain + strings.ReplaceAll(subnet.Addr().String(), ":", "-")
 }
 
-// forwardingFile has the machine forward packets of an address's family.
+// forwardingFile returns the file that switches the machine's forwarding of an address's family.
 func forwardingFile(a netip.Addr) string {
 	if a.Is4() {
 		return "/proc/sys/net/ipv4/ip_forward"

@@ -15,9 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// forged is a packet of VXLAN to the router of a machine: within it a UDP packet between two pods, to port 53.
-func forged(of, source, destination string) []byte {
-	mac := sha256.Sum256([]byte("vxlan of " + of)) // which is no secret
+// forged returns a VXLAN packet to the router of a machine, with a UDP packet between two pods inside, to port 53.
+func forged(machine, source, destination string) []byte {
+	mac := sha256.Sum256([]byte("vxlan of " + machine)) // the machine's hardware address, which is not secret
 	mac[0] = mac[0]&^1 | 2
 	packet := []byte{8, 0, 0, 0, 0, 0, 1, 0} // VNI 1
 	packet = append(packet, mac[:6]...)
@@ -40,7 +40,7 @@ func checksum(header []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// send sends a UDP packet from here to the port of VXLAN.
+// send sends a UDP packet to the VXLAN port of an address.
 func (m machine) send(to string, packet []byte) {
 	m.t.Helper()
 	m.do(func() error {
@@ -81,7 +81,7 @@ func joinedBy(t *testing.T, mode string, machines ...machine) (routers []*router
 	return routers, pods
 }
 
-func TestRouter_TakesVXLANFromItsPeersOnly(t *testing.T) {
+func TestRouter_AcceptsVXLANFromPeersOnly(t *testing.T) {
 	t.Parallel()
 	a, b, stranger := newMachine(t), newMachine(t), newMachine(t)
 	segment(t, a, b, stranger)
@@ -123,7 +123,7 @@ func TestRouter_TakesVXLANFromItsPeersOnly(t *testing.T) {
 	b.do(func() error { return routers[1].JoinPeers(router.VXLAN, netip.MustParseAddr("192.0.2.2")) }) // again
 	pods[1].sendAs("10.2.0.5", "10.1.0.5", 53)
 	attacker.sendAs("10.1.0.66", "10.1.0.5", 53)
-	require.Equal(t, "10.1.0.66", <-atA, "a peer that has left is a stranger")
+	require.Equal(t, "10.1.0.66", <-atA, "packets of a former peer are dropped")
 }
 
 func TestRouter_DropsForgedSourcesOfPeersInIPv6(t *testing.T) {
@@ -159,7 +159,7 @@ func TestRouter_DropsForgedSourcesOfPeersInIPv6(t *testing.T) {
 	pods[1].reaches("fd01::5", "a to fd02::5")
 
 	senders := pods[0].senders(53)
-	liar := machine{t, routers[1].Namespace()} // the router of a machine that someone else has taken over
+	liar := machine{t, routers[1].Namespace()} // the router of a machine that an attacker controls
 	liar.do(func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -171,10 +171,10 @@ func TestRouter_DropsForgedSourcesOfPeersInIPv6(t *testing.T) {
 	})
 	liar.sendAs("fd01::66", "fd01::5", 53)
 	pods[1].sendAs("fd02::5", "fd01::5", 53)
-	require.Equal(t, "fd02::5", <-senders, "an address of the machine's own pods does not come from elsewhere")
+	require.Equal(t, "fd02::5", <-senders, "packets from elsewhere with an address of the machine's own pods are dropped")
 }
 
-func TestRouter_LetsNoVXLANOutOfPods(t *testing.T) {
+func TestRouter_DropsVXLANFromPods(t *testing.T) {
 	t.Parallel()
 	m, other := newMachine(t), newMachine(t)
 	segment(t, m, other)
@@ -184,5 +184,5 @@ func TestRouter_LetsNoVXLANOutOfPods(t *testing.T) {
 	pod.sendAs("10.1.0.5", "192.0.2.2", router.VXLANPort)
 	pod.sendAs("10.1.0.5", "192.0.2.2", 53)
 	require.Equal(t, "192.0.2.1", <-senders)
-	require.Empty(t, tunnels, "it was sent before, and would have come from the address of a peer")
+	require.Empty(t, tunnels, "the forged packet was dropped")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// forwardFor has the machine forward between a subnet's pods and others: it turns the kernel's switch, passes the
-// machine's other packet filters, and adds a rule by which nobody outside passes for a pod.
+// forwardFor makes the machine forward between a subnet's pods and other hosts: it enables forwarding in the kernel,
+// accepts the packets in the machine's other packet filters, and adds a rule against forged pod addresses from outside.
 func forwardFor(subnet netip.Prefix) error {
 	if err := os.WriteFile(forwardingFile(subnet.Addr()), []byte("1"), 0o644); err != nil {
 		return err
@@ -26,7 +26,7 @@ func forwardFor(subnet netip.Prefix) error {
 	return errors.Join(guardSubnet(subnet), acceptForwarded(subnet.Addr()))
 }
 
-// guardSubnet drops what comes to the machine from elsewhere and has the address of a pod of the machine as its source:
+// guardSubnet drops packets that arrive from elsewhere with a source address of the machine's pods:
 //
 //	iifname != "cox*" iifname != "lo" ip saddr 10.244.0.0/24 drop
 func guardSubnet(subnet netip.Prefix) error {
@@ -41,7 +41,7 @@ func guardSubnet(subnet netip.Prefix) error {
 		return t.Commit()
 	})
 	if err != nil {
-		return fmt.Errorf("sources of packets to pods: %w", err)
+		return fmt.Errorf("guard sources of packets to pods: %w", err)
 	}
 	return nil
 }
@@ -54,12 +54,12 @@ func notThrough(direction expr.MetaKey, prefix string) []expr.Any {
 	return match
 }
 
-// acceptedBy marks the rules that a router adds to chains of others.
+// acceptedBy is the comment of the rules that a router adds to chains of other programs.
 var acceptedBy = userdata.AppendString(nil, userdata.TypeComment, "coxswain: pods")
 
-// acceptForwarded has the chains of others accept what the machine forwards for pods, where they drop what no rule of
-// theirs accepts. Such is iptables' FORWARD once Docker was started. A rule of ours in a chain of ours would not do:
-// each chain has to accept a packet. The rules stay when the process ends; RemoveMachine removes them.
+// acceptForwarded adds rules that accept the machine's forwarded packets of pods to chains of other programs that drop
+// by default, such as iptables' FORWARD after Docker started. A rule in our own chain would not suffice, since every
+// chain has to accept a packet. The rules stay when the process ends; RemoveMachine removes them.
 func acceptForwarded(like netip.Addr) error {
 	return eachForwardChain(like, func(t *nft.Transaction, chain *nftables.Chain, ours []*nftables.Rule) {
 		if len(ours) > 0 || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
@@ -72,7 +72,7 @@ func acceptForwarded(like netip.Addr) error {
 	})
 }
 
-// eachForwardChain calls do with the chains of others that see what the machine forwards, and our rules in them.
+// eachForwardChain calls do with the forward chains of other programs, and our rules in them.
 func eachForwardChain(like netip.Addr, do func(*nft.Transaction, *nftables.Chain, []*nftables.Rule)) error {
 	err := nft.Once(nil, func(t *nft.Transaction) error {
 		for _, family := range []nftables.TableFamily{tableFamily(like), nftables.TableFamilyINet} {
@@ -100,12 +100,12 @@ func eachForwardChain(like netip.Addr, do func(*nft.Transaction, *nftables.Chain
 		return t.Commit()
 	})
 	if err != nil {
-		return fmt.Errorf("chains that see what is forwarded: %w", err)
+		return fmt.Errorf("edit forward chains: %w", err)
 	}
 	return nil
 }
 
-// hasPods reports whether pods are connected. It is true where that is not known.
+// hasPods reports whether pods are connected. It returns true if that is unknown.
 func (r *Router) hasPods() bool {
 	devices, err := r.inside.LinkList()
 	return err != nil || slices.ContainsFunc(devices, func(d netlink.Link) bool {

@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// dropForwarded makes the chain FORWARD of iptables as Docker leaves it.
+// dropForwarded creates the chain FORWARD of iptables like Docker.
 func (m machine) dropForwarded() {
 	m.t.Helper()
 	m.do(func() error {
@@ -31,7 +31,7 @@ func (m machine) dropForwarded() {
 	})
 }
 
-func TestRouter_PassesPacketFiltersThatDropWhatIsForwarded(t *testing.T) {
+func TestRouter_PassesFiltersThatDropForwardedPackets(t *testing.T) {
 	t.Parallel()
 	m, other := newMachine(t), newMachine(t)
 	segment(t, m, other)
@@ -70,7 +70,7 @@ func TestRouter_PassesPacketFiltersThatDropWhatIsForwarded(t *testing.T) {
 	})
 }
 
-func TestRouter_LetsNobodyOutsidePassForAPod(t *testing.T) {
+func TestRouter_DropsForgedPodAddressesFromOutside(t *testing.T) {
 	t.Parallel()
 	m, outsider := newMachine(t), newMachine(t)
 	segment(t, m, outsider)
@@ -95,7 +95,7 @@ func TestRouter_LetsNobodyOutsidePassForAPod(t *testing.T) {
 	require.Equal(t, "192.0.2.2", <-senders)
 }
 
-func TestRouter_LeavesAnotherOfTheMachineAlone(t *testing.T) {
+func TestRouter_DoesNotAffectOtherRouters(t *testing.T) {
 	t.Parallel()
 	m, other := newMachine(t), newMachine(t)
 	segment(t, m, other)
@@ -112,7 +112,7 @@ func TestRouter_LeavesAnotherOfTheMachineAlone(t *testing.T) {
 	join("first", "cox0", "10.1.0.0/24", "10.1.0.5")
 	second := join("second", "cox1", "10.2.0.0/24", "10.2.0.5")
 	require.Equal(t, "first to 10.1.0.1", m.ask("10.96.0.1"))
-	require.Equal(t, "second", other.askPort("192.0.2.1", 30080), "the kernel asks the later chain first")
+	require.Equal(t, "second", other.askPort("192.0.2.1", 30080), "the kernel evaluates the later chain first")
 	require.NoError(t, second.DisconnectPod(netip.MustParseAddr("10.2.0.5")))
 	m.do(func() error {
 		second.Close()
@@ -133,7 +133,7 @@ func TestRouter_LeavesAnotherOfTheMachineAlone(t *testing.T) {
 	})
 }
 
-// left are the names of the machine's devices, chains, sets and routes of ours that contain a text.
+// left returns the names of the machine's devices, chains, sets and routes of ours that contain a text.
 func (m machine) left(text string) (names []string) {
 	m.t.Helper()
 	m.do(func() error {
@@ -160,7 +160,7 @@ func (m machine) left(text string) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, text) })
 }
 
-// filterNames are the names of the chains and sets of a packet filter.
+// filterNames returns the names of the chains and sets of a packet filter.
 func filterNames() (names []string, err error) {
 	err = nft.Once(nil, func(t *nft.Transaction) error {
 		chains, err := t.ListChains()
@@ -188,7 +188,7 @@ func filterNames() (names []string, err error) {
 	return names, err
 }
 
-func TestRemove_LeavesNothingOfARouterAndAllOfAnother(t *testing.T) {
+func TestRemove_DeletesOneRouterCompletely(t *testing.T) {
 	t.Parallel()
 	m, other := newMachine(t), newMachine(t)
 	segment(t, m, other)
@@ -208,7 +208,7 @@ func TestRemove_LeavesNothingOfARouterAndAllOfAnother(t *testing.T) {
 
 	m.do(func() error { return router.Remove(second.Namespace()) })
 	require.Empty(t, append(m.left("10.2.0."), m.left("cox1")...))
-	require.Equal(t, "machine", other.askPort("192.0.2.1", 8001), "the host port is no pod's")
+	require.Equal(t, "machine", other.askPort("192.0.2.1", 8001), "the host port is free again")
 	require.Equal(t, "cox0 to 192.0.2.2", other.askPort("192.0.2.1", 8000))
 	require.NotEmpty(t, m.left("node-ports-pods-10.1.0."))
 
@@ -223,5 +223,5 @@ func TestRemove_LeavesNothingOfARouterAndAllOfAnother(t *testing.T) {
 	for _, text := range []string{"cox", "10.1.0.", "10.3.0.", "-p", "vxlan"} {
 		require.Empty(t, m.left(text))
 	}
-	require.Equal(t, []string{"FORWARD"}, m.left("FORWARD"), "chains of others stay")
+	require.Equal(t, []string{"FORWARD"}, m.left("FORWARD"), "chains of other programs stay")
 }

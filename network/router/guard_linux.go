@@ -12,8 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// guard makes the rules of the router that hold whatever policies say. They see packets after destinations of Services
-// are translated:
+// guard creates the rules of the router that apply regardless of policies. They see packets after destination NAT of
+// Services:
 //
 //	chain sources {   # prerouting
 //	    iifname "pod*" fib saddr . iif oif 0 drop
@@ -23,8 +23,8 @@ import (
 //	    oifname "cox*" meta l4proto udp th dport 8472 drop
 //	}
 //
-// A pod sends from its own addresses only, and a peer from those of its pods: rpFilter knows IPv4 alone. No packet
-// to the machine may be VXLAN, which the machine or one of its peers would take for packets of other pods. The
+// A pod must send from its own addresses only, and a peer from addresses of its pods; rpFilter checks only IPv4. No
+// packet to the machine may be VXLAN: the machine, or one of its peers, would accept it as packets of other pods. The
 // routers' own VXLAN never passes here.
 func guard(namespace *os.File) error {
 	return nft.Once(namespace, func(t *nft.Transaction) error {
@@ -43,13 +43,13 @@ func guard(namespace *os.File) error {
 		t.AddRule(&nftables.Rule{Table: table, Chain: tunnels,
 			Exprs: drop(through(expr.MetaKeyOIFNAME, machinePrefix), isVXLAN())})
 		if err := t.Commit(); err != nil {
-			return fmt.Errorf("rules of the router: %w", err)
+			return fmt.Errorf("write rules of the router: %w", err)
 		}
 		return nil
 	})
 }
 
-// through matches packets of devices whose names begin with a prefix. One that ends with a zero byte is a whole name.
+// through matches packets of devices with a name prefix. A prefix that ends with a zero byte is a whole name.
 func through(direction expr.MetaKey, prefix string) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: direction, Register: unix.NFT_REG_1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte(prefix)}}
@@ -65,7 +65,7 @@ func isVXLAN() []expr.Any {
 	}
 }
 
-// drop is a rule that drops packets of which all matches are true.
+// drop returns a rule that drops packets if all matches apply.
 func drop(matches ...[]expr.Any) (rule []expr.Any) {
 	for _, m := range matches {
 		rule = append(rule, m...)

@@ -2,11 +2,11 @@ package router
 
 import "net/netip"
 
-// HostPort is a port of the machine that leads to a port of a pod.
+// HostPort forwards a port of the machine to a port of a pod.
 type HostPort struct {
-	// Address is that of the machine. The zero Addr, and an unspecified one, are all that the machine has.
+	// Address is an address of the machine. The zero Addr, or an unspecified one, stands for all of them.
 	Address netip.Addr
-	// Protocol is the number of TCP, UDP or SCTP.
+	// Protocol is the protocol number of TCP, UDP or SCTP.
 	Protocol uint8
 	// Port is the machine's, and PodPort the pod's.
 	Port, PodPort uint16

@@ -13,13 +13,12 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// ServeHostPorts has ports of the machine lead to a pod, and no others than these: it replaces what the pod's address
-// had before, also from an earlier pod. A port that leads to another pod goes over to this one. Clients keep their
-// addresses, apart from the machine's own at loopback addresses and from the pod itself: policies of pods hold for what
-// comes by host ports, too.
+// ServeHostPorts forwards ports of the machine to a pod. It replaces all earlier ports of the pod's address, even an
+// earlier pod's. A port of another pod moves to this one. Clients keep their addresses, except the machine's own
+// loopback addresses and the pod itself, so network policies also apply to traffic by host ports.
 //
-// It takes two maps, a set and three chains in the table "coxswain" of the machine's packet filter, and forwarding,
-// from the first host port on. They stay when the process ends, as connections do.
+// From the first host port on, it uses two maps, a set and three chains in the table "coxswain" of the machine's packet
+// filter, and enables forwarding. They stay when the process ends, because connections do.
 func (r *Router) ServeHostPorts(pod netip.Addr, ports []HostPort) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,11 +31,11 @@ func (r *Router) ServeHostPorts(pod netip.Addr, ports []HostPort) error {
 func (r *Router) serveHostPorts(pod netip.Addr, ports []HostPort) (err error) {
 	t := hostPortTable(pod)
 	family := pod.Is4()
-	served, looked := r.hostPorts[family]
+	served, known := r.hostPorts[family]
 	switch {
 	case len(ports) > 0 && !served:
 		served, err = true, errors.Join(r.forwardForAll(family), t.make())
-	case !looked:
+	case !known:
 		served = t.present()
 	}
 	if err != nil {
@@ -53,8 +52,8 @@ func (r *Router) serveHostPorts(pod netip.Addr, ports []HostPort) (err error) {
 	return t.replace(pod, ports, r.isConnected)
 }
 
-// routeLoopback lets what the machine sends to its loopback addresses go to pods. Nobody else can: the router forwards
-// nothing to such an address.
+// routeLoopback allows routing of packets from the machine's loopback addresses to pods. Other hosts cannot misuse it:
+// the router does not forward to loopback addresses.
 func (r *Router) routeLoopback() error {
 	for name := range r.devices {
 		device, err := r.machine.LinkByName(name)
@@ -62,13 +61,14 @@ func (r *Router) routeLoopback() error {
 			err = set(nil, device, map[setting]uint32{routeLocalnet: 1})
 		}
 		if err != nil {
-			return fmt.Errorf("loopback addresses: %w", err)
+			return fmt.Errorf("route loopback addresses: %w", err)
 		}
 	}
 	return nil
 }
 
-// isConnected reports whether the pod with an address is there. It is true for what is no pod of this router.
+// isConnected reports whether the pod with an address is connected. It returns true for addresses outside this router's
+// subnets.
 func (r *Router) isConnected(pod netip.Addr) bool {
 	for _, subnets := range r.devices {
 		for _, s := range subnets {
@@ -81,8 +81,8 @@ func (r *Router) isConnected(pod netip.Addr) bool {
 	return true
 }
 
-// hostPorts are the maps of one IP family: one by address and port, one by port alone. Selves are the pods that have
-// host ports, each as source and destination.
+// hostPorts are the maps of one IP family: one by address and port, one by port alone. selves has the pods with host
+// ports, each as both source and destination.
 type hostPorts struct {
 	table  *nftables.Table
 	maps   [2]*nftables.Set
@@ -96,20 +96,20 @@ func hostPortTable(like netip.Addr) *hostPorts {
 	if like.Is6() {
 		address = nftables.TypeIP6Addr
 	}
-	of := func(id uint32, name string, key ...nftables.SetDatatype) *nftables.Set {
+	newMap := func(id uint32, name string, key ...nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{Table: table, Name: name, ID: id, IsMap: true, Concatenation: true,
 			KeyType:  nftables.MustConcatSetType(key...),
 			DataType: nftables.MustConcatSetType(address, nftables.TypeInetService)}
 	}
 	return &hostPorts{table, [2]*nftables.Set{
-		of(1, "host-ports", address, nftables.TypeInetProto, nftables.TypeInetService),
-		of(2, "host-ports-anywhere", nftables.TypeInetProto, nftables.TypeInetService),
+		newMap(1, "host-ports", address, nftables.TypeInetProto, nftables.TypeInetService),
+		newMap(2, "host-ports-anywhere", nftables.TypeInetProto, nftables.TypeInetService),
 	}, &nftables.Set{Table: table, Name: "host-ports-selves", ID: 3, Concatenation: true,
 		KeyType: nftables.MustConcatSetType(address, address)}, like}
 }
 
-// present reports whether the maps are there. They are not where there is no packet filter, which is no fault of a pod
-// that has no host ports.
+// present reports whether the maps exist. It returns false if there is no packet filter, so that pods without host
+// ports do not fail.
 func (h *hostPorts) present() bool {
 	return nft.Once(nil, func(t *nft.Transaction) error {
 		_, err := t.GetSetByName(h.table, h.selves.Name)
@@ -117,7 +117,7 @@ func (h *hostPorts) present() bool {
 	}) == nil
 }
 
-// forwardForAll has the machine forward for the pods of all subnets of a family.
+// forwardForAll calls forwardFor for all subnets of a family.
 func (r *Router) forwardForAll(v4 bool) error {
 	for _, subnets := range r.devices {
 		for _, s := range subnets {
@@ -132,7 +132,7 @@ func (r *Router) forwardForAll(v4 bool) error {
 	return nil
 }
 
-// make makes the maps and chains.
+// make creates the maps and chains.
 func (h *hostPorts) make() error {
 	return nft.Once(nil, func(t *nft.Transaction) error {
 		t.AddTable(h.table)
@@ -145,12 +145,12 @@ func (h *hostPorts) make() error {
 	})
 }
 
-// beforeNodePorts is the priority of the chains that translate destinations: a host port is one machine's, and precedes
-// the node ports.
+// beforeNodePorts is the priority of the chains that translate destinations. It is before node ports, since a host port
+// belongs to one machine.
 const beforeNodePorts = -101
 
-// addChains makes the chains: one for packets that come to the machine, one for those that it sends, and one for those
-// whose source must become the machine's own address:
+// addChains creates the chains: one for packets that arrive at the machine, one for packets that it sends, and one for
+// packets whose source must become the machine's own address:
 //
 //	dnat ip to ip daddr . meta l4proto . th dport map @host-ports
 //	ip daddr != ::1 fib daddr type local dnat ip to meta l4proto . th dport map @host-ports-anywhere
@@ -176,7 +176,7 @@ func (h *hostPorts) addChains(t *nft.Transaction) {
 	add("host-ports-sources", nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, sources...)
 }
 
-// Registers of 32 bits: a key begins in the first.
+// firstWord is the first register of 32 bits, where keys begin.
 const firstWord = unix.NFT_REG32_00
 
 func (h *hostPorts) byAddress() []expr.Any {
@@ -185,7 +185,7 @@ func (h *hostPorts) byAddress() []expr.Any {
 	return append([]expr.Any{destination}, h.toPod(h.maps[0], firstWord+destination.Len/4)...)
 }
 
-// anywhere leaves the loopback address of IPv6 to the machine, which cannot send from it to anyone else.
+// anywhere excludes the IPv6 loopback address, because the machine cannot send from it to other hosts.
 func (h *hostPorts) anywhere() (all []expr.Any) {
 	if h.like.Is6() {
 		all = notIn(destinationOf(h.like), netip.MustParsePrefix("::1/128"))
@@ -197,25 +197,25 @@ func (h *hostPorts) anywhere() (all []expr.Any) {
 		h.toPod(h.maps[1], firstWord)...)
 }
 
-// toPod completes the key, at a register, with protocol and port, and translates the destination to what a map has.
-func (h *hostPorts) toPod(m *nftables.Set, at uint32) []expr.Any {
+// toPod loads protocol and port after the register of a key, and translates the destination by a map.
+func (h *hostPorts) toPod(m *nftables.Set, register uint32) []expr.Any {
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: at},
-		&expr.Payload{DestRegister: at + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
+		&expr.Payload{DestRegister: register + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Lookup{SourceRegister: firstWord, DestRegister: firstWord, IsDestRegSet: true, SetName: m.Name},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(h.table.Family), RegAddrMin: firstWord,
 			RegProtoMin: firstWord + uint32(h.like.BitLen())/32, Specified: true},
 	}
 }
 
-// fromLoopback gives an address that a pod can answer to what the machine sends from a loopback address.
+// fromLoopback masquerades packets from the machine's loopback addresses, so that pods can reply.
 func fromLoopback() []expr.Any {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	return append(in(sourceOf(loopback.Addr()), loopback), append(throughCable(expr.MetaKeyOIFNAME), &expr.Masq{})...)
 }
 
-// toItself has a pod answer itself by the machine: it takes nothing from its own address by its device. Other pods of
-// the machine keep their addresses; see returnByMachine.
+// toItself masquerades packets from a pod to itself through the machine: a pod rejects packets from its own address on
+// its device. Other pods of the machine keep their addresses; see returnByMachine.
 func (h *hostPorts) toItself() []expr.Any {
 	source, destination := sourceOf(h.like), destinationOf(h.like)
 	source.DestRegister = firstWord
@@ -226,13 +226,13 @@ func (h *hostPorts) toItself() []expr.Any {
 
 func throughCable(direction expr.MetaKey) []expr.Any { return through(direction, machinePrefix) }
 
-// replace changes the maps to what a pod is to have. Ports that lead to pods that have gone are removed as well.
+// replace updates the ports of a pod in the maps. It also removes ports of pods that no longer exist.
 func (h *hostPorts) replace(pod netip.Addr, ports []HostPort, connected func(netip.Addr) bool) error {
-	wanted := [2]map[string]string{{}, {}}
+	targets := [2]map[string]string{{}, {}}
 	for _, p := range ports {
 		i, key := h.key(p)
 		if i >= 0 {
-			wanted[i][key] = string(nft.Concat(nft.Address(pod), nft.Port(p.PodPort)))
+			targets[i][key] = string(nft.Concat(nft.Address(pod), nft.Port(p.PodPort)))
 		}
 	}
 	return nft.Once(nil, func(t *nft.Transaction) error {
@@ -241,22 +241,22 @@ func (h *hostPorts) replace(pod netip.Addr, ports []HostPort, connected func(net
 			if err != nil {
 				return err
 			}
-			var gone, come []nftables.SetElement
+			var removed, added []nftables.SetElement
 			for _, e := range found {
-				value, here := wanted[i][string(e.Key)]
-				to, _ := netip.AddrFromSlice(e.Val[:min(len(e.Val), pod.BitLen()/8)])
+				value, exists := targets[i][string(e.Key)]
+				current, _ := netip.AddrFromSlice(e.Val[:min(len(e.Val), pod.BitLen()/8)])
 				switch {
-				case here && value == string(e.Val):
-					delete(wanted[i], string(e.Key))
-				case here, to == pod, !connected(to):
-					gone = append(gone, nftables.SetElement{Key: e.Key, Val: e.Val})
+				case exists && value == string(e.Val):
+					delete(targets[i], string(e.Key))
+				case exists, current == pod, !connected(current):
+					removed = append(removed, nftables.SetElement{Key: e.Key, Val: e.Val})
 				}
 			}
-			for key, value := range wanted[i] {
-				come = append(come, nftables.SetElement{Key: []byte(key), Val: []byte(value)})
+			for key, value := range targets[i] {
+				added = append(added, nftables.SetElement{Key: []byte(key), Val: []byte(value)})
 			}
-			t.DeleteElements(m, gone)
-			t.AddElements(m, come)
+			t.DeleteElements(m, removed)
+			t.AddElements(m, added)
 		}
 		if err := h.replaceSelf(t, pod, len(ports) > 0, connected); err != nil {
 			return err
@@ -265,7 +265,7 @@ func (h *hostPorts) replace(pod netip.Addr, ports []HostPort, connected func(net
 	})
 }
 
-// replaceSelf has the set of selves have a pod, or not, and no pods that have gone.
+// replaceSelf adds a pod to the set of selves, or removes it. It also removes pods that no longer exist.
 func (h *hostPorts) replaceSelf(t *nft.Transaction, pod netip.Addr, has bool, connected func(netip.Addr) bool) error {
 	found, err := t.GetSetElements(h.selves)
 	if err != nil {
@@ -275,7 +275,7 @@ func (h *hostPorts) replaceSelf(t *nft.Transaction, pod netip.Addr, has bool, co
 		other, _ := netip.AddrFromSlice(e.Key[:min(len(e.Key), pod.BitLen()/8)])
 		switch {
 		case other == pod && has:
-			has = false // it is there
+			has = false // it is in the set already
 		case other == pod, !connected(other):
 			t.DeleteElements(h.selves, []nftables.SetElement{{Key: e.Key}})
 		}
@@ -287,7 +287,8 @@ func (h *hostPorts) replaceSelf(t *nft.Transaction, pod netip.Addr, has bool, co
 	return nil
 }
 
-// key is that of a port, and the index of its map; -1 where the port is of another IP family than the pod.
+// key returns the key of a port and the index of its map; the index is -1 if the port's address has another family than
+// the pod.
 func (h *hostPorts) key(p HostPort) (index int, key string) {
 	port := nft.Concat(nft.Protocol(p.Protocol), nft.Port(p.Port))
 	switch {

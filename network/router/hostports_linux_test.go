@@ -25,7 +25,7 @@ func (m machine) serveHostPorts(r *router.Router, pod string, ports ...router.Ho
 	m.do(func() error { return r.ServeHostPorts(netip.MustParseAddr(pod), ports) })
 }
 
-// reopen is a router in the namespace of one, as another process makes it.
+// reopen opens the router of a namespace, like another process.
 func (m machine) reopen(r *router.Router) (again *router.Router) {
 	m.t.Helper()
 	namespace, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", r.Namespace().Fd()))
@@ -38,7 +38,7 @@ func (m machine) reopen(r *router.Router) (again *router.Router) {
 	return again
 }
 
-func TestRouter_LeadsHostPortsToPods(t *testing.T) {
+func TestRouter_ForwardsHostPortsToPods(t *testing.T) {
 	t.Parallel()
 	m, other := newMachine(t), newMachine(t)
 	segment(t, m, other)
@@ -47,30 +47,30 @@ func TestRouter_LeadsHostPortsToPods(t *testing.T) {
 	for word, pod := range map[string]machine{"a": a, "b": b} {
 		pod.serveOn(80, func(from netip.Addr) string { return word + " to " + from.String() })
 	}
-	m.serveHostPorts(r, "10.1.0.5") // nothing, where there is nothing
+	m.serveHostPorts(r, "10.1.0.5") // no effect without host ports
 	ofA := []router.HostPort{hostPort("127.0.0.1", 54323, 80), hostPort("::", 54324, 80)}
 	m.serveHostPorts(r, "10.1.0.5", ofA...)
 	m.serveHostPorts(r, "10.1.0.6", hostPort("192.0.2.1", 54323, 80), hostPort("", 8000, 80))
 	m.serveHostPorts(r, "fd01::5", hostPort("::", 8000, 80), hostPort("127.0.0.1", 54324, 80))
-	for range 2 { // the second time by a process that has found them
+	for range 2 { // the second time with a new process
 		require.Equal(t, "a to 10.1.0.1", m.askPort("127.0.0.1", 54323))
 		require.Equal(t, "b to 192.0.2.1", m.askPort("192.0.2.1", 54323))
-		require.Equal(t, "b to 192.0.2.2", other.askPort("192.0.2.1", 54323), "clients keep their addresses")
+		require.Equal(t, "b to 192.0.2.2", other.askPort("192.0.2.1", 54323), "the client's address is kept")
 		require.Equal(t, "b to 192.0.2.2", other.askPort("192.0.2.1", 8000))
 		require.Equal(t, "b to 10.1.0.1", m.askPort("127.0.0.1", 8000))
-		require.Equal(t, "b to 10.1.0.5", a.askPort("192.0.2.1", 8000), "from a pod of the machine, with its address")
-		require.Equal(t, "a to fd01::6", b.askPort("fd01::1", 8000), "from a pod of the machine, with its address")
-		require.Equal(t, "b to 10.1.0.1", b.askPort("192.0.2.1", 8000), "from the pod itself")
+		require.Equal(t, "b to 10.1.0.5", a.askPort("192.0.2.1", 8000), "a pod of the machine keeps its address")
+		require.Equal(t, "a to fd01::6", b.askPort("fd01::1", 8000), "a pod of the machine keeps its address")
+		require.Equal(t, "b to 10.1.0.1", b.askPort("192.0.2.1", 8000), "the pod itself is masqueraded")
 		require.Equal(t, "a to fd01::1", m.askPort("fd01::1", 8000))
-		require.Equal(t, "a to fd01::1", a.askPort("fd01::1", 8000), "from the pod itself")
-		require.Contains(t, m.askPort("127.0.0.1", 54324), "refused", "of another family")
+		require.Equal(t, "a to fd01::1", a.askPort("fd01::1", 8000), "the pod itself is masqueraded")
+		require.Contains(t, m.askPort("127.0.0.1", 54324), "refused", "another family is not served")
 		r = m.reopen(r)
 		m.addNode(r, "cox0", "10.1.0.0/24", "fd01::/64")
 		m.serveHostPorts(r, "10.1.0.5", ofA...)
 	}
 }
 
-func TestRouter_TakesHostPortsBack(t *testing.T) {
+func TestRouter_RemovesHostPorts(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	r := m.router("cox0", "10.1.0.0/24")
@@ -85,9 +85,9 @@ func TestRouter_TakesHostPortsBack(t *testing.T) {
 	m.serveHostPorts(r, "10.1.0.6")
 	require.Contains(t, m.askPort("127.0.0.1", 8002), "refused")
 	m.serveHostPorts(r, "10.1.0.7", hostPort("", 8000, 80))
-	require.Equal(t, "10.1.0.7", m.askPort("127.0.0.1", 8000), "a port that leads elsewhere goes over")
+	require.Equal(t, "10.1.0.7", m.askPort("127.0.0.1", 8000), "a port of another pod moves")
 	require.NoError(t, r.DisconnectPod(netip.MustParseAddr("10.1.0.7")))
 	m.serveHostPorts(r, "10.1.0.6", hostPort("", 8002, 80))
-	require.Contains(t, m.askPort("127.0.0.1", 8000), "refused", "what led to a pod that has gone")
+	require.Contains(t, m.askPort("127.0.0.1", 8000), "refused", "ports of a deleted pod are removed")
 	require.Equal(t, "10.1.0.6", m.askPort("127.0.0.1", 8002))
 }

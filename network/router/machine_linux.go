@@ -15,9 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
 
-// AddNode gives a Node its subnets: a cable between the router and the machine, by which the two reach each other and
-// nobody else of the machine is asked. Both its ends have the same name, which begins with "cox", has no more than 15
-// bytes, and which nobody else on the machine has. AddNode may be repeated.
+// AddNode adds a Node with its subnets: it creates a cable between the router and the machine, on which no other host
+// can interfere. Both ends have the same name, which begins with "cox", has at most 15 bytes, and must be unique on the
+// machine. AddNode is idempotent.
 func (r *Router) AddNode(device string, subnets ...netip.Prefix) error {
 	for i, s := range subnets {
 		if !s.IsValid() || s.Addr().BitLen()-s.Bits() < 2 {
@@ -51,14 +51,14 @@ func (r *Router) addNode(device string, subnets []netip.Prefix) error {
 		}
 	}
 	if err := set(r.namespace, inside, map[setting]uint32{forwarding: 1}); err != nil {
-		return fmt.Errorf("forwarding: %w", err)
+		return fmt.Errorf("set forwarding: %w", err)
 	}
 	for _, h := range []struct {
-		of  *netlink.Handle
-		end netlink.Link
+		handle *netlink.Handle
+		end    netlink.Link
 	}{{r.inside, inside}, {r.machine, outside}} {
-		if err := h.of.LinkSetUp(h.end); err != nil {
-			return fmt.Errorf("device %s: %w", device, err)
+		if err := h.handle.LinkSetUp(h.end); err != nil {
+			return fmt.Errorf("set device %s up: %w", device, err)
 		}
 	}
 	for _, s := range subnets {
@@ -75,7 +75,7 @@ func (r *Router) addNode(device string, subnets []netip.Prefix) error {
 	return r.forward6(subnets)
 }
 
-// forward6 has the router forward IPv6, where it has subnets of it. The kernel has no such setting by netlink.
+// forward6 enables IPv6 forwarding in the router, if a subnet is IPv6. This setting cannot be changed by netlink.
 func (r *Router) forward6(subnets []netip.Prefix) error {
 	if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Addr().Is6() }) {
 		return nil
@@ -85,8 +85,8 @@ func (r *Router) forward6(subnets []netip.Prefix) error {
 	})
 }
 
-// cableToMachine makes the cable anew. A device of our name whose other end is not here is about to go, or is left
-// by an agent that ended halfway.
+// cableToMachine recreates the cable. A device with our name whose other end is not here is about to be deleted, or
+// left over from an agent that was interrupted.
 func (r *Router) cableToMachine(device string, subnets []netip.Prefix) (inside, outside netlink.Link, err error) {
 	for _, h := range []*netlink.Handle{r.inside, r.machine} {
 		if err := remove(h, device); err != nil {
@@ -104,7 +104,7 @@ func (r *Router) cableToMachine(device string, subnets []netip.Prefix) (inside, 
 	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device, MTU: r.options.MTU}, PeerName: device,
 		PeerNamespace: netlink.NsFd(machine.Fd())}
 	if err := r.inside.LinkAdd(cable); err != nil {
-		return nil, nil, fmt.Errorf("veth %s: %w", device, err)
+		return nil, nil, fmt.Errorf("create veth %s: %w", device, err)
 	}
 	if outside, err = r.machine.LinkByName(device); err != nil {
 		return nil, nil, err
@@ -112,7 +112,7 @@ func (r *Router) cableToMachine(device string, subnets []netip.Prefix) (inside, 
 	return cable, outside, nil
 }
 
-// free reports whether nobody else on the machine has the subnets.
+// free returns an error if another device of the machine has an address in the subnets.
 func free(subnets []netip.Prefix) error {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -121,7 +121,7 @@ func free(subnets []netip.Prefix) error {
 	for _, d := range devices {
 		addresses, err := d.Addrs()
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // the device was deleted meanwhile
 		}
 		for _, a := range addresses {
 			prefix, err := netip.ParsePrefix(a.String())
@@ -135,9 +135,8 @@ func free(subnets []netip.Prefix) error {
 	return nil
 }
 
-// joinMachine routes a subnet to the router on the machine, and all else that its pods send to the machine on the
-// router. An address of the subnet that no pod has is unreachable: it must not go to the machine, which would send it
-// back.
+// joinMachine routes a subnet to the router on the machine, and all other destinations of its pods to the machine on
+// the router. Addresses of the subnet without a pod are unreachable: the machine would send their packets back.
 func (r *Router) joinMachine(inside, outside netlink.Link, subnet netip.Prefix) error {
 	own, machine := subnet.Addr(), subnet.Addr().Next()
 	lo, err := r.inside.LinkByName("lo")
@@ -158,14 +157,14 @@ func (r *Router) joinMachine(inside, outside netlink.Link, subnet netip.Prefix) 
 	back := via(outside, ipNet(subnet), Gateway(own))
 	back.Src = machine.AsSlice()
 	if err := r.machine.RouteReplace(back); err != nil {
-		return fmt.Errorf("the machine's route to %s: %w", subnet, err)
+		return fmt.Errorf("add the machine's route to %s: %w", subnet, err)
 	}
-	nobody := &netlink.Route{Dst: ipNet(subnet), Type: unix.RTN_UNREACHABLE, Family: family(own)}
-	if err := r.inside.RouteReplace(nobody); err != nil {
-		return fmt.Errorf("route to %s: %w", subnet, err)
+	unreachable := &netlink.Route{Dst: ipNet(subnet), Type: unix.RTN_UNREACHABLE, Family: family(own)}
+	if err := r.inside.RouteReplace(unreachable); err != nil {
+		return fmt.Errorf("add route to %s: %w", subnet, err)
 	}
 	if err := r.inside.RouteReplace(direct(inside, single(machine))); err != nil {
-		return fmt.Errorf("route to the machine: %w", err)
+		return fmt.Errorf("add route to the machine: %w", err)
 	}
 	return r.defaultRoutes(inside, subnet)
 }
@@ -173,25 +172,26 @@ func (r *Router) joinMachine(inside, outside netlink.Link, subnet netip.Prefix) 
 func (r *Router) giveAddress(h *netlink.Handle, device netlink.Link, a netip.Addr) error {
 	address := &netlink.Addr{IPNet: single(a)}
 	if a.Is6() {
-		address.Flags = unix.IFA_F_NODAD // nobody else is on the cable
+		address.Flags = unix.IFA_F_NODAD // no other host is on the cable
 	}
 	if err := h.AddrReplace(device, address); err != nil {
-		return fmt.Errorf("address %s: %w", a, err)
+		return fmt.Errorf("add address %s: %w", a, err)
 	}
 	return nil
 }
 
 const (
-	// The table of default routes for what comes from no Node's subnet; those of the Nodes' subnets follow.
+	// The table with the default route for packets from other sources; tables for the Nodes' subnets follow.
 	firstTable = 1000
-	// The rules that lead to the tables come after that of the main table, and the one for a subnet before the other.
+	// The rules for these tables come after the rule of the main table, and a subnet's rule before the general one.
 	subnetRule, anyRule = 40_000, 50_000
-	// The rule for answers that go by the machine comes before the main table, which knows their pods.
+	// The rule for replies through the machine comes before the main table, because that table has routes to their
+	// pods.
 	markRule = 20_000
 )
 
-// defaultRoutes have the router send what is for nobody it knows to the machine: packets of a subnet by the cable of
-// that subnet's Node, where the answers come from; others by any.
+// defaultRoutes routes packets to unknown destinations to the machine: packets from a subnet through the cable of that
+// subnet's Node, where the replies arrive, and other packets through any cable.
 func (r *Router) defaultRoutes(inside netlink.Link, subnet netip.Prefix) error {
 	everything := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
 	own := netlink.NewRule()
@@ -201,19 +201,19 @@ func (r *Router) defaultRoutes(inside netlink.Link, subnet netip.Prefix) error {
 	for _, rule := range []*netlink.Rule{own, others} {
 		rule.Family = family(subnet.Addr())
 		if err := r.inside.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("routing rule: %w", err)
+			return fmt.Errorf("add routing rule: %w", err)
 		}
 		route := via(inside, everything, subnet.Addr().Next())
 		route.Table = rule.Table
 		if err := r.inside.RouteReplace(route); err != nil {
-			return fmt.Errorf("default route of %s: %w", subnet, err)
+			return fmt.Errorf("add default route of %s: %w", subnet, err)
 		}
 	}
 	return nil
 }
 
-// ReachServices routes the cluster IPs of Services on the machine to the router, by the cable of one of the Nodes, as
-// soon as there is one. Ranges that it was given before and that are not among these are no longer routed.
+// ReachServices routes the cluster IPs of Services on the machine to the router, through the cable of one of the Nodes,
+// as soon as there is one. It removes the routes of earlier ranges that are not in ranges.
 func (r *Router) ReachServices(ranges []netip.Prefix) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,7 +222,7 @@ func (r *Router) ReachServices(ranges []netip.Prefix) error {
 			continue
 		}
 		if route, err := r.toRouter(old); err == nil {
-			_ = r.machine.RouteDel(route) // the device's routes go with the device
+			_ = r.machine.RouteDel(route) // the device's routes are deleted with the device
 		}
 	}
 	r.services = ranges
@@ -239,21 +239,21 @@ func (r *Router) routeServices() error {
 			err = r.addBehind(route)
 		}
 		if err != nil {
-			return fmt.Errorf("the machine's route to %s: %w", services, err)
+			return fmt.Errorf("add the machine's route to %s: %w", services, err)
 		}
 	}
 	return nil
 }
 
-// addBehind adds a route of the machine's behind those of other routers to the same range: another agent that comes and
-// goes leaves the first one's cluster IPs alone.
+// addBehind adds a route of the machine with a lower priority than routes of other routers to the same range, so that
+// another agent that starts and stops does not affect the first one's cluster IPs.
 func (r *Router) addBehind(route *netlink.Route) error {
-	known, err := r.machine.RouteListFiltered(route.Family, &netlink.Route{Dst: route.Dst, Table: unix.RT_TABLE_MAIN},
+	routes, err := r.machine.RouteListFiltered(route.Family, &netlink.Route{Dst: route.Dst, Table: unix.RT_TABLE_MAIN},
 		netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return err
 	}
-	for _, k := range known {
+	for _, k := range routes {
 		if k.LinkIndex == route.LinkIndex {
 			route.Priority = k.Priority
 			return r.machine.RouteReplace(route)
@@ -265,18 +265,18 @@ func (r *Router) addBehind(route *netlink.Route) error {
 
 var errNoSubnet = errors.New("no Node has a subnet of that IP family")
 
-// toRouter is the machine's route to what the router reaches.
-func (r *Router) toRouter(to netip.Prefix) (*netlink.Route, error) {
+// toRouter returns the machine's route to a destination of the router.
+func (r *Router) toRouter(destination netip.Prefix) (*netlink.Route, error) {
 	for _, device := range slices.Sorted(maps.Keys(r.devices)) {
 		for _, s := range r.devices[device] {
-			if s.Addr().Is4() != to.Addr().Is4() {
+			if s.Addr().Is4() != destination.Addr().Is4() {
 				continue
 			}
 			outside, err := r.machine.LinkByName(device)
 			if err != nil {
 				return nil, err
 			}
-			route := via(outside, ipNet(to), Gateway(s.Addr()))
+			route := via(outside, ipNet(destination), Gateway(s.Addr()))
 			route.Src = s.Addr().Next().AsSlice()
 			return route, nil
 		}

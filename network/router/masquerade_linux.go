@@ -11,9 +11,9 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// Masquerade has pods reach whatever the machine reaches, from the machine's address: the machine forwards, and the
-// table "coxswain" of its packet filter has a chain with one rule for each subnet. They stay when the process ends, as
-// pods do.
+// Masquerade makes pods reach all destinations of the machine, from the machine's address: the machine forwards, and
+// the table "coxswain" of its packet filter has a chain with one rule for each subnet. Both stay when the process ends,
+// because pods do.
 func (r *Router) Masquerade() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,7 +35,7 @@ func (r *Router) masquerade() error {
 	return nil
 }
 
-// masqueradeSubnet has a chain of its own for each subnet, so that several agents of a machine do not meet:
+// masqueradeSubnet creates a chain for each subnet, so that several agents on a machine do not interfere:
 //
 //	ip saddr 10.244.0.0/24 oifname != "cox*" masquerade
 func masqueradeSubnet(subnet netip.Prefix) error {
@@ -57,5 +57,5 @@ func masqueradeSubnet(subnet netip.Prefix) error {
 	})
 }
 
-// machinePrefix begins the names of the machine's ends of the Nodes' cables, by custom of the node agents.
+// machinePrefix is the name prefix of the machine's ends of the Nodes' cables, by convention of the node agents.
 const machinePrefix = "cox"

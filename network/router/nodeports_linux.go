@@ -14,13 +14,13 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// Ports are a range of ports, both ends included.
+// Ports is a range of ports. It includes both ends.
 type Ports struct{ First, Last uint16 }
 
-// ServeNodePorts has connections to a range of ports at the machine's own addresses answered in the router, at the
-// router's own address, which is where a proxy there serves node ports and health check node ports. Clients keep their
-// addresses. Connections to loopback addresses stay on the machine. It takes two chains in the table "coxswain" of the
-// machine's packet filter, and forwarding; they stay when the process ends, unless Close finds no pods.
+// ServeNodePorts redirects connections to a range of ports at the machine's own addresses to the router's own address,
+// where a proxy serves node ports and health check node ports. Clients keep their addresses. Connections to loopback
+// addresses stay on the machine. It creates two chains in the table "coxswain" of the machine's packet filter, and
+// enables forwarding. Both stay when the process ends, unless Close finds no pods.
 func (r *Router) ServeNodePorts(p Ports) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -28,7 +28,7 @@ func (r *Router) ServeNodePorts(p Ports) error {
 	return r.serveNodePorts()
 }
 
-// serveNodePorts leads to the first subnet of each family.
+// serveNodePorts redirects to the router's address in the first subnet of each family.
 func (r *Router) serveNodePorts() error {
 	if r.nodePorts == nil {
 		return nil
@@ -41,18 +41,18 @@ func (r *Router) serveNodePorts() error {
 			}
 			done[s.Addr().Is4()] = true
 			if err := serveNodePortsAt(*r.nodePorts, s); err != nil {
-				return fmt.Errorf("node ports: %w", err)
+				return fmt.Errorf("serve node ports: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-// nodePortsPrefix begins the names of the chains of node ports. Each subnet has its own, so that several agents of a
-// machine do not meet: the last to come is asked first, and leaves the others theirs.
+// nodePortsPrefix begins the names of the chains of node ports. Each subnet has its own, so that several agents on a
+// machine do not interfere: the latest chain takes precedence, and leaves the others' ports alone.
 const nodePortsPrefix = "node-ports-"
 
-// serveNodePortsAt makes one chain for what comes to the machine and one for what it sends itself:
+// serveNodePortsAt creates one chain for packets that arrive at the machine and one for packets that it sends itself:
 //
 //	ip daddr != 127.0.0.0/8 fib daddr type local tcp dport 30000-32767 dnat to 10.244.0.1
 func serveNodePortsAt(ports Ports, subnet netip.Prefix) error {
@@ -78,7 +78,7 @@ func serveNodePortsAt(ports Ports, subnet netip.Prefix) error {
 	})
 }
 
-// toNodePort are the expressions of a rule.
+// toNodePort returns the expressions of a rule.
 func toNodePort(ports Ports, protocol byte, own netip.Addr) []expr.Any {
 	loopback, destination := netip.MustParsePrefix("127.0.0.0/8"), destinationOf(own)
 	if own.Is6() {

@@ -18,45 +18,45 @@ type Peer struct {
 	Subnets []netip.Prefix
 }
 
-// How routers of several machines reach each other.
+// The modes in which routers of several machines reach each other.
 const (
-	// VXLAN has packets travel in UDP between the machines (RFC 7348), whatever lies between these.
+	// VXLAN encapsulates packets in UDP between the machines (RFC 7348), over any network.
 	VXLAN = "vxlan"
-	// Routes has the machines pass packets on as they are, which takes a network segment that they share. Each machine
-	// forwards what comes for its pods.
+	// Routes makes the machines route packets directly, which requires a shared network segment. Each machine forwards
+	// packets to its pods.
 	Routes = "routes"
 )
 
 const (
-	// VXLANPort is the UDP port of VXLAN: Linux' own, as flannel has it; 4789 may be Docker's.
+	// VXLANPort is the UDP port of VXLAN. It is Linux' default, as with flannel; Docker may use 4789.
 	VXLANPort = 8472
 
 	vxlanDevice  = "vxlan"
 	vxlanNetwork = 1 // VNI
 
-	// protocol marks our routes (rt_protos of iproute2), so that those of peers that have gone are found.
+	// protocol marks our routes (rt_protos of iproute2), so that routes of former peers can be found.
 	protocol = 197
 )
 
-// peers is how this router reaches others; mode is empty while it reaches none.
+// peers is the state of other routers. mode is empty before JoinPeers.
 type peers struct {
 	mode   string
 	local  netip.Addr
 	ranges []netip.Prefix // the peers' subnets and own addresses
 }
 
-// JoinPeers prepares for peers. The address is this machine's, by which peers reach it.
+// JoinPeers prepares for peers. address is this machine's, by which peers reach it.
 func (r *Router) JoinPeers(mode string, address netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch mode {
 	case VXLAN:
 		if err := r.openVXLAN(address); err != nil {
-			return fmt.Errorf("vxlan: %w", err)
+			return fmt.Errorf("open vxlan: %w", err)
 		}
 	case Routes:
 		if err := r.forwardOnMachine(address); err != nil {
-			return fmt.Errorf("forwarding between machines: %w", err)
+			return fmt.Errorf("enable forwarding between machines: %w", err)
 		}
 	default:
 		return fmt.Errorf("unknown network mode %q", mode)
@@ -65,7 +65,7 @@ func (r *Router) JoinPeers(mode string, address netip.Addr) error {
 	return nil
 }
 
-// MTU is that of the pods of routers that reach each other in this way, where the machine has this address, in bytes.
+// MTU returns the MTU of pods, in bytes, for a mode and the machine's address.
 func MTU(mode string, address netip.Addr) (int, error) {
 	machine, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -82,7 +82,7 @@ func MTU(mode string, address netip.Addr) (int, error) {
 	return device.Attrs().MTU, nil
 }
 
-// overhead is what VXLAN adds to a packet, in bytes: Ethernet, VXLAN, UDP and IP.
+// overhead returns the bytes that VXLAN adds to a packet: Ethernet, VXLAN, UDP and IP.
 func overhead(address netip.Addr) int {
 	if address.Is4() {
 		return 14 + 8 + 8 + 20
@@ -90,7 +90,7 @@ func overhead(address netip.Addr) int {
 	return 14 + 8 + 8 + 40
 }
 
-// deviceOf is the machine's device that has an address.
+// deviceOf returns the machine's device with an address.
 func deviceOf(machine *netlink.Handle, address netip.Addr) (netlink.Link, error) {
 	devices, err := machine.LinkList()
 	if err != nil {
@@ -110,8 +110,8 @@ func deviceOf(machine *netlink.Handle, address netip.Addr) (netlink.Link, error)
 	return nil, fmt.Errorf("no device of this machine has the address %s", address)
 }
 
-// openVXLAN makes the device among the machine's, whose network carries the packets, and moves it to the router, where
-// they are. One that is there already is taken if it is as it should be.
+// openVXLAN creates the device in the machine's namespace, whose network carries the packets, and moves it to the
+// router, where it delivers them. It reuses an existing device with the right settings.
 func (r *Router) openVXLAN(address netip.Addr) error {
 	under, err := deviceOf(r.machine, address)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *Router) openVXLAN(address netip.Addr) error {
 		return err
 	}
 	if err := r.machine.LinkAdd(want); err != nil {
-		return fmt.Errorf("device: %w", err)
+		return fmt.Errorf("create device: %w", err)
 	}
 	if err := r.move(want); err != nil {
 		return errors.Join(err, r.machine.LinkDel(want))
@@ -164,7 +164,7 @@ func (r *Router) move(device *netlink.Vxlan) error {
 		return err
 	}
 	if err := r.inside.LinkSetName(inside, vxlanDevice); err != nil {
-		return fmt.Errorf("name in the router: %w", err)
+		return fmt.Errorf("rename device in the router: %w", err)
 	}
 	if err := set(r.namespace, inside, map[setting]uint32{forwarding: 1, rpFilter: strict}); err != nil {
 		return err
@@ -172,15 +172,16 @@ func (r *Router) move(device *netlink.Vxlan) error {
 	return r.inside.LinkSetUp(inside)
 }
 
-// hardwareAddress is that of the VXLAN device of a machine: every other machine knows it by its address.
+// hardwareAddress derives the MAC address of a machine's VXLAN device from the machine's address, so that every other
+// machine can compute it.
 func hardwareAddress(machine netip.Addr) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("vxlan of " + machine.String()))
-	const local, multicast = 0x02, 0x01 // administered locally, of one device
+	const local, multicast = 0x02, 0x01 // administered locally, unicast
 	sum[0] = sum[0]&^multicast | local
 	return sum[:6]
 }
 
-// forwardOnMachine has the machine forward between its own network and the router.
+// forwardOnMachine makes the machine forward between its own network and the router.
 func (r *Router) forwardOnMachine(address netip.Addr) error {
 	under, err := deviceOf(r.machine, address)
 	if err != nil {
@@ -207,8 +208,8 @@ func (r *Router) forwardOnMachine(address netip.Addr) error {
 	return nil
 }
 
-// SetPeers routes to the peers' subnets, and forgets peers that are not among these. JoinPeers comes first. One peer
-// that cannot be reached does not keep others from it. Addresses of Services that are a peer's are no longer served.
+// SetPeers routes to the peers' subnets, and forgets all other peers. JoinPeers must come first. An unreachable peer
+// does not affect the others. Addresses of Services that belong to a peer are no longer served.
 func (r *Router) SetPeers(all []Peer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,16 +217,16 @@ func (r *Router) SetPeers(all []Peer) error {
 	for _, p := range all {
 		ranges = append(append(ranges, p.Subnets...), netip.PrefixFrom(p.Address, p.Address.BitLen()))
 	}
-	var again error
+	var served error
 	if !slices.Equal(ranges, r.peers.ranges) {
 		r.peers.ranges = ranges
-		_, again = r.serveAddresses()
+		_, served = r.serveAddresses()
 	}
 	switch r.peers.mode {
 	case VXLAN:
-		return errors.Join(r.routeByVXLAN(all), again)
+		return errors.Join(r.routeByVXLAN(all), served)
 	case Routes:
-		return errors.Join(r.routeByMachine(all), again)
+		return errors.Join(r.routeByMachine(all), served)
 	}
 	return errors.New("this router has not joined others")
 }
@@ -244,12 +245,12 @@ func (r *Router) routeByVXLAN(all []Peer) error {
 		entry := neighbor(device, unix.AF_BRIDGE, p.Address, mac)
 		entry.Flags, entry.State = netlink.NTF_SELF, netlink.NUD_PERMANENT
 		if err := r.inside.NeighSet(entry); err != nil {
-			problems = append(problems, fmt.Errorf("machine %s: %w", p.Address, err))
+			problems = append(problems, fmt.Errorf("add machine %s: %w", p.Address, err))
 			continue
 		}
 		for _, s := range p.Subnets {
 			if err := r.inside.NeighSet(neighbor(device, family(s.Addr()), s.Addr(), mac)); err != nil {
-				problems = append(problems, fmt.Errorf("router of %s: %w", s, err))
+				problems = append(problems, fmt.Errorf("add router of %s: %w", s, err))
 				continue
 			}
 			neighbors[s.Addr().String()] = true
@@ -275,19 +276,19 @@ func neighbor(device netlink.Link, family int, address netip.Addr, mac net.Hardw
 		IP: address.AsSlice(), HardwareAddr: mac}
 }
 
-// forget removes entries of a device's table of neighbors that are not to be kept.
+// forget removes permanent entries of a device's neighbor table, except the ones that keep selects.
 func (r *Router) forget(device netlink.Link, family int, keep func(netlink.Neigh) bool) error {
-	known, err := r.inside.NeighList(device.Attrs().Index, family)
+	neighbors, err := r.inside.NeighList(device.Attrs().Index, family)
 	if err != nil {
-		return fmt.Errorf("neighbors: %w", err)
+		return fmt.Errorf("list neighbors: %w", err)
 	}
-	for _, n := range known {
+	for _, n := range neighbors {
 		if n.State&netlink.NUD_PERMANENT == 0 || keep(n) {
 			continue
 		}
 		n.Family = family
 		if err := r.inside.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("neighbor %s: %w", n.IP, err)
+			return fmt.Errorf("delete neighbor %s: %w", n.IP, err)
 		}
 	}
 	return nil
@@ -311,29 +312,29 @@ func (r *Router) routeByMachine(all []Peer) error {
 	return replaceRoutes(r.machine, routes)
 }
 
-// replaceRoutes makes routes by destination, and removes those of ours that are not among them.
+// replaceRoutes sets our routes by destination, and removes all other ones of ours.
 func replaceRoutes(h *netlink.Handle, want map[string]*netlink.Route) error {
 	var problems []error
-	for to, route := range want {
+	for destination, route := range want {
 		if route == nil {
 			continue
 		}
 		route.Protocol = protocol
 		if err := h.RouteReplace(route); err != nil {
-			problems = append(problems, fmt.Errorf("route to %s: %w", to, err))
+			problems = append(problems, fmt.Errorf("add route to %s: %w", destination, err))
 		}
 	}
 	ours := &netlink.Route{Protocol: protocol}
-	known, err := h.RouteListFiltered(netlink.FAMILY_ALL, ours, netlink.RT_FILTER_PROTOCOL)
+	routes, err := h.RouteListFiltered(netlink.FAMILY_ALL, ours, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
-		return fmt.Errorf("routes: %w", err)
+		return fmt.Errorf("list routes: %w", err)
 	}
-	for i := range known {
-		if want[known[i].Dst.String()] != nil {
+	for i := range routes {
+		if want[routes[i].Dst.String()] != nil {
 			continue
 		}
-		if err := h.RouteDel(&known[i]); err != nil && !errors.Is(err, unix.ESRCH) {
-			problems = append(problems, fmt.Errorf("old route to %s: %w", known[i].Dst, err))
+		if err := h.RouteDel(&routes[i]); err != nil && !errors.Is(err, unix.ESRCH) {
+			problems = append(problems, fmt.Errorf("delete old route to %s: %w", routes[i].Dst, err))
 		}
 	}
 	return errors.Join(problems...)

@@ -16,27 +16,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// PodDevice is the name of a pod's own device, where nobody asks for another.
+// PodDevice is the default name of a pod's own device.
 const PodDevice = "eth0"
 
-// Cable is what connects a pod with the router: a pair of devices.
+// Cable is a pair of devices that connects a pod with the router.
 type Cable struct{ Router, Pod End }
 
-// End is one of a cable's two.
+// End is one end of a cable.
 type End struct {
 	Name     string
 	Hardware net.HardwareAddr
 	MTU      int // in bytes
 }
 
-// ConnectPod connects a pod's namespace with its addresses, if it is not connected yet. The address is the pod's: what
-// an earlier pod has left of it is removed.
+// ConnectPod connects a pod's namespace with these addresses, if it is not connected yet. It removes the remains of an
+// earlier pod with the same address.
 func (r *Router) ConnectPod(pod *os.File, addresses ...netip.Addr) error {
 	_, err := r.ConnectPodBy(pod, PodDevice, addresses...)
 	return err
 }
 
-// ConnectPodBy is ConnectPod with a name for the pod's device. Another device of that name is removed.
+// ConnectPodBy is like ConnectPod, with a name for the pod's device. It removes another device of that name.
 func (r *Router) ConnectPodBy(pod *os.File, device string, addresses ...netip.Addr) (Cable, error) {
 	if len(addresses) == 0 {
 		return Cable{}, errors.New("a pod without an address cannot be connected")
@@ -67,9 +67,10 @@ func (r *Router) ConnectPodBy(pod *os.File, device string, addresses ...netip.Ad
 	return cableOf(inside, end), errors.Join(awaitUp(r.inside, inside), awaitUp(own, end))
 }
 
-// awaitUp returns when a device sends. The kernel's link watch has it do so a moment after both ends of its cable are
-// up. Packets of before are lost, and a lost answer of ARP delays a pod's first connection by a second. Since Linux 6.8
-// the reading alone hurries the link watch. No pod fails for a device that takes longer than a second.
+// awaitUp waits until a device can send. The kernel's link watch enables it a moment after both ends of its cable are
+// up. Earlier packets are lost, and a lost ARP reply delays a pod's first connection by a second. Since Linux 6.8
+// reading the state speeds up the link watch. awaitUp returns nil after a second in any case, so that no pod fails
+// because of a slow device.
 func awaitUp(h *netlink.Handle, device netlink.Link) error {
 	up := func(context.Context) (bool, error) {
 		now, err := h.LinkByIndex(device.Attrs().Index)
@@ -82,7 +83,7 @@ func awaitUp(h *netlink.Handle, device netlink.Link) error {
 	return nil
 }
 
-// CheckPod reports what is missing of a pod's cable, and of the router's routes to the pod.
+// CheckPod reports missing parts of a pod's cable, and of the router's routes to the pod.
 func (r *Router) CheckPod(pod *os.File, device string, addresses ...netip.Addr) (Cable, error) {
 	if len(addresses) == 0 {
 		return Cable{}, errors.New("a pod without an address is not connected")
@@ -112,7 +113,7 @@ func (r *Router) CheckPod(pod *os.File, device string, addresses ...netip.Addr) 
 		route := direct(inside, single(a))
 		found, err := r.inside.RouteListFiltered(family(a), route, netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF)
 		if err != nil {
-			return Cable{}, fmt.Errorf("route to %s: %w", a, err)
+			return Cable{}, fmt.Errorf("find route to %s: %w", a, err)
 		}
 		if len(found) == 0 {
 			return Cable{}, fmt.Errorf("the router has no route to %s", a)
@@ -121,15 +122,15 @@ func (r *Router) CheckPod(pod *os.File, device string, addresses ...netip.Addr) 
 	return cableOf(inside, end), nil
 }
 
-// DisconnectPod removes the cable of the pod that has an address: the first of those that it was connected with. There
-// need not be one.
+// DisconnectPod removes the cable of a pod by the first of the addresses that it was connected with. It is not an error
+// if there is none.
 func (r *Router) DisconnectPod(address netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return remove(r.inside, podEnd(address))
 }
 
-// ends are those of a pod's cable; nil where there is none of the name.
+// ends returns both ends of a pod's cable; an end is nil if there is no device of its name.
 func (r *Router) ends(own *netlink.Handle, name, device string) (inside, end netlink.Link, err error) {
 	if inside, err = find(r.inside, name); err != nil {
 		return nil, nil, err
@@ -139,13 +140,14 @@ func (r *Router) ends(own *netlink.Handle, name, device string) (inside, end net
 }
 
 func cableOf(inside, end netlink.Link) Cable {
-	of := func(l netlink.Link) End {
+	describe := func(l netlink.Link) End {
 		return End{Name: l.Attrs().Name, Hardware: l.Attrs().HardwareAddr, MTU: l.Attrs().MTU}
 	}
-	return Cable{Router: of(inside), Pod: of(end)}
+	return Cable{Router: describe(inside), Pod: describe(end)}
 }
 
-// podEnd names the router's end of a pod's cable after the pod's address, which no two have. It is at most 15 bytes.
+// podEnd derives the name of the router's end of a pod's cable from the pod's address, so that it is unique. It is at
+// most 15 bytes.
 func podEnd(a netip.Addr) string {
 	name := a.AsSlice()
 	if a.Is6() {
@@ -155,7 +157,7 @@ func podEnd(a netip.Addr) string {
 	return podPrefix + hex.EncodeToString(name)
 }
 
-// podPrefix begins the names of the router's ends of pods' cables.
+// podPrefix is the name prefix of the router's ends of pods' cables.
 const podPrefix = "pod"
 
 func (r *Router) cableToPod(pod *os.File, own *netlink.Handle, name, device string) (inside, end netlink.Link,
@@ -178,7 +180,7 @@ func (r *Router) cableToPod(pod *os.File, own *netlink.Handle, name, device stri
 		return nil, nil, failed
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("veth %s: %w", name, err)
+		return nil, nil, fmt.Errorf("create veth %s: %w", name, err)
 	}
 	inside, end, err = r.ends(own, name, device)
 	if err == nil && (inside == nil || end == nil) {
@@ -187,14 +189,14 @@ func (r *Router) cableToPod(pod *os.File, own *netlink.Handle, name, device stri
 	return inside, end, err
 }
 
-// routePod has the router pass on what the pod sends from its own addresses, and send it what is for them.
+// routePod makes the router forward packets from the pod's own addresses, and route packets to them.
 func (r *Router) routePod(inside netlink.Link, addresses []netip.Addr) error {
 	err := set(r.namespace, inside, map[setting]uint32{forwarding: 1, rpFilter: strict, sendRedirects: 0})
 	if err != nil {
-		return fmt.Errorf("forwarding: %w", err)
+		return fmt.Errorf("set forwarding: %w", err)
 	}
 	if err := r.inside.LinkSetUp(inside); err != nil {
-		return fmt.Errorf("device %s: %w", inside.Attrs().Name, err)
+		return fmt.Errorf("set device %s up: %w", inside.Attrs().Name, err)
 	}
 	for _, a := range addresses {
 		if a.Is6() {
@@ -203,16 +205,16 @@ func (r *Router) routePod(inside netlink.Link, addresses []netip.Addr) error {
 			}
 		}
 		if err := r.inside.RouteReplace(direct(inside, single(a))); err != nil {
-			return fmt.Errorf("route to %s: %w", a, err)
+			return fmt.Errorf("add route to %s: %w", a, err)
 		}
 	}
 	return nil
 }
 
-// setUpPod does what there is to do in the pod's own namespace.
+// setUpPod sets up the device in the pod's own namespace.
 func setUpPod(own *netlink.Handle, end netlink.Link, addresses []netip.Addr) error {
 	if err := own.LinkSetUp(end); err != nil {
-		return fmt.Errorf("device %s: %w", end.Attrs().Name, err)
+		return fmt.Errorf("set device %s up: %w", end.Attrs().Name, err)
 	}
 	for _, a := range addresses {
 		address := &netlink.Addr{IPNet: single(a)}
@@ -220,11 +222,11 @@ func setUpPod(own *netlink.Handle, end netlink.Link, addresses []netip.Addr) err
 			address.Flags = unix.IFA_F_NODAD
 		}
 		if err := own.AddrReplace(end, address); err != nil {
-			return fmt.Errorf("address %s: %w", a, err)
+			return fmt.Errorf("add address %s: %w", a, err)
 		}
 		everything := ipNet(netip.PrefixFrom(a, 0).Masked())
 		if err := own.RouteReplace(via(end, everything, Gateway(a))); err != nil {
-			return fmt.Errorf("default route: %w", err)
+			return fmt.Errorf("add default route: %w", err)
 		}
 	}
 	return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// Remove removes a router from the machine: the cables, the tunnel, routes, and what is left in the machine's packet
-// filter. The namespace is the router's, or nil where that has gone. Chains and ports of other routers of the machine
-// stay, and while there is one, what all of them share. The machine goes on forwarding: others may need it as well.
+// Remove removes a router from the machine: its cables, tunnel, routes, and its part of the machine's packet filter.
+// namespace is the router's, or nil if it is gone. Chains and ports of other routers on the machine stay, and so does
+// the shared part while there is another router. The machine keeps forwarding, because others may need it.
 func Remove(namespace *os.File) error {
 	machine, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -38,8 +38,8 @@ func Remove(namespace *os.File) error {
 	return removeStale(machine, cables)
 }
 
-// removeDevices deletes the router's ends of the cables to the machine, and with them the machine's, and the tunnel,
-// whose port is the machine's.
+// removeDevices deletes the router's ends of the cables to the machine, and so also the machine's ends, and the tunnel,
+// because its port is the machine's.
 func removeDevices(namespace *os.File) error {
 	inside, err := handle(namespace)
 	if err != nil {
@@ -48,7 +48,7 @@ func removeDevices(namespace *os.File) error {
 	defer inside.Close()
 	devices, err := inside.LinkList()
 	if err != nil {
-		return fmt.Errorf("devices of the router: %w", err)
+		return fmt.Errorf("list devices of the router: %w", err)
 	}
 	for _, d := range devices {
 		name := d.Attrs().Name
@@ -62,11 +62,11 @@ func removeDevices(namespace *os.File) error {
 	return nil
 }
 
-// cablesOf are the machine's ends of the cables to routers, by index.
+// cablesOf returns the machine's ends of the cables to routers, by index.
 func cablesOf(machine *netlink.Handle) (map[int]netlink.Link, error) {
 	devices, err := machine.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("devices of the machine: %w", err)
+		return nil, fmt.Errorf("list devices of the machine: %w", err)
 	}
 	cables := map[int]netlink.Link{}
 	for _, d := range devices {
@@ -77,19 +77,19 @@ func cablesOf(machine *netlink.Handle) (map[int]netlink.Link, error) {
 	return cables, nil
 }
 
-// removeStale deletes the chains and maps of subnets that no router on these cables has, and host ports of pods behind
-// none.
+// removeStale deletes chains and maps of subnets that no router on these cables has, and host ports of pods that are
+// not behind one of the cables.
 func removeStale(machine *netlink.Handle, cables map[int]netlink.Link) error {
-	known := map[string]bool{}
+	current := map[string]bool{}
 	for _, d := range cables {
 		addresses, err := machine.AddrList(d, netlink.FAMILY_ALL)
 		if err != nil {
-			return fmt.Errorf("addresses of %s: %w", d.Attrs().Name, err)
+			return fmt.Errorf("list addresses of %s: %w", d.Attrs().Name, err)
 		}
 		for _, a := range addresses {
 			if ip, ok := netip.AddrFromSlice(a.IP); ok {
 				own := ip.Unmap().Prev() // the router's address is right before the machine's
-				known[chainOf(netip.PrefixFrom(own, own.BitLen()))] = true
+				current[chainOf(netip.PrefixFrom(own, own.BitLen()))] = true
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func removeStale(machine *netlink.Handle, cables map[int]netlink.Link) error {
 	}
 	var problems []error
 	for _, like := range []netip.Addr{gateway4, gateway6} {
-		problems = append(problems, deleteChains(like, func(subnet string) bool { return !known[subnet] }))
+		problems = append(problems, deleteChains(like, func(subnet string) bool { return !current[subnet] }))
 		if h := hostPortTable(like); h.present() {
 			problems = append(problems, h.replace(like, nil, behindCable)) // no pod has the gateway's address
 		}
@@ -107,7 +107,7 @@ func removeStale(machine *netlink.Handle, cables map[int]netlink.Link) error {
 	return errors.Join(problems...)
 }
 
-// leaveMachine deletes the chains and maps of the table "coxswain" that are about this router's subnets.
+// leaveMachine deletes the chains and maps of this router's subnets from the table "coxswain".
 func (r *Router) leaveMachine() error {
 	var problems []error
 	for _, subnets := range r.devices {
@@ -119,20 +119,21 @@ func (r *Router) leaveMachine() error {
 	return errors.Join(problems...)
 }
 
-// deleteChains deletes what the table "coxswain" has about a Node's subnet, by the subnet's name in chainOf.
-func deleteChains(like netip.Addr, of func(subnet string) bool) error {
-	return deleteNamed(like, func(name string) bool { return subnetOf(name) != "" && of(subnetOf(name)) })
+// deleteChains deletes chains and maps of a Node's subnet from the table "coxswain". match selects the subnet by its
+// chainOf.
+func deleteChains(like netip.Addr, match func(subnet string) bool) error {
+	return deleteNamed(like, func(name string) bool { return subnetOf(name) != "" && match(subnetOf(name)) })
 }
 
-// subnetOf returns what a name of a chain or map has of a Node's subnet; "" where it is about none.
+// subnetOf returns the part of a chain's or map's name that identifies a Node's subnet, or "".
 func subnetOf(name string) string {
-	if at := strings.Index(name, subnetChain); at >= 0 {
-		return name[at:]
+	if index := strings.Index(name, subnetChain); index >= 0 {
+		return name[index:]
 	}
 	return ""
 }
 
-// deleteNamed deletes chains and maps of the table "coxswain" by their names, where there are any.
+// deleteNamed deletes chains and maps with matching names from the table "coxswain".
 func deleteNamed(like netip.Addr, named func(string) bool) error {
 	return nft.Once(nil, func(t *nft.Transaction) error {
 		chains, err := t.ListChainsOfTableFamily(tableFamily(like))
@@ -163,8 +164,8 @@ func deleteNamed(like netip.Addr, named func(string) bool) error {
 	})
 }
 
-// RemoveMachine removes what routers have left in the machine's packet filter: the table "coxswain" of each family, and
-// rules in chains of others. Pods that run reach the machine's network no longer.
+// RemoveMachine removes all of the routers' rules from the machine's packet filter: the table "coxswain" of each
+// family, and rules in chains of other programs. Running pods lose their connection to the machine's network.
 func RemoveMachine() error {
 	var problems []error
 	for _, like := range []netip.Addr{gateway4, gateway6} {

@@ -15,9 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// returnByRouter has answers come back to the router where it returns packets of the machine to the machine: at a
-// Service's address, to a pod of another machine in the mode Routes, or to a pod in the machine's network. The answer
-// would reach the client without the router, which alone knows that the Service was asked.
+// returnByRouter routes replies back through the router when it returns packets of the machine to the machine: packets
+// to a Service's address, to a pod of another machine in mode Routes, or to a pod in the machine's network. Otherwise
+// the reply would bypass the router, and only the router can translate it back.
 //
 //	iifname "cox*" oifname "cox*" snat to 10.244.0.0
 func returnByRouter(namespace *os.File, subnet netip.Prefix) error {
@@ -35,27 +35,27 @@ func returnByRouter(namespace *os.File, subnet netip.Prefix) error {
 		return t.Commit()
 	})
 	if err != nil {
-		return fmt.Errorf("answers by the router: %w", err)
+		return fmt.Errorf("route replies by the router: %w", err)
 	}
 	return nil
 }
 
-// byMachine marks connections between pods of this machine that go by the machine, and the answers in them.
+// byMachine marks connections between pods of this machine that pass the machine, and their replies.
 const byMachine = 0x10000
 
-// returnByMachine has a pod's answer to another pod of the machine go by the machine where the question came that way,
-// as at a host port. The machine alone knows which port was asked; both pods keep their addresses.
+// returnByMachine routes a pod's reply to another pod of the machine through the machine, if the request came that way,
+// for example by a host port. Only the machine can translate it back. Both pods keep their addresses.
 //
 //	iifname "cox*" ip saddr 10.244.0.0/24 ip saddr != 10.244.0.1 ct mark set 0x10000
 //	iifname "pod*" ct direction reply ct mark 0x10000 meta mark set 0x10000
 func (r *Router) returnByMachine(subnet netip.Prefix) error {
 	machine, register := subnet.Addr().Next(), uint32(unix.NFT_REG_1)
 	mark := binary.NativeEndian.AppendUint32(nil, byMachine)
-	asked := append(through(expr.MetaKeyIIFNAME, machinePrefix), in(sourceOf(machine), subnet)...)
-	asked = append(asked, notIn(sourceOf(machine), netip.PrefixFrom(machine, machine.BitLen()))...)
-	asked = append(asked, &expr.Immediate{Register: register, Data: mark},
+	request := append(through(expr.MetaKeyIIFNAME, machinePrefix), in(sourceOf(machine), subnet)...)
+	request = append(request, notIn(sourceOf(machine), netip.PrefixFrom(machine, machine.BitLen()))...)
+	request = append(request, &expr.Immediate{Register: register, Data: mark},
 		&expr.Ct{Key: expr.CtKeyMARK, Register: register, SourceRegister: true})
-	answered := append(through(expr.MetaKeyIIFNAME, podPrefix),
+	reply := append(through(expr.MetaKeyIIFNAME, podPrefix),
 		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{1}},
 		&expr.Ct{Key: expr.CtKeyMARK, Register: register},
@@ -67,18 +67,18 @@ func (r *Router) returnByMachine(subnet netip.Prefix) error {
 			Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting,
 			Priority: nftables.ChainPriorityMangle})
 		t.FlushChain(chain)
-		for _, rule := range [][]expr.Any{asked, answered} {
+		for _, rule := range [][]expr.Any{request, reply} {
 			t.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
 		}
 		return t.Commit()
 	})
 	if err != nil {
-		return fmt.Errorf("answers by the machine: %w", err)
+		return fmt.Errorf("route replies by the machine: %w", err)
 	}
 	rule := netlink.NewRule()
 	rule.Mark, rule.Priority, rule.Table, rule.Family = byMachine, markRule, firstTable, family(machine)
 	if err := r.inside.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("answers by the machine: %w", err)
+		return fmt.Errorf("route replies by the machine: %w", err)
 	}
 	return nil
 }

@@ -16,39 +16,39 @@ import (
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
 
-// Router is the namespace that routes for the pods of a machine. Its methods are safe for concurrent use.
+// Router is the network namespace that routes for the pods of a machine. Its methods are safe for concurrent use.
 type Router struct {
 	options   Options
 	namespace *os.File
 	inside    *netlink.Handle
-	machine   *netlink.Handle // the namespace of the process
+	machine   *netlink.Handle // in the namespace of the process
 
-	mu          sync.Mutex
-	devices     map[string][]netip.Prefix // of Nodes: the subnets
+	mu          sync.Mutex                // guards the fields below
+	devices     map[string][]netip.Prefix // subnets by device of a Node
 	services    []netip.Prefix
 	peers       peers
 	masquerades bool
-	nodePorts   *Ports                                  // nil where the machine does not answer at them
-	hostPorts   map[bool]bool                           // whether there are any: of IPv4 and of IPv6, once known
-	addresses   map[uint8]map[netip.AddrPort]netip.Addr // of Services, with stand-ins; nil where they are not known
-	standIns    map[bool]standIns                       // of IPv4 and of IPv6, once they were asked for
+	nodePorts   *Ports                                  // nil if node ports are not served
+	hostPorts   map[bool]bool                           // whether there are any, by "is IPv4"; missing if unknown
+	addresses   map[uint8]map[netip.AddrPort]netip.Addr // of Services, with stand-ins; nil if unknown
+	standIns    map[bool]standIns                       // by "is IPv4", after the first request
 	closed      bool
-	changed     chan struct{} // closed when there is another Node
+	changed     chan struct{} // closed and replaced when a Node is added
 }
 
-// Options are what all devices of a router have in common.
+// Options are shared by all devices of a router.
 type Options struct {
-	// MTU is that of the pods' devices, in bytes; 1500 where zero.
+	// MTU is the MTU of the pods' devices, in bytes; zero selects 1500.
 	MTU int
 }
 
-// The addresses at which pods and the machine find the router, on whatever device they ask.
+// The router's addresses for pods and the machine, on every device.
 var (
 	gateway4 = netip.MustParseAddr("169.254.0.1")
 	gateway6 = netip.MustParseAddr("fe80::1")
 )
 
-// Gateway is where pods and the machine find the router, for what has an address like this one.
+// Gateway returns the router's address for pods and the machine, in the family of an address.
 func Gateway(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return gateway4
@@ -56,7 +56,7 @@ func Gateway(a netip.Addr) netip.Addr {
 	return gateway6
 }
 
-// Open makes a router, or takes up the one in a namespace that an earlier process made. The Router owns the file.
+// Open creates a router, or opens the one in a namespace that an earlier process created. The Router owns the file.
 func Open(namespace *os.File, o Options) (r *Router, err error) {
 	if namespace == nil {
 		if namespace, err = netns.New(); err != nil {
@@ -80,7 +80,7 @@ func Open(namespace *os.File, o Options) (r *Router, err error) {
 	return r, r.prepare()
 }
 
-// handle is a netlink connection to another namespace.
+// handle opens a netlink connection to another namespace.
 func handle(namespace *os.File) (*netlink.Handle, error) {
 	raw, err := namespace.SyscallConn()
 	if err != nil {
@@ -98,34 +98,34 @@ func handle(namespace *os.File) (*netlink.Handle, error) {
 	return h, nil
 }
 
-// prepare gives the router its loopback device, which has the router's addresses, and its guard, before there are pods.
-// Addresses of scope host are no sources of what it sends.
+// prepare sets up the router's loopback device, with the router's addresses, and its guard, before there are pods.
+// Addresses of scope host are not used as sources of the router's own packets.
 func (r *Router) prepare() error {
 	lo, err := r.inside.LinkByName("lo")
 	if err != nil {
-		return fmt.Errorf("lo: %w", err)
+		return fmt.Errorf("find lo: %w", err)
 	}
 	if err := r.inside.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("lo: %w", err)
+		return fmt.Errorf("set lo up: %w", err)
 	}
 	address := &netlink.Addr{IPNet: single(gateway4), Scope: unix.RT_SCOPE_HOST}
 	if err := r.inside.AddrReplace(lo, address); err != nil {
-		return fmt.Errorf("address of the router: %w", err)
+		return fmt.Errorf("set address of the router: %w", err)
 	}
 	return guard(r.namespace)
 }
 
-// Namespace is the router's, which is open as long as the Router is.
+// Namespace returns the router's namespace, which stays open until Close.
 func (r *Router) Namespace() *os.File { return r.namespace }
 
-// Close lets go of the router. It stays while others have its namespace open. If it has no pods, it is about to go, and
-// what leads to it in the machine's packet filter is removed.
+// Close closes the router. Its namespace stays while other processes have it open. If it has no pods, it is about to
+// end, so Close removes its chains from the machine's packet filter.
 func (r *Router) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	if r.inside != nil && r.machine != nil && !r.hasPods() {
-		_ = r.leaveMachine() // RemoveMachine removes what is left
+		_ = r.leaveMachine() // RemoveMachine removes the rest
 	}
 	for _, h := range []*netlink.Handle{r.inside, r.machine} {
 		if h != nil {
@@ -135,17 +135,18 @@ func (r *Router) Close() {
 	_ = r.namespace.Close()
 }
 
-// Changed is closed when the router gets another Node. A caller that looks at what the Router has asks for it before.
+// Changed returns a channel that is closed when the router gets another Node. Call it before reading the router's
+// state.
 func (r *Router) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// Machines are the addresses of the machine's ends, from which it reaches pods, one for each subnet of each Node.
+// Machines returns the addresses of the machine's ends, from where it reaches pods: one for each subnet of each Node.
 func (r *Router) Machines() []netip.Addr { return r.ofSubnets(netip.Addr.Next) }
 
-// Own are the router's own addresses, one for each subnet of each Node.
+// Own returns the router's own addresses, one for each subnet of each Node.
 func (r *Router) Own() []netip.Addr {
 	return r.ofSubnets(func(a netip.Addr) netip.Addr { return a })
 }
@@ -162,7 +163,7 @@ func (r *Router) ofSubnets(address func(netip.Addr) netip.Addr) (all []netip.Add
 	return all
 }
 
-// single is the network of one address.
+// single returns the network of one address.
 func single(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
@@ -171,7 +172,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// family is the kernel's number.
+// family returns the kernel's number of an address's family.
 func family(a netip.Addr) int {
 	if a.Is4() {
 		return netlink.FAMILY_V4
@@ -179,18 +180,18 @@ func family(a netip.Addr) int {
 	return netlink.FAMILY_V6
 }
 
-// via is a route by a gateway that is right behind the device, whatever its address.
+// via returns a route through a gateway that is directly behind the device, whatever the device's address is.
 func via(device netlink.Link, to *net.IPNet, gateway netip.Addr) *netlink.Route {
 	return &netlink.Route{LinkIndex: device.Attrs().Index, Dst: to, Gw: gateway.AsSlice(),
 		Flags: int(netlink.FLAG_ONLINK), Family: family(gateway)}
 }
 
-// direct is a route to what is right behind the device.
+// direct returns a route to hosts directly behind the device.
 func direct(device netlink.Link, to *net.IPNet) *netlink.Route {
 	return &netlink.Route{LinkIndex: device.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}
 }
 
-// find is a device, nil where there is none of that name.
+// find returns a device, or nil if none has the name.
 func find(h *netlink.Handle, name string) (netlink.Link, error) {
 	device, err := h.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -199,14 +200,14 @@ func find(h *netlink.Handle, name string) (netlink.Link, error) {
 	return device, err
 }
 
-// remove deletes a device, if it is there.
+// remove deletes a device, if it exists.
 func remove(h *netlink.Handle, name string) error {
 	device, err := find(h, name)
 	if err != nil || device == nil {
 		return err
 	}
 	if err := h.LinkDel(device); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("old device %s: %w", name, err)
+		return fmt.Errorf("delete old device %s: %w", name, err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ const (
 	step     = 5 * time.Millisecond
 )
 
-// machine is a network namespace that stands for a machine, so that tests do not meet.
+// machine is a network namespace that stands for a machine, so that tests do not interfere.
 type machine struct {
 	t *testing.T
 	*os.File
@@ -54,12 +54,12 @@ func newMachine(t *testing.T) machine {
 	return m
 }
 
-func (m machine) do(what func() error) {
+func (m machine) do(do func() error) {
 	m.t.Helper()
-	require.NoError(m.t, netns.Do(m.File, what))
+	require.NoError(m.t, netns.Do(m.File, do))
 }
 
-// router makes one on this machine, with the subnets of a Node.
+// router creates a router on this machine, with the subnets of a Node.
 func (m machine) router(device string, subnets ...string) *router.Router {
 	m.t.Helper()
 	var r *router.Router
@@ -81,7 +81,7 @@ func (m machine) addNode(r *router.Router, device string, subnets ...string) {
 	m.do(func() error { return r.AddNode(device, all...) })
 }
 
-// pod is a namespace that a router connects.
+// pod creates a namespace that a router connects.
 func (m machine) pod(r *router.Router, addresses ...string) machine {
 	m.t.Helper()
 	p := newMachine(m.t)
@@ -90,12 +90,12 @@ func (m machine) pod(r *router.Router, addresses ...string) machine {
 		all = append(all, netip.MustParseAddr(a))
 	}
 	m.do(func() error { return r.ConnectPod(p.File, all...) })
-	require.Empty(m.t, p.silent(), "what a pod sends first arrives")
+	require.Empty(m.t, p.silent(), "the first packet of a pod arrives")
 	return p
 }
 
-// silent are the devices that lead to another namespace and do not send yet. A list, unlike reading one device, does
-// not hurry the kernel's link watch.
+// silent returns the devices that lead to another namespace and cannot send yet. Unlike reading one device, a list does
+// not speed up the kernel's link watch.
 func (m machine) silent() (names []string) {
 	m.t.Helper()
 	m.do(func() error {
@@ -137,7 +137,7 @@ func (m machine) serveOn(port uint16, answer func(from netip.Addr) string) {
 	}()
 }
 
-// ask connects to port 80 of an address from here, and returns the answer or an error's text.
+// ask connects to port 80 of an address, and returns the answer or the text of the error.
 func (m machine) ask(address string) string {
 	m.t.Helper()
 	return m.askPort(address, 80)
@@ -196,20 +196,20 @@ func TestRouter_ConnectsPodsWithEachOtherAndTheMachine(t *testing.T) {
 	}
 }
 
-func TestRouter_GoesWithItsLastUserAndIsTakenUpBefore(t *testing.T) {
+func TestRouter_LivesAsLongAsItIsOpen(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	r := m.router("cox0", "10.1.0.0/24")
 	web := m.pod(r, "10.1.0.5")
 	web.serve("web")
-	held, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", r.Namespace().Fd()))
+	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", r.Namespace().Fd()))
 	require.NoError(t, err)
-	r.Close() // as when the agent is killed
+	r.Close() // as after a kill
 	m.reaches("10.1.0.5", "web to 10.1.0.1")
 
 	var again *router.Router
 	m.do(func() (err error) {
-		again, err = router.Open(held, router.Options{})
+		again, err = router.Open(file, router.Options{})
 		return err
 	})
 	m.addNode(again, "cox0", "10.1.0.0/24")
@@ -219,17 +219,17 @@ func TestRouter_GoesWithItsLastUserAndIsTakenUpBefore(t *testing.T) {
 
 	again.Close()
 	require.Eventually(t, func() bool {
-		gone := false
+		deleted := false
 		m.do(func() error {
 			_, err := net.InterfaceByName("cox0")
-			gone = err != nil
+			deleted = err != nil
 			return nil
 		})
-		return gone
-	}, patience, step, "nothing is left of a router that nobody has open")
+		return deleted
+	}, patience, step, "a router that no process has open is deleted")
 }
 
-func TestRouter_LetsNoPodSendFromAnAddressOfAnother(t *testing.T) {
+func TestRouter_DropsPacketsWithAnAddressOfAnotherPod(t *testing.T) {
 	t.Parallel()
 	for _, family := range []struct{ name, subnet, web, thief, victim string }{
 		{"IPv4", "10.1.0.0/24", "10.1.0.5", "10.1.0.6", "10.1.0.7"},
@@ -255,12 +255,12 @@ func TestRouter_LetsNoPodSendFromAnAddressOfAnother(t *testing.T) {
 			})
 			thief.sendAs(family.victim, family.web, 53)
 			thief.sendAs(family.thief, family.web, 53)
-			require.Equal(t, family.thief, <-senders, "the packet that was sent before is dropped")
+			require.Equal(t, family.thief, <-senders, "the earlier, forged packet is dropped")
 		})
 	}
 }
 
-// senders are the addresses from which UDP packets arrive at a port.
+// senders returns a channel with the source addresses of UDP packets to a port.
 func (m machine) senders(port int) <-chan string {
 	m.t.Helper()
 	var server net.PacketConn
@@ -297,7 +297,7 @@ func (m machine) sendAs(source, to string, port int) {
 	})
 }
 
-func TestRouter_ReplacesWhatEarlierPodsAndAgentsLeft(t *testing.T) {
+func TestRouter_ReplacesRemainsOfEarlierPodsAndAgents(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	r := m.router("cox0", "10.1.0.0/24")
@@ -307,7 +307,7 @@ func TestRouter_ReplacesWhatEarlierPodsAndAgentsLeft(t *testing.T) {
 	now.serve("now")
 	m.reaches("10.1.0.5", "now to 10.1.0.1")
 
-	m.addNode(m.router("coxother", "10.2.0.0/24"), "cox0", "10.1.0.0/24") // whose own router is elsewhere
+	m.addNode(m.router("coxother", "10.2.0.0/24"), "cox0", "10.1.0.0/24") // an agent with another router
 	m.do(func() error {
 		require.ErrorContains(t, r.AddNode("cox2", netip.MustParsePrefix("10.2.0.0/16")), "has the address")
 		require.ErrorContains(t, r.AddNode("cox2", netip.MustParsePrefix("10.3.0.0/32")), "no subnet")
@@ -358,7 +358,7 @@ func segment(t *testing.T, machines ...machine) machine {
 	return between
 }
 
-func TestRouter_ReachesPodsOfPeersUntilTheseLeave(t *testing.T) {
+func TestRouter_ReachesPodsOfPeersUntilTheyLeave(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{router.VXLAN, router.Routes} {
 		t.Run(mode, func(t *testing.T) {
@@ -404,16 +404,16 @@ func TestRouter_ReachesPodsOfPeersUntilTheseLeave(t *testing.T) {
 			machines[0].reaches("10.96.0.1", "pod 1 to "+map[string]string{
 				router.VXLAN: "10.1.0.1", router.Routes: "10.1.0.0"}[mode])
 			machines[0].do(func() error { return routers[0].SetPeers(all[1:2]) })
-			require.NotContains(t, pods[0].ask("10.3.0.5"), "pod", "a peer that left is forgotten")
+			require.NotContains(t, pods[0].ask("10.3.0.5"), "pod", "routes to a former peer are removed")
 			pods[0].reaches("10.2.0.5", "pod 1 to 10.1.0.5")
 			large := strings.Repeat("x", 100_000)
 			pods[1].serveOn(81, func(netip.Addr) string { return large })
-			require.Equal(t, large, pods[0].askPort("10.2.0.5", 81), "packets of every size arrive")
+			require.Equal(t, large, pods[0].askPort("10.2.0.5", 81), "packets of any size arrive")
 		})
 	}
 }
 
-// lead has an address lead to a pod, as a proxy does in the router with that of a Service.
+// lead forwards an address to a pod, as a proxy does in the router for a Service.
 func lead(t *testing.T, r *router.Router, service, pod string) {
 	t.Helper()
 	conn, err := nft.Open(r.Namespace())
@@ -433,7 +433,7 @@ func lead(t *testing.T, r *router.Router, service, pod string) {
 	require.NoError(t, change.Commit())
 }
 
-func TestRouter_MasqueradesPodsWhereItIsTold(t *testing.T) {
+func TestRouter_MasqueradesPodsIfEnabled(t *testing.T) {
 	t.Parallel()
 	m, internet := newMachine(t), newMachine(t)
 	segment(t, m, internet)
@@ -463,10 +463,10 @@ func TestRouter_AnswersAtNodePortsOfTheMachine(t *testing.T) {
 	m.do(func() error { return r.ServeNodePorts(ports) })
 	m.do(func() error { return r.ServeNodePorts(ports) }) // again
 
-	require.Equal(t, "the router to 192.0.2.2", other.askPort("192.0.2.1", 30080), "clients keep their addresses")
-	require.Equal(t, "the router to 192.0.2.1", m.askPort("192.0.2.1", 30080), "from the machine itself")
+	require.Equal(t, "the router to 192.0.2.2", other.askPort("192.0.2.1", 30080), "the client's address is kept")
+	require.Equal(t, "the router to 192.0.2.1", m.askPort("192.0.2.1", 30080), "the machine itself is a client")
 	require.Equal(t, "the router to fd01::1", m.askPort("fd01::1", 30080))
-	require.Equal(t, "the machine", m.askPort("127.0.0.1", 30080), "loopback stays")
+	require.Equal(t, "the machine", m.askPort("127.0.0.1", 30080), "loopback stays on the machine")
 	m.serveOn(30081, func(netip.Addr) string { return "the machine" })
-	require.Equal(t, "the machine", other.askPort("192.0.2.1", 30081), "outside of the range")
+	require.Equal(t, "the machine", other.askPort("192.0.2.1", 30081), "a port outside the range")
 }

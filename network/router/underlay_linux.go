@@ -11,10 +11,10 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// guardUnderlay has the machine take VXLAN from its peers only, on the device that leads to them, and neither send nor
-// forward any but the router's own. The kernel's socket for VXLAN listens at all addresses of the machine, and whatever
-// it takes is a packet of a peer's pods to the router. It takes three chains and a set in the table "coxswain" of the
-// machine's packet filter, which stay when the process ends, as the device does:
+// guardUnderlay makes the machine accept VXLAN only from its peers, through the device that leads to them, and neither
+// send nor forward any except the router's own. The kernel's VXLAN socket listens at all addresses of the machine, and
+// every packet that it accepts counts as a packet of a peer's pods to the router. The rules are three chains and a set
+// in the table "coxswain" of the machine's packet filter. Like the device, they stay when the process ends:
 //
 //	chain vxlan-input {
 //	    meta l4proto udp th dport 8472 iifname != "uplink" drop
@@ -27,7 +27,8 @@ import (
 //	    meta l4proto udp th dport 8472 meta skuid != 4294967295 drop
 //	}
 //
-// The router's own packets are of no user. Until SetPeers nothing is taken, unless an earlier process has left peers.
+// The router's own packets belong to no user. Until SetPeers no VXLAN is accepted, unless an earlier process left
+// peers.
 func guardUnderlay(device string, address netip.Addr) error {
 	err := nft.Once(nil, func(t *nft.Transaction) error {
 		table := t.AddTable(&nftables.Table{Name: tableName, Family: tableFamily(address)})
@@ -52,12 +53,12 @@ func guardUnderlay(device string, address netip.Addr) error {
 		return t.Commit()
 	})
 	if err != nil {
-		return fmt.Errorf("packet filter: %w", err)
+		return fmt.Errorf("guard VXLAN in the packet filter: %w", err)
 	}
 	return nil
 }
 
-// peerSet is the set of the machines from which VXLAN is taken.
+// peerSet returns the set of the machines that VXLAN is accepted from.
 func peerSet(like netip.Addr) *nftables.Set {
 	set := &nftables.Set{Table: &nftables.Table{Name: tableName, Family: tableFamily(like)}, Name: "vxlan-peers",
 		KeyType: nftables.TypeIPAddr}
@@ -67,7 +68,7 @@ func peerSet(like netip.Addr) *nftables.Set {
 	return set
 }
 
-// admitPeers replaces the machines from which VXLAN is taken, in one transaction.
+// admitPeers replaces the machines that VXLAN is accepted from, in one transaction.
 func admitPeers(local netip.Addr, all []Peer) error {
 	err := nft.Once(nil, func(t *nft.Transaction) error {
 		set := peerSet(local)
@@ -84,7 +85,7 @@ func admitPeers(local netip.Addr, all []Peer) error {
 		return t.Commit()
 	})
 	if err != nil {
-		return fmt.Errorf("peers in the packet filter: %w", err)
+		return fmt.Errorf("set peers in the packet filter: %w", err)
 	}
 	return nil
 }

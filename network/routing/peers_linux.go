@@ -11,36 +11,36 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// claims are subnets with whose they are. A Node registers itself and could claim what is another's: a subnet is the
-// one's that had it first.
+// claims maps subnets to the Nodes that own them. A Node registers itself and could claim another's subnet, so the
+// first owner counts.
 type claims []claim
 
 type claim struct {
 	subnet netip.Prefix
-	of     string
+	owner  string
 }
 
-// take claims subnets for a Node, and returns those that nobody else has.
-func (c *claims) take(of string, subnets []netip.Prefix) (taken []netip.Prefix, problems []string) {
+// take claims subnets for an owner, and returns the ones that do not overlap with other claims.
+func (c *claims) take(owner string, subnets []netip.Prefix) (taken []netip.Prefix, problems []string) {
 	for _, s := range subnets {
 		i := slices.IndexFunc(*c, func(other claim) bool { return other.subnet.Overlaps(s) })
 		if i >= 0 {
-			problems = append(problems, fmt.Sprintf("pod CIDR %s of %s overlaps with %s of %s", s, of, (*c)[i].subnet,
-				(*c)[i].of))
+			problems = append(problems, fmt.Sprintf("pod CIDR %s of %s overlaps with %s of %s", s, owner,
+				(*c)[i].subnet, (*c)[i].owner))
 			continue
 		}
-		*c = append(*c, claim{s, of})
+		*c = append(*c, claim{s, owner})
 		taken = append(taken, s)
 	}
 	return taken, problems
 }
 
-// peersOf are the other machines of the cluster: all Nodes but our own with an address of the IP family of this
-// machine's. Services are the cluster IPs, which are no Node's. The older of two Nodes has what both claim.
+// peersOf returns the other machines of the cluster: all Nodes except our own that have an address of this machine's IP
+// family. services are the cluster IPs, which no Node may claim. If two Nodes claim a subnet, the older one owns it.
 func peersOf(nodes []*corev1.Node, own []string, local netip.Addr, services []netip.Prefix) (all []router.Peer,
 	problems []string) {
-	var known claims
-	known.take("the Services of the cluster", services)
+	var owned claims
+	owned.take("the Services of the cluster", services)
 	nodes = slices.Clone(nodes)
 	rank := func(n *corev1.Node) int { // our own come first: their subnets are in use here
 		if slices.Contains(own, n.Name) {
@@ -53,7 +53,7 @@ func peersOf(nodes []*corev1.Node, own []string, local netip.Addr, services []ne
 			cmp.Compare(a.Name, b.Name))
 	})
 	for _, n := range nodes {
-		subnets, refused := known.take("node "+n.Name, PodCIDRs(n))
+		subnets, refused := owned.take("node "+n.Name, PodCIDRs(n))
 		problems = append(problems, refused...)
 		if address := internalIP(n, local); rank(n) > 0 && address.IsValid() && len(subnets) > 0 {
 			all = append(all, router.Peer{Address: address, Subnets: subnets})
@@ -62,7 +62,7 @@ func peersOf(nodes []*corev1.Node, own []string, local netip.Addr, services []ne
 	return all, problems
 }
 
-// PodCIDRs are those of a Node that are subnets, without what is no subnet.
+// PodCIDRs returns the valid pod subnets of a Node.
 func PodCIDRs(n *corev1.Node) (subnets []netip.Prefix) {
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
@@ -76,8 +76,8 @@ func PodCIDRs(n *corev1.Node) (subnets []netip.Prefix) {
 	return subnets
 }
 
-// internalIP is the address of a Node of the IP family of another; the zero Addr where it has none. The machine's own
-// is that of a Node on it with another agent, which is reached on the machine.
+// internalIP returns the address of a Node in the IP family of another address, or the zero Addr. It ignores the
+// machine's own address, which another Node on this machine has: that Node is reached on the machine.
 func internalIP(n *corev1.Node, like netip.Addr) netip.Addr {
 	for _, a := range n.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)

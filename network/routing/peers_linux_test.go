@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// node is one that was made at a second of the epoch.
+// node returns a Node that was created at a second of the epoch.
 func node(name string, second int64, address string, cidrs ...string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(second, 0))},
@@ -22,7 +22,7 @@ func node(name string, second int64, address string, cidrs ...string) *corev1.No
 	}
 }
 
-func TestPeersOf_GivesASubnetToTheNodeThatHadItFirst(t *testing.T) {
+func TestPeersOf_GivesASubnetToTheOldestNode(t *testing.T) {
 	t.Parallel()
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	peer := func(address string, subnets ...string) router.Peer {
@@ -39,20 +39,20 @@ func TestPeersOf_GivesASubnetToTheNodeThatHadItFirst(t *testing.T) {
 		want     []router.Peer
 		problems []string
 	}{
-		{"peers, the oldest first", []*corev1.Node{own, node("b", 2, "192.0.2.3", "10.244.2.0/24"),
+		{"peers, oldest first", []*corev1.Node{own, node("b", 2, "192.0.2.3", "10.244.2.0/24"),
 			node("a", 1, "192.0.2.2", "10.244.1.0/24", "fd00::/64")},
 			[]router.Peer{peer("192.0.2.2", "10.244.1.0/24", "fd00::/64"), peer("192.0.2.3", "10.244.2.0/24")}, nil},
-		{"ours even if it is younger", []*corev1.Node{own, node("thief", 1, "192.0.2.2", "10.244.0.0/16")}, nil,
+		{"our own subnet even if the Node is younger", []*corev1.Node{own, node("thief", 1, "192.0.2.2", "10.244.0.0/16")}, nil,
 			[]string{"pod CIDR 10.244.0.0/16 of node thief overlaps with 10.244.0.0/24 of node own"}},
-		{"the older of two", []*corev1.Node{node("old", 1, "192.0.2.2", "10.244.1.0/24"),
+		{"the older of two Nodes", []*corev1.Node{node("old", 1, "192.0.2.2", "10.244.1.0/24"),
 			node("thief", 2, "192.0.2.3", "10.244.1.128/25", "10.244.3.0/24")},
 			[]router.Peer{peer("192.0.2.2", "10.244.1.0/24"), peer("192.0.2.3", "10.244.3.0/24")},
 			[]string{"pod CIDR 10.244.1.128/25 of node thief overlaps with 10.244.1.0/24 of node old"}},
-		{"never cluster IPs", []*corev1.Node{node("thief", 1, "192.0.2.2", "10.96.0.0/24")}, nil,
+		{"no cluster IPs", []*corev1.Node{node("thief", 1, "192.0.2.2", "10.96.0.0/24")}, nil,
 			[]string{"pod CIDR 10.96.0.0/24 of node thief overlaps with 10.96.0.0/16 of the Services of the cluster"}},
-		{"nothing of everything, or of what is no subnet",
+		{"no default route or invalid subnet",
 			[]*corev1.Node{node("a", 1, "192.0.2.2", "0.0.0.0/0", "10.1/16")}, nil, nil},
-		{"no Node without an address of its own", []*corev1.Node{node("a", 1, "fd00::1", "10.244.1.0/24"),
+		{"no Node without a usable address", []*corev1.Node{node("a", 1, "fd00::1", "10.244.1.0/24"),
 			node("b", 1, "192.0.2.1", "10.244.2.0/24"), node("c", 1, "127.0.0.1", "10.244.3.0/24"),
 			node("d", 1, "", "10.244.4.0/24")}, nil, nil},
 	} {

@@ -1,8 +1,8 @@
-// Package routing keeps the routes of this machine's router as the API has them: to the pods of other machines' Nodes,
-// by Node.spec.podCIDRs, and from this machine to Services, by ServiceCIDRs.
+// Package routing syncs the routes of this machine's router from the API: to pods on other machines' Nodes, by
+// Node.spec.podCIDRs, and from this machine to Services, by ServiceCIDRs.
 //
 //	routing_linux.go  informers, and the loop that applies them
-//	peers_linux.go    Nodes as peers: whose word counts where two claim a subnet
+//	peers_linux.go    Nodes as peers, and conflicts about subnets
 //
-// It is a client of the API, with the right to list and watch Nodes and ServiceCIDRs, as system:node-proxier has it.
+// It is a client of the API, with the right to list and watch Nodes and ServiceCIDRs, like system:node-proxier.
 package routing

@@ -23,35 +23,35 @@ import (
 	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// Options say which router to keep, and how it reaches others.
+// Options select the router, and the way it reaches other machines.
 type Options struct {
-	// Router is the one of this machine. It is required.
+	// Router is this machine's router. It is required.
 	Router *router.Router
-	// Nodes are those of this machine.
+	// Nodes are the Nodes of this machine.
 	Nodes []string
-	// Mode is router.VXLAN or router.Routes; pods of other machines are not reached where empty.
+	// Mode is router.VXLAN or router.Routes. If empty, pods of other machines are not reachable.
 	Mode string
-	// Address is this machine's, by which others reach it. A Mode needs it.
+	// Address is this machine's address, by which others reach it. It is required with a Mode.
 	Address netip.Addr
-	// Clock is the time by which failures are retried; the real one where nil.
+	// Clock is the clock for retries; nil selects the real one.
 	Clock clock.Clock
-	// Log is where to log; slog.Default where nil.
+	// Log receives the log lines; nil selects slog.Default.
 	Log *slog.Logger
 }
 
-// retryEvery is how long routes that could not be made wait to be tried again.
+// retryEvery is the interval between retries after a failure.
 const retryEvery = 5 * time.Second
 
-// routes keeps those of a router.
+// routes syncs the routes of a router.
 type routes struct {
 	Options
 	nodes    corelisters.NodeLister
 	services networkinglisters.ServiceCIDRLister
 	changed  chan struct{}
-	problems string // that were logged last
+	problems string // logged last
 }
 
-// Run keeps the routes until ctx ends. They stay. It returns early where the machine cannot have any.
+// Run syncs the routes until ctx ends. The routes stay. It returns early if the machine cannot have any.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	r := &routes{Options: o, changed: make(chan struct{}, 1)}
 	if r.Clock == nil {
@@ -95,7 +95,7 @@ func (r *routes) onChange() cache.ResourceEventHandler {
 	changed := func() {
 		select {
 		case r.changed <- struct{}{}:
-		default: // it is about to look
+		default: // it is about to apply anyway
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -103,13 +103,13 @@ func (r *routes) onChange() cache.ResourceEventHandler {
 	}
 }
 
-// keep applies what the informers have until ctx ends.
+// keep applies changes of the informers until ctx ends.
 func (r *routes) keep(ctx context.Context) {
 	for {
 		another := r.Router.Changed()
 		var again <-chan time.Time
 		if err := r.apply(); err != nil {
-			r.Log.Warn("routes are not complete", "err", err)
+			r.Log.Warn("failed to sync routes", "err", err)
 			again = r.Clock.After(retryEvery)
 		}
 		select {
@@ -140,13 +140,13 @@ func (r *routes) apply() error {
 	if text := strings.Join(problems, "; "); text != r.problems {
 		r.problems = text
 		if text != "" {
-			r.Log.Warn("pod CIDRs that others have are not routed", "problems", text)
+			r.Log.Warn("not routing conflicting pod CIDRs", "problems", text)
 		}
 	}
 	return cmp.Or(r.Router.SetPeers(peers), err)
 }
 
-// rangesOf are the ranges of cluster IPs.
+// rangesOf returns the ranges of cluster IPs.
 func rangesOf(all []*networkingv1.ServiceCIDR) (ranges []netip.Prefix) {
 	for _, s := range all {
 		for _, text := range s.Spec.CIDRs {

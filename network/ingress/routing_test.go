@@ -34,9 +34,11 @@ func (s noSecrets) release(key, by types.NamespacedName) {
 	}
 }
 
-func newTestBook(strict bool) *book { return newBook(newUpstreams(), noSecrets{}, strict) }
+func newTestRouting(hostPerNamespace bool) *routing {
+	return newRouting(newUpstreams(), noSecrets{}, hostPerNamespace)
+}
 
-// ingressAt makes an Ingress that was created at a second, with one rule.
+// ingressAt returns an Ingress that was created at a second, with one rule.
 func ingressAt(namespace, name string, second int64, host string,
 	paths ...networkingv1.HTTPIngressPath) *networkingv1.Ingress {
 	return &networkingv1.Ingress{
@@ -47,7 +49,7 @@ func ingressAt(namespace, name string, second int64, host string,
 	}
 }
 
-func (b *book) serving(host, path string) string {
+func (b *routing) serving(host, path string) string {
 	r := b.commit().match(host, path)
 	if r == nil {
 		return ""
@@ -55,42 +57,42 @@ func (b *book) serving(host, path string) string {
 	return r.ingress.String()
 }
 
-func TestBook_TheOldestIngressHasAPath(t *testing.T) {
+func TestRouting_PathsBelongToTheOldestIngress(t *testing.T) {
 	t.Parallel()
 	prefix := func(p string) networkingv1.HTTPIngressPath { return pathOf(networkingv1.PathTypePrefix, p, "s") }
-	b := newTestBook(false)
+	b := newTestRouting(false)
 	b.set(ingressAt("victim", "shop", 100, "shop.com", prefix("/")))
 	require.Empty(t, texts(b))
 	b.set(ingressAt("evil", "takeover", 200, "shop.com", prefix("/"), prefix("/pay")))
 	require.Equal(t, "victim/shop", b.serving("shop.com", "/"))
-	require.Equal(t, "evil/takeover", b.serving("shop.com", "/pay"), "hosts may be shared by paths")
+	require.Equal(t, "evil/takeover", b.serving("shop.com", "/pay"), "Ingresses may share a host with different paths")
 	require.Equal(t, []string{"evil/takeover Conflict: shop.com/ is served by an older Ingress of another namespace"},
 		texts(b))
-	require.Empty(t, texts(b), "an Event is written once")
+	require.Empty(t, texts(b), "an Event is not repeated")
 
 	b.set(ingressAt("evil", "takeover", 200, "SHOP.com", pathOf(networkingv1.PathTypeImplementationSpecific, "/", "s")))
 	require.Equal(t, "victim/shop", b.serving("shop.com", "/"))
 	b.set(ingressAt("evil", "takeover", 200, "shop.com", pathOf(networkingv1.PathTypeExact, "/", "s")))
-	require.Equal(t, "evil/takeover", b.serving("shop.com", "/"), "an exact path is another one")
+	require.Equal(t, "evil/takeover", b.serving("shop.com", "/"), "an exact path is different")
 	b.remove(types.NamespacedName{Namespace: "victim", Name: "shop"})
 	require.Equal(t, "", b.serving("shop.com", "/x"))
 	require.Equal(t, "evil/takeover", b.serving("shop.com", "/"))
 }
 
-// texts are the complaints, as text.
-func texts(b *book) []string {
+// texts returns the warnings as text.
+func texts(b *routing) []string {
 	b.commit()
 	var all []string
-	for _, c := range b.complaints() {
+	for _, c := range b.warnings() {
 		all = append(all, fmt.Sprintf("%s/%s %s: %s", c.ingress.Namespace, c.ingress.Name, c.reason, c.message))
 	}
 	slices.Sort(all)
 	return all
 }
 
-func TestBook_AHostMayBelongToOneNamespace(t *testing.T) {
+func TestRouting_CanReserveHostsForOneNamespace(t *testing.T) {
 	t.Parallel()
-	b := newTestBook(true)
+	b := newTestRouting(true)
 	b.set(ingressAt("victim", "shop", 100, "shop.com", pathOf(networkingv1.PathTypePrefix, "/", "s")))
 	b.set(ingressAt("evil", "login", 200, "shop.com", pathOf(networkingv1.PathTypeExact, "/login", "s")))
 	b.set(ingressAt("victim", "help", 300, "shop.com", pathOf(networkingv1.PathTypePrefix, "/help", "s")))
@@ -99,9 +101,9 @@ func TestBook_AHostMayBelongToOneNamespace(t *testing.T) {
 	require.Len(t, texts(b), 1)
 }
 
-func TestBook_CertificatesAreTheOldestIngresses(t *testing.T) {
+func TestRouting_UsesTheCertificateOfTheOldestIngress(t *testing.T) {
 	t.Parallel()
-	b := newTestBook(false)
+	b := newTestRouting(false)
 	with := func(namespace string, second int64, hosts ...string) *networkingv1.Ingress {
 		i := ingressAt(namespace, "i", second, "a.shop.com")
 		i.Spec.TLS = []networkingv1.IngressTLS{{Hosts: hosts, SecretName: "tls"}}
@@ -109,30 +111,30 @@ func TestBook_CertificatesAreTheOldestIngresses(t *testing.T) {
 	}
 	b.set(with("victim", 100, "*.shop.com"))
 	b.set(with("evil", 200, "*.shop.com", "other.com"))
-	of := func(namespace string) *certificate {
+	certificateOf := func(namespace string) *certificate {
 		return b.secrets.(noSecrets)[types.NamespacedName{Namespace: namespace, Name: "tls"}]
 	}
-	require.Same(t, of("victim"), b.commit().certificate("x.shop.com"))
-	require.Same(t, of("evil"), b.commit().certificate("other.com"))
+	require.Same(t, certificateOf("victim"), b.commit().certificate("x.shop.com"))
+	require.Same(t, certificateOf("evil"), b.commit().certificate("other.com"))
 	require.Nil(t, b.commit().certificate("x.y.shop.com"))
 	b.remove(types.NamespacedName{Namespace: "victim", Name: "i"})
-	require.Same(t, of("evil"), b.commit().certificate("x.shop.com"))
-	require.Nil(t, of("victim"), "its Secret is not watched any more")
-	b.set(with("evil", 200)) // without hosts: those of the rules
-	require.Same(t, of("evil"), b.commit().certificate("a.shop.com"))
+	require.Same(t, certificateOf("evil"), b.commit().certificate("x.shop.com"))
+	require.Nil(t, certificateOf("victim"), "its Secret is no longer watched")
+	b.set(with("evil", 200)) // without hosts, it applies to the hosts of the rules
+	require.Same(t, certificateOf("evil"), b.commit().certificate("a.shop.com"))
 	require.Nil(t, b.commit().certificate("x.shop.com"))
 }
 
-func TestBook_DefaultBackends(t *testing.T) {
+func TestRouting_DefaultBackends(t *testing.T) {
 	t.Parallel()
-	b := newTestBook(false)
+	b := newTestRouting(false)
 	withDefault := func(i *networkingv1.Ingress) *networkingv1.Ingress {
 		i.Spec.DefaultBackend = ptrTo(pathOf(networkingv1.PathTypePrefix, "/", "default").Backend)
 		return i
 	}
 	b.set(withDefault(ingressAt("a", "with-rules", 1, "a.com", pathOf(networkingv1.PathTypePrefix, "/x", "s"))))
 	require.Equal(t, "a/with-rules", b.serving("a.com", "/other"))
-	require.Equal(t, "", b.serving("b.com", "/"), "that is for its own hosts")
+	require.Equal(t, "", b.serving("b.com", "/"), "a default backend applies to its own hosts only")
 	alone := withDefault(ingressAt("b", "alone", 2, ""))
 	alone.Spec.Rules = nil
 	b.set(alone)
@@ -145,27 +147,27 @@ func TestBook_DefaultBackends(t *testing.T) {
 
 func ptrTo[T any](v T) *T { return &v }
 
-func TestBook_RefusesResourceBackendsAndOverlongPaths(t *testing.T) {
+func TestRouting_RejectsResourceBackendsAndOverlongPaths(t *testing.T) {
 	t.Parallel()
-	b := newTestBook(false)
+	b := newTestRouting(false)
 	i := ingressAt("a", "i", 1, "a.com", networkingv1.HTTPIngressPath{Path: "/r",
 		PathType: ptrTo(networkingv1.PathTypePrefix)}, pathOf(networkingv1.PathTypePrefix, "/"+string(make([]byte, maxPath)), "s"))
 	b.set(i)
-	complaints := texts(b)
-	require.Len(t, complaints, 1)
-	require.Contains(t, complaints[0], "resource backends are not supported")
-	require.Contains(t, complaints[0], "longer than")
+	warnings := texts(b)
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "resource backends are not supported")
+	require.Contains(t, warnings[0], "longer than")
 	require.Nil(t, b.commit().match("a.com", "/r").upstream)
 }
 
-// TestBook_ChangesLeadWhereAFreshBookDoes changes Ingresses at random, and compares with a book that has seen the last
-// of them only.
-func TestBook_ChangesLeadWhereAFreshBookDoes(t *testing.T) {
+// TestRouting_ChangesEqualANewRouting changes Ingresses at random, and compares the result with a new routing that
+// has only seen the final state.
+func TestRouting_ChangesEqualANewRouting(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	hosts, paths := []string{"a.com", "*.a.com", "b.a.com", ""}, []string{"/", "/x", "/x/y"}
 	sorts := []networkingv1.PathType{networkingv1.PathTypeExact, networkingv1.PathTypePrefix}
-	b, now := newTestBook(false), map[string]*networkingv1.Ingress{}
+	b, now := newTestRouting(false), map[string]*networkingv1.Ingress{}
 	for range 500 {
 		name := fmt.Sprint("i", random.IntN(6))
 		if random.IntN(4) == 0 {
@@ -183,7 +185,7 @@ func TestBook_ChangesLeadWhereAFreshBookDoes(t *testing.T) {
 			b.set(i)
 			now[name] = i
 		}
-		fresh := newTestBook(false)
+		fresh := newTestRouting(false)
 		for _, i := range now {
 			fresh.set(i)
 		}
@@ -197,37 +199,37 @@ func TestBook_ChangesLeadWhereAFreshBookDoes(t *testing.T) {
 	}
 }
 
-func bookOf(n int) *book {
-	b := newTestBook(false)
+func routingOf(n int) *routing {
+	b := newTestRouting(false)
 	for i := range n {
 		b.set(ingressAt("n", fmt.Sprint("i", i), int64(i), fmt.Sprintf("h%d.example.com", i),
 			pathOf(networkingv1.PathTypePrefix, "/", fmt.Sprint("s", i)), pathOf(networkingv1.PathTypePrefix, "/api", fmt.Sprint("s", i))))
 	}
 	b.commit()
-	b.complaints()
+	b.warnings()
 	return b
 }
 
-// BenchmarkBook_Change is one change among 10,000 Ingresses; Rebuild is all of them from nothing.
-func BenchmarkBook_Change(b *testing.B) {
-	book := bookOf(10000)
+// BenchmarkRouting_Change measures one change among 10,000 Ingresses; Rebuild measures building all of them.
+func BenchmarkRouting_Change(b *testing.B) {
+	routing := routingOf(10000)
 	i := 0
 	for b.Loop() {
 		i++
-		book.set(ingressAt("n", "i77", 77, "h77.example.com", pathOf(networkingv1.PathTypePrefix, fmt.Sprint("/", i), "s77")))
-		book.commit()
-		book.complaints()
+		routing.set(ingressAt("n", "i77", 77, "h77.example.com", pathOf(networkingv1.PathTypePrefix, fmt.Sprint("/", i), "s77")))
+		routing.commit()
+		routing.warnings()
 	}
 }
 
-func BenchmarkBook_Rebuild(b *testing.B) {
+func BenchmarkRouting_Rebuild(b *testing.B) {
 	for b.Loop() {
-		bookOf(10000)
+		routingOf(10000)
 	}
 }
 
 func BenchmarkTable_Match(b *testing.B) {
-	t := bookOf(10000).commit()
+	t := routingOf(10000).commit()
 	for b.Loop() {
 		if t.match("h4711.example.com", "/api/v1/things/42") == nil {
 			b.Fatal("no route")

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// site is the routing of one host: exact paths, and prefixes by path elements. It does not change once it is built.
-type site struct {
+// virtualHost is the routing of one host: exact paths, and prefixes by path elements. It is immutable.
+type virtualHost struct {
 	exact    map[string]*route
-	prefixes []prefix // in the order of comparePaths
-	fallback *route   // for paths that nothing matches; nil for the controller's default
+	prefixes []prefix // sorted by comparePaths
+	fallback *route   // for paths without a match; nil selects the controller's default
 }
 
-// prefix is a path without its trailing slash; that of the root is empty.
+// prefix is a path without its trailing slash; the root's is empty.
 type prefix struct {
 	path   string
-	parent int // index of the longest other prefix that contains this one; -1 where there is none
+	parent int // index of the longest other prefix that contains this one, or -1
 	route  *route
 }
 
-// newSite builds a site from routes that all have a path of their own.
-func newSite(exact, prefixes map[string]*route, fallback *route) *site {
-	s := &site{exact: exact, fallback: fallback}
+// newVirtualHost builds a virtual host from routes with distinct paths.
+func newVirtualHost(exact, prefixes map[string]*route, fallback *route) *virtualHost {
+	s := &virtualHost{exact: exact, fallback: fallback}
 	for p, r := range prefixes {
 		s.prefixes = append(s.prefixes, prefix{path: p, route: r})
 	}
@@ -38,9 +38,9 @@ func newSite(exact, prefixes map[string]*route, fallback *route) *site {
 	return s
 }
 
-// match returns the route of a request's path; nil where the site has none. An exact path goes before a prefix, and
-// a longer prefix before a shorter one, as the API documentation of Ingress has it.
-func (s *site) match(requested string) *route {
+// match returns the route of a request's path, or nil. An exact path takes precedence over a prefix, and a longer
+// prefix over a shorter one, as the API documentation of Ingress requires.
+func (s *virtualHost) match(requested string) *route {
 	if r := s.exact[requested]; r != nil {
 		return r
 	}
@@ -54,8 +54,8 @@ func (s *site) match(requested string) *route {
 	if i--; i < 0 {
 		return s.fallback
 	}
-	// Every prefix of the path is the closest lower one or contains it, so it is no longer than what the two have
-	// in common.
+	// Every prefix of the path is the closest lower one or contains it, so it is not longer than the part that the two
+	// have in common.
 	common := commonElements(s.prefixes[i].path, trimmed)
 	for i >= 0 && len(s.prefixes[i].path) > common {
 		i = s.prefixes[i].parent
@@ -66,7 +66,7 @@ func (s *site) match(requested string) *route {
 	return s.prefixes[i].route
 }
 
-// comparePaths orders paths so that a path is followed by all those below it: the slash sorts before every other byte.
+// comparePaths orders paths so that all paths below a path follow it: the slash sorts before every other byte.
 func comparePaths(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -84,12 +84,12 @@ func comparePaths(a, b string) int {
 	return cmp.Compare(rank(a[n]), rank(b[n]))
 }
 
-// containsPath reports whether a path is another one or above it.
+// containsPath reports whether a path equals another one or is above it.
 func containsPath(above, below string) bool {
 	return strings.HasPrefix(below, above) && (len(below) == len(above) || below[len(above)] == '/')
 }
 
-// commonElements is the length of the longest path that contains both.
+// commonElements returns the length of the longest path that contains both.
 func commonElements(a, b string) int {
 	n, end := 0, 0
 	for ; n < len(a) && n < len(b) && a[n] == b[n]; n++ {
@@ -104,8 +104,8 @@ func commonElements(a, b string) int {
 	return end
 }
 
-// requestPath is the path by which a request is routed. Dot segments are resolved, so that /a/../b is routed to the
-// backend of /b, which will read it as that; the request itself goes on as it came.
+// requestPath returns the path that routes a request. Dot segments are resolved, so that /a/../b is routed to the
+// backend of /b, which will interpret it that way. The request itself is forwarded unchanged.
 func requestPath(p string) string {
 	if p == "" {
 		return "/"
@@ -120,24 +120,23 @@ func requestPath(p string) string {
 	return clean
 }
 
-// table is the routing of all hosts. It does not change once it is built: a request sees one table from its beginning
-// to its end.
+// table is the routing of all hosts. It is immutable: a request uses one table from beginning to end.
 type table struct {
-	sites map[string]*site // by host in lower case, *.example.com for wildcards, "" for rules without a host
-	// fallback is the default backend of the oldest Ingress that has one and no rules.
+	hosts map[string]*virtualHost // by host in lower case, *.example.com for wildcards, "" for rules without a host
+	// fallback is the default backend of the oldest Ingress with one and without rules.
 	fallback *route
-	certs    map[string]*certificate // by host, as sites
+	certs    map[string]*certificate // by host, like hosts
 }
 
-// match returns the route of a request; nil where there is none. The most specific host is chosen first, and its paths
-// alone decide, as the API documentation of IngressRule has it.
+// match returns the route of a request, or nil. The most specific host is chosen first, and only its paths count, as
+// the API documentation of IngressRule requires.
 func (t *table) match(host, requested string) *route {
-	s := t.sites[host]
+	s := t.hosts[host]
 	if s == nil {
-		s = t.sites[wildcardOf(host)]
+		s = t.hosts[wildcardOf(host)]
 	}
 	if s == nil {
-		s = t.sites[""]
+		s = t.hosts[""]
 	}
 	if s != nil {
 		if r := s.match(requested); r != nil {
@@ -147,7 +146,7 @@ func (t *table) match(host, requested string) *route {
 	return t.fallback
 }
 
-// certificate returns that of a host; nil where there is none.
+// certificate returns the certificate of a host, or nil.
 func (t *table) certificate(host string) *certificate {
 	if c := t.certs[host]; c != nil {
 		return c
@@ -155,16 +154,16 @@ func (t *table) certificate(host string) *certificate {
 	return t.certs[wildcardOf(host)]
 }
 
-// wildcardOf is the wildcard that covers a host: it stands for exactly one label.
+// wildcardOf returns the wildcard that covers a host. A wildcard stands for exactly one label.
 func wildcardOf(host string) string {
 	_, rest, ok := strings.Cut(host, ".")
 	if !ok || rest == "" {
-		return "\x00" // no host
+		return "\x00" // not a host
 	}
 	return "*." + rest
 }
 
-// hostOf is the host that a request names, without the port and in lower case.
+// hostOf returns the host of a request in lower case, without the port.
 func hostOf(header string) string {
 	host := header
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host, ']') < i {

@@ -12,102 +12,102 @@ import (
 )
 
 const (
-	// maxPath bounds a rule's path; no browser or server uses longer ones.
+	// maxPath limits a rule's path; no browser or server uses longer ones.
 	maxPath = 2048
-	// maxNamed bounds how many of a list are named in an Event.
+	// maxNamed limits the items of a list in an Event.
 	maxNamed = 5
 )
 
-// route is where requests for one host and path go.
+// route is the target of requests for one host and path.
 type route struct {
 	ingress  types.NamespacedName
-	host     string // as the rule has it
+	host     string // as in the rule
 	path     string
 	service  string
-	upstream *upstream // nil where the backend is refused
-	redirect bool      // HTTP is redirected to HTTPS
+	upstream *upstream // nil if the backend is rejected
+	redirect bool      // redirect HTTP to HTTPS
 	settings *settings
 }
 
-// claim is a host and path that an Ingress wants.
-type claim struct {
+// pathRule is a host and path in an Ingress.
+type pathRule struct {
 	exact bool
-	path  string // without the trailing slash, unless it is exact
+	path  string // without the trailing slash, unless exact
 	route *route
 }
 
-// entry is an Ingress as it was read.
+// entry is an Ingress in parsed form.
 type entry struct {
 	ingress *networkingv1.Ingress
 	key     types.NamespacedName
-	claims  map[string][]claim // by host; an empty list has the default backend alone
-	// fallback is spec.defaultBackend; nil where there is none.
+	rules   map[string][]pathRule // by host; an empty list has only the default backend
+	// fallback is spec.defaultBackend, or nil.
 	fallback *networkingv1.IngressBackend
 	tls      map[string]secret // by host
 	settings *settings
-	// upstreams are held, each as often as it is here.
+	// upstreams are held, each once per item.
 	upstreams []*upstream
-	problems  []string // what is wrong with the object itself
-	lost      string   // the claims that older Ingresses have, as the last Event named them
-	reported  string   // the problems, as the last Event named them
+	problems  []string // errors in the object itself
+	conflicts string   // the rules that older Ingresses override, as in the last Event
+	reported  string   // the problems, as in the last Event
 }
 
-// secret is one that an Ingress names, of its namespace, and what is known of the certificate in it.
+// secret is a Secret of an Ingress's namespace, with the state of its certificate.
 type secret struct {
 	name        string
 	certificate *certificate
 }
 
-// older reports which of two Ingresses has its claims first: that which was created first, then by namespace and name.
+// older compares Ingresses by precedence: the one that was created first comes first, then by namespace and name.
 func older(a, b *entry) int {
 	return cmp.Or(a.ingress.CreationTimestamp.Compare(b.ingress.CreationTimestamp.Time),
 		cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
 }
 
-// book has the claims of all Ingresses, by host, and makes the routing table of them. A change costs what the hosts
-// that it touches cost, and two copies of maps. It belongs to one goroutine.
-type book struct {
-	strict    bool // a host belongs to one namespace
-	upstreams *upstreams
-	secrets   secretSource
+// routing has the rules of all Ingresses, by host, and builds the routing table from them. The cost of a change is the
+// cost of the affected hosts, plus two copies of maps. It must be used by one goroutine.
+type routing struct {
+	hostPerNamespace bool // a host belongs to one namespace
+	upstreams        *upstreams
+	secrets          secretSource
 
 	entries map[types.NamespacedName]*entry
 	hosts   map[string]map[*entry]bool // by the hosts of rules
 	tls     map[string]map[*entry]bool // by the hosts of certificates
-	rest    map[*entry]bool            // those with a default backend and no rules
+	rest    map[*entry]bool            // Ingresses with a default backend and no rules
 
-	dirty   map[string]bool // hosts whose site is out of date
+	dirty   map[string]bool // hosts with an outdated virtual host
 	changed map[*entry]bool // Ingresses on them
 	table   *table
 }
 
-// secretSource gives the certificates of Secrets. A Secret is watched while it is held.
+// secretSource provides the certificates of Secrets. A Secret is watched while it is held.
 type secretSource interface {
-	hold(key, by types.NamespacedName) *certificate
-	release(key, by types.NamespacedName)
+	hold(key, user types.NamespacedName) *certificate
+	release(key, user types.NamespacedName)
 }
 
-func newBook(u *upstreams, s secretSource, strict bool) *book {
-	return &book{
-		strict: strict, upstreams: u, secrets: s, entries: map[types.NamespacedName]*entry{},
+func newRouting(u *upstreams, s secretSource, hostPerNamespace bool) *routing {
+	return &routing{
+		hostPerNamespace: hostPerNamespace, upstreams: u, secrets: s, entries: map[types.NamespacedName]*entry{},
 		hosts: map[string]map[*entry]bool{}, tls: map[string]map[*entry]bool{}, rest: map[*entry]bool{},
 		dirty: map[string]bool{}, changed: map[*entry]bool{},
-		table: &table{sites: map[string]*site{}, certs: map[string]*certificate{}},
+		table: &table{hosts: map[string]*virtualHost{}, certs: map[string]*certificate{}},
 	}
 }
 
-// set takes up an Ingress, in place of what was known of it.
-func (b *book) set(ingress *networkingv1.Ingress) {
+// set adds an Ingress or replaces it.
+func (b *routing) set(ingress *networkingv1.Ingress) {
 	key := types.NamespacedName{Namespace: ingress.Namespace, Name: ingress.Name}
 	old := b.entries[key]
 	e := b.read(key, ingress)
 	if old != nil && old.ingress.UID == ingress.UID {
-		e.lost, e.reported = old.lost, old.reported
+		e.conflicts, e.reported = old.conflicts, old.reported
 	}
-	b.drop(old) // after read, so that what both use is not let go in between
+	b.drop(old) // after read, so that objects in use by both are not released in between
 	b.entries[key] = e
 	b.changed[e] = true
-	for host := range e.claims {
+	for host := range e.rules {
 		put(b.hosts, host, e)
 		b.dirty[host] = true
 	}
@@ -115,25 +115,25 @@ func (b *book) set(ingress *networkingv1.Ingress) {
 		put(b.tls, host, e)
 		b.dirty[host] = true
 	}
-	if e.fallback != nil && len(e.claims) == 0 {
+	if e.fallback != nil && len(e.rules) == 0 {
 		b.rest[e] = true
 	}
 }
 
-// remove forgets an Ingress.
-func (b *book) remove(key types.NamespacedName) {
+// remove removes an Ingress.
+func (b *routing) remove(key types.NamespacedName) {
 	b.drop(b.entries[key])
 	delete(b.entries, key)
 }
 
-func (b *book) drop(e *entry) {
+func (b *routing) drop(e *entry) {
 	if e == nil {
 		return
 	}
 	for _, u := range e.upstreams {
 		b.upstreams.release(u, e.key)
 	}
-	for host := range e.claims {
+	for host := range e.rules {
 		take(b.hosts, host, e)
 		b.dirty[host] = true
 	}
@@ -160,11 +160,11 @@ func take(m map[string]map[*entry]bool, host string, e *entry) {
 	}
 }
 
-// read makes an entry of an Ingress, and holds what it refers to.
-func (b *book) read(key types.NamespacedName, ingress *networkingv1.Ingress) *entry {
-	e := &entry{ingress: ingress, key: key, claims: map[string][]claim{}, tls: map[string]secret{}}
-	s, complaints := parseSettings(ingress.Annotations)
-	e.settings, e.problems = &s, complaints
+// read parses an Ingress, and holds all objects that it refers to.
+func (b *routing) read(key types.NamespacedName, ingress *networkingv1.Ingress) *entry {
+	e := &entry{ingress: ingress, key: key, rules: map[string][]pathRule{}, tls: map[string]secret{}}
+	s, warnings := parseSettings(ingress.Annotations)
+	e.settings, e.problems = &s, warnings
 	for i := range ingress.Spec.TLS {
 		b.readTLS(e, &ingress.Spec.TLS[i])
 	}
@@ -178,10 +178,10 @@ func (b *book) read(key types.NamespacedName, ingress *networkingv1.Ingress) *en
 	return e
 }
 
-// readTLS notes the Secret of each host. Where no hosts are listed, it is for those of the rules.
-func (b *book) readTLS(e *entry, t *networkingv1.IngressTLS) {
+// readTLS records the Secret of each host. Without a list of hosts, it applies to the hosts of the rules.
+func (b *routing) readTLS(e *entry, t *networkingv1.IngressTLS) {
 	if t.SecretName == "" {
-		return // the default certificate
+		return // the default certificate applies
 	}
 	hosts := t.Hosts
 	if len(hosts) == 0 {
@@ -199,10 +199,10 @@ func (b *book) readTLS(e *entry, t *networkingv1.IngressTLS) {
 	}
 }
 
-func (b *book) readRule(e *entry, rule *networkingv1.IngressRule) {
+func (b *routing) readRule(e *entry, rule *networkingv1.IngressRule) {
 	host := strings.ToLower(rule.Host)
-	claims := e.claims[host]
-	e.claims[host] = claims // without paths, too: the host's requests are for the default backend
+	rules := e.rules[host]
+	e.rules[host] = rules // even without paths: the host's requests go to the default backend
 	if rule.HTTP == nil {
 		return
 	}
@@ -213,16 +213,16 @@ func (b *book) readRule(e *entry, rule *networkingv1.IngressRule) {
 			e.problems = append(e.problems, fmt.Sprintf("path %.40q… is longer than %d bytes", p.Path, maxPath))
 			continue
 		}
-		c := claim{path: cmp.Or(p.Path, "/"), route: &route{ingress: e.key, host: host, path: cmp.Or(p.Path, "/"),
+		c := pathRule{path: cmp.Or(p.Path, "/"), route: &route{ingress: e.key, host: host, path: cmp.Or(p.Path, "/"),
 			settings: e.settings, redirect: secure}}
 		c.exact = p.PathType != nil && *p.PathType == networkingv1.PathTypeExact
 		if !c.exact {
 			c.path = strings.TrimSuffix(c.path, "/")
 		}
 		c.route.service, c.route.upstream = b.upstreamOf(e, &p.Backend)
-		claims = append(claims, c)
+		rules = append(rules, c)
 	}
-	e.claims[host] = claims
+	e.rules[host] = rules
 }
 
 // coveredByTLS reports whether an Ingress has TLS for a host, with a Secret or with the default certificate.
@@ -235,8 +235,8 @@ func coveredByTLS(tls []networkingv1.IngressTLS, host string) bool {
 	})
 }
 
-// upstreamOf holds the endpoints of a backend; nil for a backend that is refused.
-func (b *book) upstreamOf(e *entry, backend *networkingv1.IngressBackend) (service string, u *upstream) {
+// upstreamOf holds the endpoints of a backend. It returns nil for a backend that is rejected.
+func (b *routing) upstreamOf(e *entry, backend *networkingv1.IngressBackend) (service string, u *upstream) {
 	if backend.Service == nil {
 		e.problems = append(e.problems, "resource backends are not supported; their requests get 503")
 		return "", nil
@@ -246,12 +246,12 @@ func (b *book) upstreamOf(e *entry, backend *networkingv1.IngressBackend) (servi
 	return backend.Service.Name, u
 }
 
-// commit builds the sites that are out of date and returns the new table.
-func (b *book) commit() *table {
+// commit rebuilds outdated virtual hosts and returns the new table.
+func (b *routing) commit() *table {
 	if len(b.dirty) > 0 {
-		t := &table{sites: maps.Clone(b.table.sites), certs: maps.Clone(b.table.certs)}
+		t := &table{hosts: maps.Clone(b.table.hosts), certs: maps.Clone(b.table.certs)}
 		for host := range b.dirty {
-			set(t.sites, host, b.site(host))
+			set(t.hosts, host, b.virtualHost(host))
 			set(t.certs, host, b.certificate(host))
 		}
 		b.table = t
@@ -278,9 +278,9 @@ func sameTarget(a, b *route) bool {
 		*a.settings == *b.settings
 }
 
-// site builds the routing of a host; nil where no Ingress has a rule for it. Of two Ingresses that want the same path,
-// the older has it.
-func (b *book) site(host string) *site {
+// virtualHost builds the routing of a host, or nil if no Ingress has a rule for it. If two Ingresses have the same
+// path, the older one wins.
+func (b *routing) virtualHost(host string) *virtualHost {
 	if len(b.hosts[host]) == 0 {
 		return nil
 	}
@@ -292,10 +292,10 @@ func (b *book) site(host string) *site {
 			owner = e.key.Namespace
 		}
 		b.changed[e] = true
-		if b.strict && e.key.Namespace != owner {
+		if b.hostPerNamespace && e.key.Namespace != owner {
 			continue
 		}
-		for _, c := range e.claims[host] {
+		for _, c := range e.rules[host] {
 			m := prefixes
 			if c.exact {
 				m = exact
@@ -308,11 +308,11 @@ func (b *book) site(host string) *site {
 			fallback = b.defaultRoute(e, host)
 		}
 	}
-	return newSite(exact, prefixes, fallback)
+	return newVirtualHost(exact, prefixes, fallback)
 }
 
-// defaultRoute is the route of an Ingress's default backend.
-func (b *book) defaultRoute(e *entry, host string) *route {
+// defaultRoute returns the route of an Ingress's default backend.
+func (b *routing) defaultRoute(e *entry, host string) *route {
 	r := &route{ingress: e.key, host: host, settings: e.settings}
 	r.redirect = host != "" && e.settings.redirect && coveredByTLS(e.ingress.Spec.TLS, host)
 	if s := e.fallback.Service; s != nil {
@@ -321,8 +321,8 @@ func (b *book) defaultRoute(e *entry, host string) *route {
 	return r
 }
 
-// fallback is where requests go that no Ingress has a rule for.
-func (b *book) fallback() *route {
+// fallback returns the route for requests without a matching rule.
+func (b *routing) fallback() *route {
 	var oldest *entry
 	for e := range b.rest {
 		if oldest == nil || older(e, oldest) < 0 {
@@ -335,8 +335,8 @@ func (b *book) fallback() *route {
 	return b.defaultRoute(oldest, "")
 }
 
-// certificate is that of a host: the one that the oldest Ingress names.
-func (b *book) certificate(host string) *certificate {
+// certificate returns the certificate of a host: the one of the oldest Ingress with one.
+func (b *routing) certificate(host string) *certificate {
 	var oldest *entry
 	for e := range b.tls[host] {
 		if oldest == nil || older(e, oldest) < 0 {
@@ -353,43 +353,43 @@ func inOrder(entries map[*entry]bool) []*entry {
 	return slices.SortedFunc(maps.Keys(entries), older)
 }
 
-// complaint is what an Ingress's owner should know.
-type complaint struct {
+// warning is an Event for the owner of an Ingress.
+type warning struct {
 	ingress         *networkingv1.Ingress
 	reason, message string
 }
 
-// complaints are what has become wrong with Ingresses since the last call. The table must be up to date.
-func (b *book) complaints() []complaint {
-	var all []complaint
+// warnings returns new problems of Ingresses since the last call. The table must be up to date.
+func (b *routing) warnings() []warning {
+	var all []warning
 	for e := range b.changed {
-		lost := b.losses(e)
-		if lost != e.lost && lost != "" {
-			all = append(all, complaint{e.ingress, "Conflict", lost})
+		conflicts := b.conflicts(e)
+		if conflicts != e.conflicts && conflicts != "" {
+			all = append(all, warning{e.ingress, "Conflict", conflicts})
 		}
-		problems := few(slices.Concat(e.problems, e.refusals(), e.uncovered()))
+		problems := few(slices.Concat(e.problems, e.rejections(), e.uncovered()))
 		if problems != e.reported && problems != "" {
-			all = append(all, complaint{e.ingress, "Invalid", problems})
+			all = append(all, warning{e.ingress, "Invalid", problems})
 		}
-		e.lost, e.reported = lost, problems
+		e.conflicts, e.reported = conflicts, problems
 	}
 	clear(b.changed)
 	return all
 }
 
-// refusals describes the backends of an Ingress that are not served.
-func (e *entry) refusals() []string {
+// rejections describes the backends of an Ingress that are not served.
+func (e *entry) rejections() []string {
 	var all []string
 	for _, u := range e.upstreams {
-		if why := u.now.Load().refused; why != "" {
-			all = append(all, fmt.Sprintf("backend %s: %s", u.key.service, why))
+		if reason := u.now.Load().rejected; reason != "" {
+			all = append(all, fmt.Sprintf("backend %s: %s", u.key.service, reason))
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// uncovered describes the hosts that are not served the certificate which the Ingress names for them.
+// uncovered describes the hosts for which the certificate of the Ingress's Secret is not valid.
 func (e *entry) uncovered() []string {
 	var all []string
 	for host, s := range e.tls {
@@ -401,8 +401,8 @@ func (e *entry) uncovered() []string {
 	return all
 }
 
-// reconsider has the next call of complaints look at the Ingresses that use an upstream or a certificate.
-func (b *book) reconsider(users map[types.NamespacedName]int) {
+// reconsider makes the next call of warnings check the Ingresses that use an upstream or a certificate.
+func (b *routing) reconsider(users map[types.NamespacedName]int) {
 	for key := range users {
 		if e := b.entries[key]; e != nil {
 			b.changed[e] = true
@@ -410,30 +410,30 @@ func (b *book) reconsider(users map[types.NamespacedName]int) {
 	}
 }
 
-// losses describes the claims of an Ingress that an older one has.
-func (b *book) losses(e *entry) string {
-	var lost []string
-	for host, claims := range e.claims {
-		s := b.table.sites[host]
-		for _, c := range claims {
+// conflicts describes the rules of an Ingress that an older one overrides.
+func (b *routing) conflicts(e *entry) string {
+	var texts []string
+	for host, rules := range e.rules {
+		s := b.table.hosts[host]
+		for _, c := range rules {
 			if s == nil {
 				continue
 			}
 			if holder := s.holder(c); holder != e.key {
-				by := "an older Ingress of another namespace" // its name is not this one's to know
+				owner := "an older Ingress of another namespace" // do not reveal its name to other namespaces
 				if holder.Namespace == e.key.Namespace {
-					by = "Ingress " + holder.Name
+					owner = "Ingress " + holder.Name
 				}
-				lost = append(lost, fmt.Sprintf("%s%s is served by %s", host, c.route.path, by))
+				texts = append(texts, fmt.Sprintf("%s%s is served by %s", host, c.route.path, owner))
 			}
 		}
 	}
-	slices.Sort(lost)
-	return few(lost)
+	slices.Sort(texts)
+	return few(texts)
 }
 
-// holder is the Ingress that has a claim's path.
-func (s *site) holder(c claim) types.NamespacedName {
+// holder returns the Ingress that owns a rule's path.
+func (s *virtualHost) holder(c pathRule) types.NamespacedName {
 	var r *route
 	if c.exact {
 		r = s.exact[c.path]
@@ -443,12 +443,12 @@ func (s *site) holder(c claim) types.NamespacedName {
 		r = s.prefixes[i].route
 	}
 	if r == nil {
-		return types.NamespacedName{} // the host is another namespace's
+		return types.NamespacedName{} // the host belongs to another namespace
 	}
 	return r.ingress
 }
 
-// few joins the first of a list, for an Event.
+// few joins the first items of a list, for an Event.
 func few(list []string) string {
 	if n := len(list); n > maxNamed {
 		return fmt.Sprintf("%s; and %d more", strings.Join(list[:maxNamed], "; "), n-maxNamed)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// siteOf builds a site of paths: "Exact /a" or "Prefix /a". The routes bear their paths.
-func siteOf(rules ...string) *site {
+// virtualHostOf builds a virtual host with paths: "Exact /a" or "Prefix /a". Their routes have the same names.
+func virtualHostOf(rules ...string) *virtualHost {
 	exact, prefixes := map[string]*route{}, map[string]*route{}
 	for _, rule := range rules {
 		sort, p, _ := strings.Cut(rule, " ")
@@ -22,12 +22,12 @@ func siteOf(rules ...string) *site {
 			prefixes[strings.TrimSuffix(p, "/")] = r
 		}
 	}
-	return newSite(exact, prefixes, nil)
+	return newVirtualHost(exact, prefixes, nil)
 }
 
-// TestSite_MatchesAsTheDocumentationOfIngressHasIt has the table "Examples" of the path types on Kubernetes' website,
+// TestVirtualHost_MatchesLikeTheDocumentation tests the table "Examples" of the path types on Kubernetes' website,
 // row by row.
-func TestSite_MatchesAsTheDocumentationOfIngressHasIt(t *testing.T) {
+func TestVirtualHost_MatchesLikeTheDocumentation(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rules   string
@@ -54,7 +54,7 @@ func TestSite_MatchesAsTheDocumentationOfIngressHasIt(t *testing.T) {
 		{"Prefix /, Prefix /aaa, Prefix /aaa/bbb", "/ccc", "Prefix /"},
 		{"Prefix /aaa", "/ccc", ""},
 		{"Prefix /foo, Exact /foo", "/foo", "Exact /foo"},
-		// Beyond the table: "longest path first", and neighbours that sort between a path and those below it.
+		// In addition to the table: "longest path first", and neighbours that sort between a path and paths below it.
 		{"Exact /foo, Prefix /foo/bar", "/foo/bar", "Prefix /foo/bar"},
 		{"Prefix /a, Prefix /a-b, Prefix /a/b", "/a/c", "Prefix /a"},
 		{"Prefix /a, Prefix /a-b, Prefix /a/b", "/a-b/c", "Prefix /a-b"},
@@ -64,16 +64,16 @@ func TestSite_MatchesAsTheDocumentationOfIngressHasIt(t *testing.T) {
 		{"Prefix /a", "/", ""},
 	} {
 		got := ""
-		if r := siteOf(strings.Split(c.rules, ", ")...).match(c.request); r != nil {
+		if r := virtualHostOf(strings.Split(c.rules, ", ")...).match(c.request); r != nil {
 			got = r.path
 		}
 		require.Equal(t, c.want, got, "%s, asked for %s", c.rules, c.request)
 	}
 }
 
-// TestSite_FindsWhatASearchOfAllPrefixesFinds compares with a model: the longest of the prefixes that are the path or
+// TestVirtualHost_MatchesLikeALinearSearch compares with a model: the longest prefix that equals the path or is
 // above it.
-func TestSite_FindsWhatASearchOfAllPrefixesFinds(t *testing.T) {
+func TestVirtualHost_MatchesLikeALinearSearch(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	elements := []string{"a", "b", "a-", "a.b", "", "ab"}
@@ -90,7 +90,7 @@ func TestSite_FindsWhatASearchOfAllPrefixesFinds(t *testing.T) {
 			p := strings.TrimSuffix(path(), "/")
 			prefixes[p] = &route{path: p}
 		}
-		s := newSite(nil, prefixes, nil)
+		s := newVirtualHost(nil, prefixes, nil)
 		requested := path() + "/"
 		var want *route
 		for p, r := range prefixes {
@@ -102,8 +102,8 @@ func TestSite_FindsWhatASearchOfAllPrefixesFinds(t *testing.T) {
 	}
 }
 
-// TestTable_MatchesHostsAsTheDocumentationOfIngressHasIt has the table of wildcard hosts on Kubernetes' website.
-func TestTable_MatchesHostsAsTheDocumentationOfIngressHasIt(t *testing.T) {
+// TestTable_MatchesHostsLikeTheDocumentation tests the table of wildcard hosts on Kubernetes' website.
+func TestTable_MatchesHostsLikeTheDocumentation(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		hosts, request, want string
@@ -117,11 +117,11 @@ func TestTable_MatchesHostsAsTheDocumentationOfIngressHasIt(t *testing.T) {
 		{"foo.com, ", "other.com", ""},
 		{"[::1]", "[::1]:80", "[::1]"},
 	} {
-		tab := &table{sites: map[string]*site{}}
+		tab := &table{hosts: map[string]*virtualHost{}}
 		for host := range strings.SplitSeq(c.hosts, ", ") {
-			s := siteOf("Prefix /")
+			s := virtualHostOf("Prefix /")
 			s.prefixes[0].route.host = host
-			tab.sites[host] = s
+			tab.hosts[host] = s
 		}
 		got := ""
 		if r := tab.match(hostOf(c.request), "/"); r != nil {
@@ -131,9 +131,9 @@ func TestTable_MatchesHostsAsTheDocumentationOfIngressHasIt(t *testing.T) {
 	}
 }
 
-func TestTable_TheMostSpecificHostAloneDecides(t *testing.T) {
+func TestTable_UsesTheMostSpecificHostOnly(t *testing.T) {
 	t.Parallel()
-	tab := &table{sites: map[string]*site{"a.foo.com": siteOf("Prefix /x"), "*.foo.com": siteOf("Prefix /")}}
+	tab := &table{hosts: map[string]*virtualHost{"a.foo.com": virtualHostOf("Prefix /x"), "*.foo.com": virtualHostOf("Prefix /")}}
 	require.Nil(t, tab.match("a.foo.com", "/y"))
 	require.NotNil(t, tab.match("b.foo.com", "/y"))
 }
@@ -148,7 +148,7 @@ func TestRequestPath_ResolvesDotSegments(t *testing.T) {
 	}
 }
 
-func TestSettings_AreBoundedAndReportWhatIsWrong(t *testing.T) {
+func TestSettings_AreLimitedAndReportErrors(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]int64{"0": 0, "17": 17, "8m": 8 << 20, "1G": 1 << 30, "2k": 2048} {
 		got, err := parseSize(value)
@@ -159,9 +159,9 @@ func TestSettings_AreBoundedAndReportWhatIsWrong(t *testing.T) {
 		_, err := parseSize(value)
 		require.Error(t, err, value)
 	}
-	s, complaints := parseSettings(map[string]string{AnnotationReadTimeout: "3601", AnnotationSSLRedirect: "no",
+	s, warnings := parseSettings(map[string]string{AnnotationReadTimeout: "3601", AnnotationSSLRedirect: "no",
 		AnnotationConnectTimeout: "2"})
-	require.Len(t, complaints, 2)
+	require.Len(t, warnings, 2)
 	require.Equal(t, defaultSettings.response, s.response)
 	require.True(t, s.redirect)
 }
