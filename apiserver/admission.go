@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
@@ -21,21 +22,21 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// called notes the time that webhooks take of a request that is audited.
+// called returns a function that records the duration of webhook calls; nil if the request is not audited.
 func called(record *audit.Request) func(calls.Type, time.Duration) {
 	if record == nil {
 		return nil
 	}
-	return func(of calls.Type, took time.Duration) {
+	return func(kind calls.Type, duration time.Duration) {
 		part := audit.MutatingWebhooks
-		if of == calls.Validating {
+		if kind == calls.Validating {
 			part = audit.ValidatingWebhooks
 		}
-		record.Took(part, took)
+		record.Took(part, duration)
 	}
 }
 
-// attributes describe a write to admission plugins.
+// attributes returns the description of a write for admission plugins.
 func (s *Server) attributes(wr *write, operation admission.Operation, obj, old api.Object) admission.Attributes {
 	r := wr.request
 	return admission.Attributes{
@@ -59,8 +60,8 @@ func (s *Server) attributes(wr *write, operation admission.Operation, obj, old a
 				r.audit().Annotate(key, value)
 				return
 			}
-			s.Log.Info("audit", "resource", r.res.GroupResource().String(), "namespace", r.namespace, "name",
-				wr.name, key, value)
+			s.Log.Info("audit annotation", "resource", r.res.GroupResource().String(), "object",
+				types.NamespacedName{Namespace: r.namespace, Name: wr.name}.String(), key, value)
 		},
 	}
 }
@@ -68,10 +69,10 @@ func (s *Server) attributes(wr *write, operation admission.Operation, obj, old a
 var optionKinds = map[admission.Operation]string{admission.Create: "CreateOptions", admission.Update: "UpdateOptions",
 	admission.Delete: "DeleteOptions"}
 
-// verbOptions are the options of a create, an update or a delete as admission policies see them. They are made when a
-// policy asks.
+// verbOptions returns a function that makes the options of a create, an update or a delete for admission policies. It
+// is called when a policy reads them.
 func verbOptions(wr *write, operation admission.Operation) func() map[string]any {
-	if operation == admission.Connect { // which has a document in their place
+	if operation == admission.Connect { // its options are the document (admitConnect)
 		return nil
 	}
 	return func() map[string]any {
@@ -107,7 +108,7 @@ func deleteOptionsDocument(o *metav1.DeleteOptions) map[string]any {
 	return doc
 }
 
-// admitAlone asks the plugins about a write that passes no other stage of admit.go.
+// admitAlone calls the plugins for a write that passes no other stage of admit.go.
 func (s *Server) admitAlone(ctx context.Context, a *admission.Attributes) error {
 	if err := s.admission.Mutate(ctx, a); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (s *Server) admitAlone(ctx context.Context, a *admission.Attributes) error 
 	return s.admission.Validate(ctx, a)
 }
 
-// admitChild asks the plugins about an object that is posted for another, such as a Binding.
+// admitChild calls the plugins for an object that is posted to a subresource of another, such as a Binding.
 func (s *Server) admitChild(wr *write, obj api.Object) error {
 	a := s.attributes(wr, admission.Create, obj, nil)
 	if sub := wr.sub; sub != nil {
@@ -124,14 +125,14 @@ func (s *Server) admitChild(wr *write, obj api.Object) error {
 	return s.admitAlone(wr.Context(), &a)
 }
 
-// admitScale asks the plugins about a write of an object's Scale.
+// admitScale calls the plugins for a write of an object's Scale.
 func (s *Server) admitScale(wr *write, scale, old *autoscalingv1.Scale) error {
 	a := s.attributes(wr, admission.Update, scale, old)
 	a.Kind = scale.GroupVersionKind()
 	return s.admitAlone(wr.Context(), &a)
 }
 
-// admitDelete asks the plugins about the deletion of an object. About an eviction they have been asked as such.
+// admitDelete calls the plugins for the deletion of an object. An eviction has been admitted as an Eviction.
 func (s *Server) admitDelete(ctx context.Context, wr *write, old api.Object) error {
 	if wr.unadmitted || wr.subresource == "eviction" {
 		return nil
@@ -141,8 +142,8 @@ func (s *Server) admitDelete(ctx context.Context, wr *write, old api.Object) err
 	return s.admitAlone(ctx, &a)
 }
 
-// withQuota commits a write that replaces old (nil for a create) with obj, together with what it uses of the
-// namespace's quotas.
+// withQuota commits a write that replaces old (nil for a create) with obj, together with the writes that charge the
+// namespace's quotas for it.
 func (s *Server) withQuota(ctx context.Context, wr *write, obj, old api.Object,
 	commit func(quotas []storage.Write) (*storage.Object, error),
 ) (*storage.Object, error) {
@@ -171,14 +172,14 @@ func (s *Server) withQuota(ctx context.Context, wr *write, obj, old api.Object,
 	return written, err
 }
 
-// quotaWrites replace the quotas, each at the revision that it was read at.
+// quotaWrites returns the writes that replace the quotas, each at the revision at which it was read.
 func (s *Server) quotaWrites(quotas []*corev1.ResourceQuota) ([]storage.Write, error) {
 	res := s.Registry.Snapshot().Kind(corev1.SchemeGroupVersion.WithKind("ResourceQuota"))
 	writes := make([]storage.Write, len(quotas))
 	for i, q := range quotas {
 		expect, err := strconv.ParseInt(q.ResourceVersion, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("the resourceVersion of quota %s: %w", q.Name, err)
+			return nil, fmt.Errorf("parse the resourceVersion of quota %s: %w", q.Name, err)
 		}
 		doc, err := encoding.Encode(res, q)
 		if err != nil {

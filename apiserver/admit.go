@@ -15,13 +15,13 @@ import (
 )
 
 // Each object that is written passes the same stages between its decoding and its encoding, in the order of the list
-// below. What creates, updates and writes of a subresource do differently stands side by side in it. A stage changes
-// the object or refuses it.
+// below. The list shows the differences between creates, updates and writes of a subresource side by side. A stage
+// changes the object or rejects it.
 //
-// Four kinds of writes are not in it. A Scale is admitted as the object that it is, and only a schema may have
-// something against what it changes (scale.go). Bindings, evictions and token requests are admitted as objects of their
+// Four kinds of writes do not pass these stages. A Scale is admitted as a Scale, and the changed object is validated
+// only by its schema, if it has one (scale.go). Bindings, evictions and token requests are admitted as objects of their
 // own (admitChild), and a deletion has no object (admitDelete). The server's own objects are neither admitted nor
-// validated (loopback.go).
+// validated (package loopback).
 
 // writeKind is a kind of write.
 type writeKind int
@@ -32,7 +32,7 @@ const (
 	updatingPart // of an object, by a subresource
 )
 
-// step is what a stage does with wr.obj.
+// step applies a stage to wr.obj.
 type step func(s *Server, ctx context.Context, wr *write) error
 
 // stages are in the order in which an object passes them.
@@ -41,13 +41,14 @@ var stages = [...]struct {
 	do   [3]step // by the kind of write; nil does nothing
 }{
 	{"default", [3]step{creating: setDefaults, updating: setDefaults, updatingPart: setDefaults}},
-	// Fields belong to the client that sent them, with the defaults of what it sent: neither to a plugin nor to the
+	// The client owns the fields that it sent, and their defaults. It does not own the changes of plugins and of the
 	// server, which come later.
 	{"note ownership", [3]step{creating: noteNewOwners, updating: noteOwners, updatingPart: noteOwners}},
 	{"merge into the stored object", [3]step{updatingPart: mergePart}},
 	{"mutating admission", [3]step{creating: mutateNew, updating: mutate, updatingPart: mutatePart}},
 	{"prepare", [3]step{creating: prepareNew, updating: prepare, updatingPart: preparePart}},
-	// After prepare, because an update is compared with the stored object. A subresource grants no rights.
+	// Escalation comes after prepare, because an update is compared with the stored object. A subresource grants no
+	// rights.
 	{"escalation", [3]step{creating: escalate, updating: escalate}},
 	{"own", [3]step{creating: ownNoted, updating: ownChanges, updatingPart: ownChanges}},
 	{"validate", [3]step{creating: validateObject, updating: validateObject, updatingPart: validatePart}},
@@ -75,17 +76,17 @@ func setDefaults(_ *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-// noteNewOwners finds the owners of a new object, unless server-side apply has done so.
+// noteNewOwners computes the owners of a new object, unless server-side apply has done so.
 func noteNewOwners(s *Server, ctx context.Context, wr *write) error {
 	wr.owners = wr.obj.GetManagedFields()
 	if wr.applied {
 		return nil
 	}
-	of, err := encoding.ConvertTo(ctx, wr.res, wr.obj)
+	sent, err := encoding.ConvertTo(ctx, wr.res, wr.obj)
 	if err != nil {
 		return err
 	}
-	wr.owners = fieldmanager.Create(wr.res, of, s.writer(wr.request))
+	wr.owners = fieldmanager.Create(wr.res, sent, s.writer(wr.request))
 	return nil
 }
 
@@ -94,7 +95,8 @@ func noteOwners(_ *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-// mergePart makes the stored object with only that changed which the subresource is about.
+// mergePart replaces the object that was sent with the stored one, in which only the fields of the subresource have
+// changed.
 func mergePart(s *Server, _ context.Context, wr *write) error {
 	merged := wr.old.DeepCopyObject().(api.Object)
 	wr.part = wr.sub
@@ -119,8 +121,8 @@ func mutate(s *Server, ctx context.Context, wr *write) error {
 	return nil
 }
 
-// mutateNew puts an object back in its place that a policy or a webhook has moved, and chooses its name, if it has none
-// by then.
+// mutateNew restores the namespace and the name if a policy or a webhook has changed them, and generates a name if the
+// object has none.
 func mutateNew(s *Server, ctx context.Context, wr *write) error {
 	if err := forbidWhileEnding(wr); err != nil {
 		return err
@@ -148,7 +150,7 @@ func mutateNew(s *Server, ctx context.Context, wr *write) error {
 	return nil
 }
 
-// mutatePart drops what a policy or a webhook has changed beyond the subresource.
+// mutatePart drops the changes of policies and webhooks to fields that are not the subresource's.
 func mutatePart(s *Server, ctx context.Context, wr *write) error {
 	if err := mutate(s, ctx, wr); err != nil {
 		return err
@@ -159,15 +161,15 @@ func mutatePart(s *Server, ctx context.Context, wr *write) error {
 	return nil
 }
 
-// rewrite reduces the write of a subresource, after admission has changed it, to what the subresource may change.
+// rewrite restores the fields of merged, which admission has changed, that the subresource must not change.
 func rewrite(sub *api.Subresource, merged, old api.Object) {
-	wanted := merged.DeepCopyObject().(api.Object)
-	kept := old.DeepCopyObject().(api.Object)
-	sub.Write(kept, wanted)
-	reflect.ValueOf(merged).Elem().Set(reflect.ValueOf(kept).Elem())
+	admitted := merged.DeepCopyObject().(api.Object)
+	result := old.DeepCopyObject().(api.Object)
+	sub.Write(result, admitted)
+	reflect.ValueOf(merged).Elem().Set(reflect.ValueOf(result).Elem())
 }
 
-// prepareNew sets what only the server may set.
+// prepareNew sets the fields that only the server may set.
 func prepareNew(s *Server, _ context.Context, wr *write) error {
 	strategy.BeforeCreate(wr.res, wr.obj, s.Clock.Now())
 	if wr.res.SetRequester != nil {
@@ -176,7 +178,7 @@ func prepareNew(s *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-// prepare carries over what an update may not change.
+// prepare copies the fields that an update must not change from the stored object.
 func prepare(_ *Server, _ context.Context, wr *write) error {
 	return strategy.BeforeUpdate(wr.res, wr.obj, wr.old)
 }
@@ -193,8 +195,8 @@ func ownNoted(_ *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-// ownChanges gives the client the fields that it changes, unless server-side apply has settled who owns what, or
-// webhooks had to know earlier.
+// ownChanges makes the client the owner of the fields that it changes. Server-side apply has set the owners already,
+// and so has ownEarly if a webhook was called.
 func ownChanges(s *Server, _ context.Context, wr *write) error {
 	if wr.ownedEarly {
 		wr.obj.SetManagedFields(wr.owners)
@@ -223,7 +225,7 @@ func warn(_ *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-// checkUID refuses a write of an object that is not the stored one.
+// checkUID rejects a write whose UID is not the stored object's.
 func checkUID(r *request, obj, old api.Object) error {
 	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
 		return apierrors.NewConflict(r.res.GroupResource(), r.name,

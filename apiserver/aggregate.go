@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 )
 
-// Requests for groups and versions that APIServices give to other servers are passed on, after all that comes before a
-// request's verb here: authentication, impersonation, a deadline, flow control and authorization.
+// Requests for groups and versions that APIServices assign to other servers are passed on. They pass the same steps as
+// a request that is answered here: authentication, impersonation, a deadline, flow control and authorization.
 
 func (s *Server) newAggregation(ctx context.Context) (err error) {
 	s.aggregation, err = aggregation.New(ctx, aggregation.Options{Store: s.Store, Registry: s.Registry,
@@ -36,21 +36,22 @@ func (s *Server) settleKinds(ctx context.Context) error {
 	return s.definitions.Settle(ctx)
 }
 
-// aggregate answers the requests that belong to other servers. Where there are none, it costs an atomic load.
+// aggregate passes on the requests that belong to other servers. If there are none, it costs an atomic load.
 func (s *Server) aggregate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		to := s.aggregation.At(r.URL.Path)
-		if to == nil {
+		service := s.aggregation.At(r.URL.Path)
+		if service == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if err := s.passOn(w, r, to); err != nil {
+		if err := s.passOn(w, r, service); err != nil {
 			s.writeError(w, r, err)
 		}
 	})
 }
 
-func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation.Service) error {
+// passOn authorizes a request and passes it on.
+func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, service *aggregation.Service) error {
 	user := authn.UserFrom(hr.Context())
 	a, err := aggregation.Attributes(hr, user)
 	if err != nil {
@@ -60,7 +61,7 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 		addSelectors(&a, hr.URL.Query())
 	}
 	e := exchangeOf(hr.Context())
-	e.labels = aggregatedLabels(&a, hr, to)
+	e.labels = aggregatedLabels(&a, hr, service)
 	if !aggregation.Connects(&a) {
 		if err := s.takeSeat(w, hr, &a, 1); err != nil {
 			return err
@@ -70,7 +71,7 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 		return err
 	}
 	if a.Verb == "watch" {
-		e.ReleaseSeats() // the other server has its own
+		e.ReleaseSeats() // the other server has flow control of its own
 		leave, err := e.CountWatch(hr.Context())
 		if err != nil {
 			return err
@@ -84,27 +85,27 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 		Annotate: e.Audit().Annotate,
 		Fail:     func(err error) { s.failAggregated(w, hr, err) },
 		Switched: func() { e.Answered(http.StatusSwitchingProtocols) },
-	}, to)
+	}, service)
 	return nil
 }
 
 // passDocument passes on a request for an OpenAPI document that only the other server has.
-func (s *Server) passDocument(w http.ResponseWriter, r *http.Request, to *aggregation.Service) {
+func (s *Server) passDocument(w http.ResponseWriter, r *http.Request, service *aggregation.Service) {
 	s.passOnTo(w, &aggregation.Request{Request: r, User: authn.UserFrom(r.Context()),
 		Annotate: exchangeOf(r.Context()).Audit().Annotate, Fail: func(err error) { s.failAggregated(w, r, err) },
-		Switched: func() {}}, to)
+		Switched: func() {}}, service)
 }
 
-// passOnTo passes a request on. A client that does not read a stream does not hold it for long.
-func (s *Server) passOnTo(w http.ResponseWriter, r *aggregation.Request, to *aggregation.Service) {
+// passOnTo passes a request on. A stream ends if its client does not read it.
+func (s *Server) passOnTo(w http.ResponseWriter, r *aggregation.Request, service *aggregation.Service) {
 	if !r.Streams {
-		s.aggregation.Pass(w, r, to)
+		s.aggregation.Pass(w, r, service)
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see limitBody
 	out := conn.NewTimedWriter(w, s.RequestTimeout)
 	defer out.Stop()
-	s.aggregation.Pass(out, r, to)
+	s.aggregation.Pass(out, r, service)
 }
 
 // failAggregated answers with an error instead of the other server's response.
@@ -117,10 +118,10 @@ func (s *Server) failAggregated(w http.ResponseWriter, r *http.Request, err erro
 	http.Error(w, refusal.Text, refusal.Code)
 }
 
-// aggregatedLabels are the labels of a request that is passed on. They name no resource: this server does not know
-// which there are, and clients could make them up.
-func aggregatedLabels(a *authz.Attributes, r *http.Request, to *aggregation.Service) metrics.Request {
-	labels := metrics.Request{Verb: metrics.Method(r.Method), Group: to.Group, Version: to.Version}
+// aggregatedLabels returns the labels of a request that is passed on. They name no resource: this server does not know
+// the other server's resources, and clients could invent them.
+func aggregatedLabels(a *authz.Attributes, r *http.Request, service *aggregation.Service) metrics.Request {
+	labels := metrics.Request{Verb: metrics.Method(r.Method), Group: service.Group, Version: service.Version}
 	switch {
 	case a.Path != "":
 		return labels

@@ -24,13 +24,13 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Server-side apply: the patch is the part of the object that its manager wants to determine. Fields that the
-// manager no longer mentions are removed, unless another manager owns them as well; fields that another
-// manager has set otherwise are conflicts, unless the apply is forced. The merge, and the ownership of
-// managers that apply, are the work of Kubernetes' own library.
+// Server-side apply: the patch contains the fields that its manager wants to determine. Fields that the manager no
+// longer mentions are removed, unless another manager owns them as well. Fields that another manager has set to other
+// values are conflicts, unless the apply is forced. Kubernetes' own library merges, and computes the ownership of
+// managers that apply.
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/
 
-// applyAttempts is how often an object that comes and goes meanwhile is applied.
+// applyAttempts limits the attempts to apply an object that other clients create and delete meanwhile.
 const applyAttempts = 5
 
 // apply answers a PATCH of an apply configuration.
@@ -60,7 +60,7 @@ func (s *Server) apply(w http.ResponseWriter, r *request, kind types.PatchType) 
 	return s.writeWritten(w, wr, code, written)
 }
 
-// applyConfiguration reads the body: YAML, of which JSON is a part.
+// applyConfiguration reads the body: YAML, which includes JSON.
 func applyConfiguration(r *request, body []byte) (config *unstructured.Unstructured, warnings []string, err error) {
 	if body, err = limits.ExpandYAML(body); err != nil {
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
@@ -98,7 +98,7 @@ func applyConfiguration(r *request, body []byte) (config *unstructured.Unstructu
 	return config, warnings, nil
 }
 
-// applyObject applies to the object there is, or creates it.
+// applyObject applies to the stored object, or creates one if there is none.
 func (s *Server) applyObject(ctx context.Context, wr *write, config *unstructured.Unstructured) (
 	*storage.Object, int, error) {
 	for attempt := 1; ; attempt++ {
@@ -115,7 +115,7 @@ func (s *Server) applyObject(ctx context.Context, wr *write, config *unstructure
 	}
 }
 
-// applyTo makes the object that takes old's place.
+// applyTo makes the object that replaces old.
 func (s *Server) applyTo(wr *write, old api.Object, config *unstructured.Unstructured) (api.Object, error) {
 	obj, err := s.merge(wr, old, config)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Server) applyTo(wr *write, old api.Object, config *unstructured.Unstruc
 	return obj, nil
 }
 
-// applyNew creates the object of which the configuration is all that is known.
+// applyNew creates an object from the configuration alone.
 func (s *Server) applyNew(ctx context.Context, wr *write, config *unstructured.Unstructured) (*storage.Object, error) {
 	if !wr.creates() {
 		return nil, storage.ErrNotFound
@@ -175,8 +175,8 @@ func (s *Server) merge(wr *write, old api.Object, config *unstructured.Unstructu
 	return obj, nil
 }
 
-// isUnfit reports whether a configuration cannot be applied to an empty object either: it has fields that the kind
-// does not have, values of wrong types, or elements twice. kube-apiserver answers 500; the client is at fault.
+// isUnfit reports whether a configuration cannot be applied to an empty object either, because it has unknown fields,
+// values of wrong types, or duplicate elements. That is the client's fault, although kube-apiserver answers 500.
 func (s *Server) isUnfit(manager *managedfields.FieldManager, wr *write, old api.Object,
 	config *unstructured.Unstructured) bool {
 	var err error
@@ -192,7 +192,8 @@ func (s *Server) isUnfit(manager *managedfields.FieldManager, wr *write, old api
 	return err != nil
 }
 
-// asApplyError is for a stored object that the library cannot apply to: an error of no reason, as in kube-apiserver.
+// asApplyError returns the answer if the library cannot apply to the stored object: an error without a reason, as in
+// kube-apiserver.
 func asApplyError(r *request, err error) error {
 	if r.confidential() {
 		return asBadPatch(r, err)
@@ -200,11 +201,10 @@ func asApplyError(r *request, err error) error {
 	return status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, err.Error())
 }
 
-// checkScaleFields refuses fields that a Scale does not have, and values of wrong types: a Scale is applied without a
-// schema.
+// checkScaleFields rejects unknown fields and values of wrong types, since a Scale is applied without a schema.
 func checkScaleFields(config *unstructured.Unstructured) error {
 	if config.GetKind() != "Scale" {
-		return nil // refused by kind, where it is applied
+		return nil // rejected by its kind when it is applied
 	}
 	doc, err := config.MarshalJSON()
 	if err != nil {
@@ -220,7 +220,7 @@ func checkScaleFields(config *unstructured.Unstructured) error {
 	return nil
 }
 
-// applyScale applies a Scale. Its one field is the object's replicas, and so are its owners.
+// applyScale applies a Scale. The owners of its one field are the owners of the object's replicas.
 func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructured.Unstructured) error {
 	if err := checkScaleFields(config); err != nil {
 		return err

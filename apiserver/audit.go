@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -19,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// audited records what becomes of requests. It comes after authentication, which has an event of its own for a refused
-// credential, and before all else that may refuse a request.
+// audited records requests in the audit log. It comes after authentication, which records rejected credentials itself
+// (auditUnauthenticated), and before every other step that may reject a request.
 func (s *Server) audited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := s.beginAudit(w, r, authn.UserFrom(r.Context()))
@@ -29,7 +28,7 @@ func (s *Server) audited(next http.Handler) http.Handler {
 			return
 		}
 		if !record.Receive() {
-			s.writeError(w, r, apierrors.NewInternalError(errors.New("failed to store audit event")))
+			s.writeError(w, r, apierrors.NewInternalError(audit.ErrStore))
 			return
 		}
 		exchangeOf(r.Context()).Record(record)
@@ -44,8 +43,8 @@ func (s *Server) audited(next http.Handler) http.Handler {
 	})
 }
 
-// beginAudit decides about a request by its path: what it is about is not known yet. The result is nil if it is not
-// recorded.
+// beginAudit begins the record of a request, nil if it is not recorded. It applies the audit policy to attributes that
+// are read from the path alone, since the route has not been resolved yet.
 func (s *Server) beginAudit(w http.ResponseWriter, r *http.Request, user *authn.User) *audit.Request {
 	a, err := aggregation.Attributes(r, user)
 	if err != nil { // a path below /watch or /proxy that leads nowhere
@@ -55,7 +54,7 @@ func (s *Server) beginAudit(w http.ResponseWriter, r *http.Request, user *authn.
 	case a.Path != "":
 		a.Verb = strings.ToLower(r.Method)
 	case r.URL.RawQuery != "" && (a.Verb == "list" || a.Verb == "watch"):
-		// However a parameter is spelled, a rule for watches, or for names, must not be evaded.
+		// The parameters are parsed as for the verb, so that no spelling evades a rule for watches or names.
 		params := r.URL.Query()
 		if query.Flag(params, "watch") {
 			a.Verb = "watch"
@@ -70,19 +69,19 @@ func (s *Server) beginAudit(w http.ResponseWriter, r *http.Request, user *authn.
 	return record
 }
 
-// auditUnauthenticated records a request whose credential was refused.
+// auditUnauthenticated records a request whose credential was rejected.
 func (s *Server) auditUnauthenticated(w http.ResponseWriter, r *http.Request) {
 	if s.Audit != nil {
 		s.beginAudit(w, r, nil).Unauthenticated("Authentication failed, " + audit.Attempted(r))
 	}
 }
 
-// auditBody notes the body of a request, as JSON.
+// auditBody records the body of the request, as JSON.
 func (r *request) auditBody(doc []byte) {
 	r.audit().RequestBody(r.res.Group, r.res.Plural, r.subresource, doc)
 }
 
-// auditObject notes the object in the body of a request. doc is nil if it is not JSON.
+// auditObject records the object in the body of the request. doc is nil if the body is not JSON.
 func (r *request) auditObject(obj runtime.Object, doc []byte) {
 	if o, ok := obj.(metav1.Object); ok {
 		r.audit().Object(o)
@@ -93,18 +92,18 @@ func (r *request) auditObject(obj runtime.Object, doc []byte) {
 	r.auditBody(doc)
 }
 
-// auditResponse notes the body of a response, as JSON.
+// auditResponse records the body of the response, as JSON.
 func (r *request) auditResponse(doc []byte) {
 	r.audit().ResponseBody(r.res.Group, r.res.Plural, r.subresource, doc)
 }
 
-// asJSON is the form of a response, with JSON in the place of another encoding.
+// asJSON returns the form of a response, but encoded as JSON.
 func asJSON(out encoding.Output) encoding.Output {
 	out.Media, out.Pretty = encoding.MediaJSON, false
 	return out
 }
 
-// auditResponse notes the object that a response shows.
+// auditResponse records the object in a response.
 func (s *Server) auditResponse(r *request, o *storage.Object) {
 	form := s.form(r)
 	form.Output = asJSON(r.out)
@@ -113,7 +112,7 @@ func (s *Server) auditResponse(r *request, o *storage.Object) {
 	}
 }
 
-// auditList notes the list that a response shows, unless it is too long to be recorded.
+// auditList records the list in a response, unless it is too long.
 func (s *Server) auditList(r *request, l *storage.List) {
 	form := s.form(r)
 	form.Output = asJSON(r.out)

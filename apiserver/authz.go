@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 )
 
-// newAuthorizer makes the authorizers of Options.Authorization, and what stands on them.
+// newAuthorizer creates the authorizers of Options.Authorization, and the parts that use them.
 func (s *Server) newAuthorizer(ctx context.Context) error {
 	rbac, err := s.cluster.RBAC(ctx)
 	if err != nil {
@@ -43,15 +43,15 @@ func attributesOf(r *request) authz.Attributes {
 		Namespace: r.namespace, Name: r.name,
 	}
 	if r.isNamespace() {
-		a.Namespace = r.name // so that rights within a namespace are rights on it
+		a.Namespace = r.name // so that rights in a namespace include rights to the Namespace
 	}
 	addSelectors(&a, r.query)
 	return a
 }
 
-// addSelectors adds the selectors of a list to its attributes: a list that is narrowed to a name is a request about
-// that name. A deletecollection never is, so that a right to objects by their names does not include it. The verb
-// reports errors in the selectors.
+// addSelectors adds the selectors of a list to its attributes. A list or watch that selects one name is authorized for
+// that name. A deletecollection is not, so that a right to objects by their names does not include it. Errors in the
+// selectors are ignored here; the verb reports them.
 func addSelectors(a *authz.Attributes, params url.Values) {
 	if a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
 		return
@@ -87,22 +87,22 @@ func unresolved(r *request) authz.Attributes {
 	}
 }
 
-// authorize refuses what the caller has no right to.
+// authorize returns an error if the user of the attributes has no right to the request.
 func (s *Server) authorize(ctx context.Context, a authz.Attributes) error {
 	return s.authorizeFor(ctx, a, nil)
 }
 
-// authorizeFor is authorize for the request itself, on whose record the decision is noted.
+// authorizeFor implements authorize, and adds the decision to an audit record, which may be nil.
 func (s *Server) authorizeFor(ctx context.Context, a authz.Attributes, record *audit.Request) error {
 	timer := record.Begin(audit.Authorization)
 	decision, reason, err := s.authorizer.Authorize(ctx, &a)
 	timer.End()
 	record.Authorized(decision, reason, err)
 	if decision == authz.Allow || ctx.Err() != nil {
-		return ctx.Err() // a request that has ended reads nothing, whatever it may read
+		return ctx.Err() // a request that has ended does not go on, even if it is allowed
 	}
 	if err != nil {
-		s.Log.Warn("an authorizer failed", "user", a.User.Name, "error", err)
+		s.Log.Warn("failed to authorize a request", "user", a.User.Name, "err", err)
 	}
 	return authz.Forbidden(&a, reason)
 }

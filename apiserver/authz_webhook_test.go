@@ -158,7 +158,7 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	refused(a.as("dora"), "dora")
 	a.create(roleBindings, roleBinding("carl", "ClusterRole", "view", subject("User", "carl")))
 	carl.get(pods).ok(http.StatusOK)
-	require.Contains(t, a.log.String(), "an authorizer failed")
+	require.Contains(t, a.log.String(), "failed to authorize a request")
 	// It is not remembered that it failed.
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a.as("dora").get(pods).ok(http.StatusOK)

@@ -15,13 +15,13 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
-// clockPath is where a clock that is moved by hand is read (GET) and moved (POST).
+// clockPath is the path at which a *virtualtime.Clock is read (GET) and moved (POST).
 const clockPath = "/debug/clock"
 
 // maxClockBody bounds the body of a POST there, in bytes.
 const maxClockBody = 1 << 10
 
-// clockMove is the body of a POST: by how much to move the clock, or to when.
+// clockMove is the body of a POST: how far to move the clock, or to what time.
 type clockMove struct {
 	Advance *metav1.Duration `json:"advance,omitempty"`
 	To      *time.Time       `json:"to,omitempty"`
@@ -36,7 +36,7 @@ func (s *Server) clockRoutes(r chi.Router, c *virtualtime.Clock) {
 	show := func(w http.ResponseWriter, hr *http.Request) error {
 		doc, err := json.Marshal(clockState{c.Now().UTC()})
 		if err != nil {
-			return fmt.Errorf("encoding the time: %w", err)
+			return fmt.Errorf("encode the time: %w", err)
 		}
 		return s.writeBody(w, hr, encoding.Output{Media: "application/json"}, http.StatusOK, append(doc, '\n'))
 	}
@@ -49,8 +49,8 @@ func (s *Server) clockRoutes(r chi.Router, c *virtualtime.Clock) {
 	}))
 }
 
-// moveClock moves the clock as a request says, and returns when everything has come to rest. Should the client leave,
-// the clock stays at the moment that it has reached.
+// moveClock moves the clock as a request asks, and returns when the components are idle. If the client disconnects, the
+// clock stops at the time that it has reached.
 func moveClock(r *http.Request, c *virtualtime.Clock) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxClockBody))
 	if err != nil {
@@ -63,14 +63,14 @@ func moveClock(r *http.Request, c *virtualtime.Clock) error {
 	if (move.Advance == nil) == (move.To == nil) {
 		return apierrors.NewBadRequest(`the body must have either "advance", a duration, or "to", a time`)
 	}
-	by := time.Duration(0)
+	distance := time.Duration(0)
 	if move.Advance != nil {
-		by = move.Advance.Duration
+		distance = move.Advance.Duration
 	} else {
-		by = c.Until(*move.To)
+		distance = c.Until(*move.To)
 	}
-	if by < 0 {
+	if distance < 0 {
 		return apierrors.NewBadRequest("the clock cannot go back")
 	}
-	return c.Advance(r.Context(), by)
+	return c.Advance(r.Context(), distance)
 }

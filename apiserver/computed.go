@@ -47,7 +47,7 @@ func (s *Server) newComputers() (map[schema.GroupVersionKind]computer, error) {
 	}
 	for _, res := range kinds.Resources {
 		if res.Virtual && all[res.GVK()] == nil {
-			return nil, fmt.Errorf("apiserver: nothing computes a %s", res.GVK())
+			return nil, fmt.Errorf("apiserver: no code computes a %s", res.GVK())
 		}
 	}
 	return all, nil
@@ -55,9 +55,9 @@ func (s *Server) newComputers() (map[schema.GroupVersionKind]computer, error) {
 
 // compute answers a GET or LIST of a computed kind.
 func (s *Server) compute(w http.ResponseWriter, r *request) error {
-	from := s.computers[r.res.GVK()]
+	computer := s.computers[r.res.GVK()]
 	if r.verb == "get" {
-		obj, err := from.Get(r.Context(), r.namespace, r.name)
+		obj, err := computer.Get(r.Context(), r.namespace, r.name)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *Server) compute(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	found, revision, err := from.List(r.Context(), scope)
+	found, revision, err := computer.List(r.Context(), scope)
 	if err != nil {
 		return err
 	}

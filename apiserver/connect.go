@@ -16,16 +16,16 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 )
 
-// Some subresources are not read or written but connected to: the server authorizes and admits the request, and package
-// proxy sends it on to a node's agent, a pod or a service.
+// A request to some subresources is a connection: the server authorizes and admits it, and package proxy forwards it to
+// a node's agent, a pod or a service.
 
-// proxyVerbs maps the methods that are sent on to the verbs that a role must allow.
+// proxyVerbs maps the methods that are forwarded to the verbs that a role must allow.
 var proxyVerbs = map[string]string{
 	http.MethodGet: "get", http.MethodHead: "get", http.MethodOptions: "get", http.MethodPost: "create",
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// proxied is Server.resource for the paths below …/proxy.
+// proxied returns the handler of the paths below …/proxy.
 func (s *Server) proxied(verb string) http.HandlerFunc {
 	return func(w http.ResponseWriter, hr *http.Request) {
 		if err := s.serveResource(w, hr, verb, "proxy"); err != nil {
@@ -34,7 +34,7 @@ func (s *Server) proxied(verb string) http.HandlerFunc {
 	}
 }
 
-// connect answers a request to a subresource that is connected to.
+// connect forwards a request, and returns when the connection has ended.
 func (s *Server) connect(w http.ResponseWriter, r *request) error {
 	if err := s.authorizeUpgrade(r); err != nil {
 		return err
@@ -58,9 +58,9 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// admitConnect asks the plugins about the options of a request that goes on to a pod, a service or a node. Reading a
-// log has none, and is not admitted. The result is the query and the path with which the request goes on: a webhook may
-// have changed the options.
+// admitConnect calls the plugins for the options of a request that is forwarded to a pod, a service or a node. A
+// request for a log has no options, and is not admitted. It returns the query and the path to forward, since a webhook
+// may have changed the options.
 func (s *Server) admitConnect(r *request, path string) (url.Values, string, error) {
 	sub := r.sub
 	if sub.ConnectOptions == nil {
@@ -80,7 +80,7 @@ func (s *Server) admitConnect(r *request, path string) (url.Values, string, erro
 	return query, path, nil
 }
 
-// connectQuery is the query, and the path of a proxied request, by which a client would have asked for these options.
+// connectQuery returns the query, and the path of a proxied request, that express these options.
 func connectQuery(options map[string]any) (query url.Values, path string) {
 	query = url.Values{"stdin": {"false"}, "stdout": {"false"}, "stderr": {"false"}, "tty": {"false"}}
 	for name, value := range options {
@@ -101,8 +101,8 @@ func connectQuery(options map[string]any) (query url.Values, path string) {
 	return query, path
 }
 
-// authorizeUpgrade requires the right to create a stream of a client that opens it by GET, as WebSockets are opened: a
-// role that reads pods and everything below them must not run commands in them.
+// authorizeUpgrade requires the right to create from a client that opens a stream by GET, as WebSockets do: a role that
+// may read pods and their subresources must not run commands in them.
 func (s *Server) authorizeUpgrade(r *request) error {
 	if r.verb != "get" || r.res.Plural != "pods" || r.subresource == "log" || r.subresource == "proxy" {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// generateAttempts is how often a name is generated before giving up (KEP-4420).
+// generateAttempts limits the names that are generated for one object (KEP-4420).
 const generateAttempts = 8
 
 // create answers a POST of a new object.
@@ -38,7 +38,7 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 	return s.writeWritten(w, wr, http.StatusCreated, created)
 }
 
-// createObject takes a decoded object the rest of the way into the store.
+// createObject admits and stores a decoded object. It retries with another name if a generated one is taken.
 func (s *Server) createObject(ctx context.Context, wr *write, obj api.Object) (*storage.Object, error) {
 	wr.begin(nil)
 	if err := place(wr.request, obj); err != nil {
@@ -63,9 +63,9 @@ func (s *Server) createObject(ctx context.Context, wr *write, obj api.Object) (*
 	}
 }
 
-// insert commits a new object. A dry run checks that the name is free. An object that names a revision is refused here,
-// after all other checks and not in a dry run, because kube-apiserver leaves that to its storage. It answers 500 there;
-// the client is at fault.
+// insert commits a new object. A dry run checks that the name is free. An object with a resourceVersion is rejected
+// here, after all other checks and not in a dry run, because kube-apiserver's storage rejects it. kube-apiserver
+// answers 500, but the client is at fault.
 func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storage.Object, error) {
 	wr.name = obj.GetName()
 	if wr.isDryRun() {

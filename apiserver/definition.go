@@ -10,10 +10,10 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// The kinds that CustomResourceDefinitions define differ in more than their registrations: their objects are created
-// only while the definition is as this server knows it, and are deleted with it.
+// Custom resources depend on their CustomResourceDefinition: an object is only created if this server knows the current
+// definition, and objects are deleted with it.
 
-// forbidWhileEnding refuses a new object of a kind whose definition is being deleted.
+// forbidWhileEnding rejects a new object of a kind whose definition is being deleted.
 func forbidWhileEnding(wr *write) error {
 	d := wr.res.Definition
 	if d == nil || !d.Terminating() {
@@ -23,8 +23,7 @@ func forbidWhileEnding(wr *write) error {
 		errors.New("create not allowed while custom resource definition is terminating"))
 }
 
-// definitionCheck is the part of a create by which it fails if the kind's definition has changed; nil for built-in
-// kinds.
+// definitionCheck returns the condition of a create that the kind's definition has not changed; nil for built-in kinds.
 func definitionCheck(res *api.Resource) []storage.Write {
 	d := res.Definition
 	if d == nil {
@@ -34,11 +33,11 @@ func definitionCheck(res *api.Resource) []storage.Write {
 		Key: storage.Key{Collection: d.Resource.Collection(), Name: d.Name}}}
 }
 
-// definitionChanged finds out what a create is to do that failed because the kind's definition has changed: it is tried
-// again, unless the kind is another one now.
+// definitionChanged decides about a create that failed because the kind's definition has changed. It returns
+// errLostRace if the create is retried, and other errors if the kind has ended or no longer accepts objects.
 func (s *Server) definitionChanged(ctx context.Context, wr *write, refused *storage.Refusal) error {
 	var conflict *storage.Conflict
-	if !errors.As(refused, &conflict) { // the definition is gone, and its kind with it
+	if !errors.As(refused, &conflict) { // the definition has been deleted
 		return notFoundPath()
 	}
 	if err := s.definitions.Await(ctx, conflict.Current.Revision); err != nil {
@@ -58,8 +57,8 @@ func (r *request) kindEnded() bool {
 	return r.res.Definition != nil && r.res.Definition.Present().Err() != nil
 }
 
-// forgetKinds drops what was made of kinds that the registry has lost. Most of it would be replaced when it is next
-// asked for; until then it would keep the kinds' schemas and rules in memory.
+// forgetKinds drops cached data of kinds that the registry has lost. Most of it would be replaced when it is next used.
+// Until then it would keep the kinds' schemas and rules in memory.
 func (s *Server) forgetKinds() {
 	s.discovery.Forget()
 	s.appliers.Forget(s.Registry)

@@ -21,8 +21,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// delete answers a DELETE. An object that must wait (a grace period, finalizers) is marked
-// and returned; one that need not is deleted, and the answer is a Status or, for some kinds, the object.
+// delete answers a DELETE. An object with a grace period or finalizers is marked for deletion and returned. Any other
+// object is deleted, and the answer is a Status or, for some kinds, the object.
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	options, err := s.deleteOptions(w, r)
@@ -33,14 +33,14 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	if ignoresReadErrors(options) {
 		return s.deleteUnread(w, wr)
 	}
-	o, gone, err := s.deleteObject(r.Context(), wr, options)
+	o, deleted, err := s.deleteObject(r.Context(), wr, options)
 	if err != nil {
 		return err
 	}
-	if !gone || r.res.Stored().ReturnDeleted {
+	if !deleted || r.res.Stored().ReturnDeleted {
 		code := http.StatusOK
-		if !gone && options.OrphanDependents != nil && !*options.OrphanDependents {
-			code = http.StatusAccepted // as ever, for this option alone
+		if !deleted && options.OrphanDependents != nil && !*options.OrphanDependents {
+			code = http.StatusAccepted // for this option alone, as in kube-apiserver
 		}
 		return s.writeWritten(w, wr, code, o)
 	}
@@ -74,7 +74,7 @@ func (s *Server) deleteOptions(w http.ResponseWriter, r *request) (*metav1.Delet
 	return options, query.Invalid("DeleteOptions", validation.ValidateDeleteOptions(options))
 }
 
-// newDelete is the write of a deletion, whose options may ask for a dry run as the query does.
+// newDelete begins the write of a deletion. Its options may ask for a dry run as well as its query.
 func newDelete(r *request, options *metav1.DeleteOptions) *write {
 	wr := beginWrite(r, nil)
 	wr.options = options
@@ -97,7 +97,7 @@ func (s *Server) bodyOptions(r *request, body []byte, o *metav1.DeleteOptions) e
 	if err != nil {
 		return err
 	}
-	// Clients send the options in the version of the group they talk to, or in v1.
+	// Clients send the options in the version of the resource's group, or in v1.
 	var kind metav1.TypeMeta
 	if err := encoding.Unmarshal(body, &kind); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("error decoding: %v", err))
@@ -112,37 +112,38 @@ func (s *Server) bodyOptions(r *request, body []byte, o *metav1.DeleteOptions) e
 	return nil
 }
 
-// withoutGrace is the warning about an object for whose grace period there was no space.
+// withoutGrace is the warning about an object whose grace period could not be stored.
 const withoutGrace = "etcd is out of space: the object was deleted at once, without a grace period"
 
-// deleteObject deletes the write's object, or marks it. gone says which. If etcd has no space for the mark, and the
-// object waits for its grace period alone, it is deleted at once: otherwise no pod could be deleted to make space.
+// deleteObject deletes the write's object, or marks it for deletion; deleted distinguishes the two. If etcd has no
+// space for the mark, and the object waits for its grace period alone, it is deleted at once: otherwise no pod could
+// be deleted to free space.
 func (s *Server) deleteObject(ctx context.Context, wr *write, options *metav1.DeleteOptions) (
-	o *storage.Object, gone bool, err error) {
-	o, gone, err = s.markAndDelete(ctx, wr, options, true)
+	o *storage.Object, deleted bool, err error) {
+	o, deleted, err = s.markAndDelete(ctx, wr, options, true)
 	if !errors.Is(err, storage.ErrNoSpace) {
-		return o, gone, err
+		return o, deleted, err
 	}
-	atOnce, graceful := *options, !gone
-	atOnce.GracePeriodSeconds = new(int64)
-	o, gone, full := s.markAndDelete(ctx, wr, &atOnce, false)
-	if errors.Is(full, storage.ErrNoSpace) {
+	immediate, graceful := *options, !deleted
+	immediate.GracePeriodSeconds = new(int64)
+	o, deleted, second := s.markAndDelete(ctx, wr, &immediate, false)
+	if errors.Is(second, storage.ErrNoSpace) {
 		return nil, false, err
 	}
-	if full == nil && gone && graceful {
+	if second == nil && deleted && graceful {
 		wr.warnings = append(wr.warnings, withoutGrace)
 	}
-	return o, gone, full
+	return o, deleted, second
 }
 
-// markAndDelete deletes the write's object, or marks it. gone says which. With markFirst an object of a kind with
-// graceful deletion is marked and then removed, by two transactions, so that its watchers see both. If the second one
-// fails, the next delete or update removes the object.
+// markAndDelete deletes the write's object, or marks it for deletion; deleted distinguishes the two. With markFirst an
+// object of a kind with graceful deletion is marked and then removed, in two transactions, so that its watchers see
+// both. If the second one fails, the next delete or update removes the object.
 func (s *Server) markAndDelete(ctx context.Context, wr *write, options *metav1.DeleteOptions, markFirst bool) (
-	o *storage.Object, gone bool, err error) {
+	o *storage.Object, deleted bool, err error) {
 	var marked api.Object
 	o, err = s.modify(ctx, wr, func(old api.Object) (api.Object, error) {
-		gone = false
+		deleted = false
 		if err := strategy.CheckPreconditions(wr.res, old, options.Preconditions); err != nil {
 			return nil, err
 		}
@@ -150,9 +151,9 @@ func (s *Server) markAndDelete(ctx context.Context, wr *write, options *metav1.D
 			return nil, err
 		}
 		marked = strategy.BeforeDelete(wr.res, old, options, s.Clock.Now())
-		gone = strategy.Ended(wr.res, marked)
-		wr.marks = markFirst && gone && strategy.IsGraceful(wr.res, old)
-		if gone && !wr.marks {
+		deleted = strategy.Ended(wr.res, marked)
+		wr.marks = markFirst && deleted && strategy.IsGraceful(wr.res, old)
+		if deleted && !wr.marks {
 			return nil, nil
 		}
 		return marked, nil
@@ -160,11 +161,11 @@ func (s *Server) markAndDelete(ctx context.Context, wr *write, options *metav1.D
 	if err == nil && wr.marks && !wr.isDryRun() {
 		o, err = s.removeMarked(ctx, wr, o, marked)
 	}
-	return o, gone, err
+	return o, deleted, err
 }
 
-// removeMarked removes an object that has just been marked and stored as obj. One that another writer has removed
-// meanwhile is returned as it was.
+// removeMarked removes an object that has just been marked and stored as obj. If another writer has removed it
+// meanwhile, the marked object is returned.
 func (s *Server) removeMarked(ctx context.Context, wr *write, stored *storage.Object, obj api.Object) (
 	*storage.Object, error) {
 	removed, err := s.remove(ctx, wr, stored, obj)
@@ -182,11 +183,11 @@ func (s *Server) removeMarked(ctx context.Context, wr *write, stored *storage.Ob
 	return removed, err
 }
 
-// deleteWorkers is how many objects of a collection are deleted at once.
+// deleteWorkers is how many objects of a collection are deleted concurrently.
 const deleteWorkers = 16
 
-// deleteCollection answers a DELETE of everything that the path and the selectors cover,
-// with the list of the objects.
+// deleteCollection answers a DELETE of all objects that the path and the selectors select, with the list of the
+// objects.
 func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	options, err := s.deleteOptions(w, r)
 	if err != nil {
@@ -213,13 +214,13 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	return s.writeList(r, l, out)
 }
 
-// deletions are the outcome of several deletions: some of the warnings, and the first error.
+// deletions is the outcome of several deletions: some of the warnings, and the first error.
 type deletions struct {
 	warnings []string
 	err      error
 }
 
-// add adds the outcome of one deletion. More warnings than a client is told of are forgotten.
+// add adds the outcome of one deletion. It drops warnings beyond the number that a response has.
 func (d *deletions) add(warnings []string, err error) {
 	for _, text := range warnings {
 		if len(d.warnings) < responsewriter.MaxWarnings && !slices.Contains(d.warnings, text) {
@@ -231,10 +232,11 @@ func (d *deletions) add(warnings []string, err error) {
 	}
 }
 
-// deleteListed deletes the objects of a list, and returns the first error.
+// deleteListed deletes the objects of a list by several workers, and returns when all have ended. The error is the
+// first one.
 func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects []*storage.Object) ([]string, error) {
 	work := make(chan *request)
-	done := make(chan deletions, deleteWorkers)
+	done := make(chan deletions, deleteWorkers) // one outcome of each worker
 	for range deleteWorkers {
 		go func() { done <- s.deleteAll(options, work) }()
 	}
@@ -256,7 +258,8 @@ func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects
 }
 
 // deletionOf returns the deletion of one object of a collection as a request with an exchange of its own, which has
-// reserved the memory that it takes. Only here is memory waited for, one object after the other.
+// reserved the memory that the deletion needs. Only this function waits for memory, for one object after the other; a
+// worker does not. The worker closes the exchange.
 func (s *Server) deletionOf(r *request, o *storage.Object) (*request, error) {
 	part := &exchange{}
 	if err := r.exchange().Fork(r.Context(), &part.Writer, encoding.ObjectWeight*int64(len(o.JSON))); err != nil {
@@ -265,7 +268,8 @@ func (s *Server) deletionOf(r *request, o *storage.Object) (*request, error) {
 	return r.object(part.in(r.Context()), o.Key.Namespace, o.Key.Name), nil
 }
 
-// deleteAll deletes the objects that come in. One that is gone already is no error.
+// deleteAll deletes the objects of the requests in work until that is closed. An object that does not exist any more is
+// no error.
 func (s *Server) deleteAll(options *metav1.DeleteOptions, work <-chan *request) deletions {
 	var all deletions
 	for one := range work {
@@ -279,11 +283,12 @@ func (s *Server) deleteAll(options *metav1.DeleteOptions, work <-chan *request) 
 	return all
 }
 
-// deleteOne deletes one object. It runs outside of a request's goroutine, where a panic would end the server.
+// deleteOne deletes one object. It recovers from panics, since a panic outside of a request's goroutine would end the
+// process.
 func (s *Server) deleteOne(one *request, options *metav1.DeleteOptions) (warnings []string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.Log.Error("panic while deleting", "name", one.name, "namespace", one.namespace, "panic", p,
+			s.Log.Error("panic while deleting", "object", one.key(one.name).String(), "panic", p,
 				"stack", string(debug.Stack()))
 			err = fmt.Errorf("panic while deleting %s", one.name)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// unsafeDelete is the verb that takes away objects that cannot be read, besides delete.
+// unsafeDelete is the verb that a user needs, besides delete, to delete objects that cannot be read.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#force-deletion
 const unsafeDelete = "unsafe-delete-ignore-read-errors"
 
@@ -30,8 +30,8 @@ func readErrorsInvalid(r *request, fault string) error {
 		field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, fault)})
 }
 
-// deleteUnread deletes an object that cannot be read, whatever finalizers it has (KEP-3926). One that can be read has
-// to be deleted as usual.
+// deleteUnread deletes an object that cannot be read, without regard to finalizers (KEP-3926). It rejects a request for
+// an object that can be read.
 func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 	ctx, r := wr.Context(), wr.request
 	if wr.isDryRun() {
@@ -47,7 +47,7 @@ func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 	if err != nil {
 		return err
 	}
-	// Admission sees an object that has nothing but its name: there is no other.
+	// Admission sees an object that has only a name, since the stored object cannot be read.
 	empty := r.res.New()
 	empty.SetNamespace(r.namespace)
 	empty.SetName(r.name)
@@ -55,8 +55,8 @@ func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 		return err
 	}
 	for {
-		s.Log.Warn("deleting an object that cannot be read", "key", damaged.Key.String(), "user", r.user().Name,
-			"error", damaged.Err)
+		s.Log.Warn("failed to read an object that a user deletes", "object", damaged.Key.String(), "user",
+			r.user().Name, "err", damaged.Err)
 		_, err := s.Store.Commit(ctx, storage.Write{Op: storage.Delete, Key: damaged.Key, Expect: damaged.Revision})
 		switch {
 		case err == nil:
@@ -66,7 +66,7 @@ func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 		case !errors.As(err, new(*storage.Refusal)):
 			return err
 		}
-		if damaged, err = damagedObject(ctx, r); err != nil { // another writer came between
+		if damaged, err = damagedObject(ctx, r); err != nil { // another writer has changed it
 			return err
 		}
 	}

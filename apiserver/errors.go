@@ -16,7 +16,7 @@ import (
 
 func notFoundPath() error { return status.NotServed() }
 
-// statusOf turns any error into the Status that Kubernetes would answer to the request.
+// statusOf returns the Status with which Kubernetes would answer an error.
 func statusOf(err error, r *request) metav1.Status {
 	var subject status.Subject
 	if r != nil && r.res != nil {
@@ -29,9 +29,9 @@ func statusOf(err error, r *request) metav1.Status {
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	e := exchangeOf(r.Context())
 	answer := statusOf(err, e.request)
-	// A failure because the client has left is not the server's.
+	// An error because the client has closed the connection is not a failure of the server.
 	if gone := errors.Is(r.Context().Err(), context.Canceled); answer.Code >= http.StatusInternalServerError && !gone {
-		s.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "code", answer.Code, "error", err)
+		s.Log.Error("failed to serve a request", "method", r.Method, "path", r.URL.Path, "code", answer.Code, "err", err)
 	}
 	if e.Code() != 0 {
 		panic(http.ErrAbortHandler)
@@ -45,7 +45,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	_ = s.writeStatus(w, r, answer)
 }
 
-// writeStatus answers with a Status, in the client's format where that is one for objects.
+// writeStatus answers with a Status, in the client's format if that is a format for objects.
 func (s *Server) writeStatus(w http.ResponseWriter, r *http.Request, answer metav1.Status) error {
 	answer.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	exchangeOf(r.Context()).Audit().Status(&answer)
@@ -56,7 +56,7 @@ func (s *Server) writeStatus(w http.ResponseWriter, r *http.Request, answer meta
 	out := encoding.Output{Media: encoding.NegotiateStatus(r.Header.Get("Accept")), Pretty: wantsPretty(r)}
 	body, err := out.Value("v1", "Status", &answer)
 	if err != nil {
-		return fmt.Errorf("encoding a status: %w", err)
+		return fmt.Errorf("encode a status: %w", err)
 	}
 	return s.writeBody(w, r, out, code, body)
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// escalate keeps users from handing out rights that they do not have (authz.EscalationCheck), by an object whose kind
-// grants any. Of a role that is there, the labels alone may hand its rights on, to all roles that aggregate it: every
-// update is checked, but those by which an object is collected as garbage.
+// escalate keeps users from granting rights that they do not have (authz.EscalationCheck), if the object's kind grants
+// rights. An update that changes only the labels of a role may grant its rights through roles that aggregate it:
+// therefore every update is checked, except the updates of garbage collection.
 func escalate(s *Server, ctx context.Context, wr *write) error {
 	if wr.res.Grants == nil || wr.user().In(authn.GroupMasters) ||
 		wr.old != nil && sameBesideGarbage(wr.obj, wr.old) {
 		return nil
 	}
-	by := authz.Grantor{User: wr.user(), Namespace: wr.namespace}
+	grantor := authz.Grantor{User: wr.user(), Namespace: wr.namespace}
 	grant := wr.res.Grants(wr.obj, wr.old)
 	var err error
 	if grant.Role != nil {
-		err = s.escalation.Binding(ctx, by, *grant.Role)
+		err = s.escalation.Binding(ctx, grantor, *grant.Role)
 	} else {
-		err = s.escalation.Role(ctx, by, wr.res.Plural, wr.request.name, grant.Rules, grant.Aggregated)
+		err = s.escalation.Role(ctx, grantor, wr.res.Plural, wr.request.name, grant.Rules, grant.Aggregated)
 	}
 	if err == nil || apierrors.IsNotFound(err) {
 		return err
@@ -33,8 +33,8 @@ func escalate(s *Server, ctx context.Context, wr *write) error {
 	return apierrors.NewForbidden(wr.res.GroupResource(), wr.obj.GetName(), err)
 }
 
-// sameBesideGarbage reports that an update changes nothing but the metadata that garbage collection
-// goes by. The fields that an update may not change have been carried over already.
+// sameBesideGarbage reports whether an update changes only the metadata of garbage collection. prepare has copied the
+// fields that an update must not change.
 func sameBesideGarbage(obj, old api.Object) bool {
 	same := obj.DeepCopyObject().(api.Object)
 	same.SetOwnerReferences(old.GetOwnerReferences())

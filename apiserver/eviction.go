@@ -18,8 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// evict answers a POST of an Eviction: it deletes a pod unless a PodDisruptionBudget
-// forbids it now.
+// evict answers a POST of an Eviction: it deletes a pod unless a PodDisruptionBudget forbids it.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 func (s *Server) evict(w http.ResponseWriter, r *request) error {
 	body, strict, err := s.jsonBody(w, r)
@@ -96,8 +95,8 @@ func (s *Server) spendBudget(ctx context.Context, wr *write, pod *corev1.Pod) er
 	return err
 }
 
-// markEvicted gives the pod the condition of an eviction. A revision that the deletion asks for is that of the pod
-// before.
+// markEvicted sets the condition of an eviction on the pod. If the deletion has the precondition of a resourceVersion,
+// the pod must have it before, and the precondition becomes the new one.
 func (s *Server) markEvicted(ctx context.Context, wr *write, options *metav1.DeleteOptions) error {
 	marking := newWrite(wr.update(wr.res, wr.objects, wr.name), nil)
 	marking.dryRun = wr.dryRun
@@ -119,7 +118,7 @@ func (s *Server) markEvicted(ctx context.Context, wr *write, options *metav1.Del
 	return nil
 }
 
-// budgets are the disruption budgets of a namespace.
+// budgets returns the disruption budgets of a namespace.
 func (s *Server) budgets(ctx context.Context, res *api.Resource, namespace string) (
 	[]*policyv1.PodDisruptionBudget, error) {
 	l, err := s.collection(res).List(ctx, storage.ListRequest{Scope: storage.Scope{Namespace: namespace}})

@@ -9,22 +9,21 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 )
 
-// exchange accompanies a request in its context: it has what changes while the request is served, and the *request
-// what does not. Server.observe makes it. It is for the goroutine of the request's handler; a part of the request
-// that runs in another one has an exchange of its own (Server.deletionOf).
+// exchange is the state of a request that changes while it is served; *request is the rest. Server.observe creates it
+// and puts it into the request's context. Only the goroutine of the request's handler may use it. A part of the request
+// that runs in another goroutine has an exchange of its own (Server.deletionOf).
 type exchange struct {
 	// Writer is the response, with the memory and the seats that the request holds, and its audit record.
 	responsewriter.Writer
 
 	start time.Time
-	// long marks a request that may go on for as long as the client likes.
+	// long marks a request without a deadline.
 	long bool
-	// labels are the labels of the request in metrics, as far as they are known.
+	// labels are the labels of the request in metrics. They are completed when the route has been resolved.
 	labels metrics.Request
-	// request is the request as its route has it. It is nil before the route is known, and for paths without objects.
+	// request is nil before the route has been resolved, and for paths that are not resources.
 	request *request
-	// write is the write that the request asks for, once it has begun. The client is warned of its warnings even if
-	// it is refused.
+	// write is the write that the request asks for, once it has begun. Its warnings are sent even if it is rejected.
 	write *write
 }
 
@@ -35,8 +34,8 @@ func (e *exchange) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, e)
 }
 
-// exchangeOf returns the exchange of the request that ctx belongs to. Outside of a request the result is empty: it
-// reserves no memory and records nothing.
+// exchangeOf returns the exchange of the request that ctx belongs to. Outside of a request it returns an empty one,
+// which reserves no memory and has no audit record.
 func exchangeOf(ctx context.Context) *exchange {
 	if e, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		return e
@@ -44,11 +43,11 @@ func exchangeOf(ctx context.Context) *exchange {
 	return &exchange{}
 }
 
-// resolved notes the request that the route leads to.
+// resolved sets the request that the route leads to.
 func (e *exchange) resolved(r *request) { e.request, e.labels = r, labelsOf(r) }
 
-// Written returns the name of the object that a request has written or tried to write, "" if that is not known, and
-// whether the write left the object as it was, which a dry run does not count as. Options.Middleware calls it after the
+// Written returns the name of the object that a request has written or tried to write, "" if there is none, and whether
+// the write left the object unchanged. A dry run is not reported as unchanged. Options.Middleware calls it after the
 // request has been answered.
 func Written(r *http.Request) (name string, unchanged bool) {
 	wr := exchangeOf(r.Context()).write

@@ -37,8 +37,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// observe counts and times the request. It is outermost, so that a panic counts as the 500
-// that it became.
+// observe counts and times the request. It is outermost, so that a panic counts as a 500.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
 		e := &exchange{start: time.Now(), long: s.longRunning(r),
@@ -46,7 +45,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		room := e.Open(s.limiter, hw, r)
 		defer e.Close()
 		if !room {
-			panic(http.ErrAbortHandler) // resets the stream: an answer would take memory until it is read
+			panic(http.ErrAbortHandler) // resets the stream: an answer would hold memory until the client reads it
 		}
 		if !e.long {
 			inflight := s.metrics.InFlight(r.Method)
@@ -60,8 +59,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	})
 }
 
-// growStack makes room at once for what a request will need. The goroutine of a request begins with a few KiB, and each
-// time that they are not enough its stack is copied, with all that is on it by then.
+// growStack grows the stack at once to the size that a request will need. The goroutine of a request begins with a few
+// KiB, and its stack is copied each time that it grows.
 //
 //go:noinline
 func growStack() {
@@ -69,9 +68,9 @@ func growStack() {
 	runtime.KeepAlive(&room)
 }
 
-// plainPath has the router match the decoded path, whatever the client chose to escape: encodeURIComponent writes
-// "system:node" as "system%3Anode". A resource's path may end in slashes, as for go-restful. The paths
-// behind a proxy are left as they are.
+// plainPath makes the router match the decoded path, so that clients may escape any character: encodeURIComponent
+// writes "system:node" as "system%3Anode". A resource's path may end in slashes, as in go-restful. The paths behind a
+// proxy are not changed.
 func plainPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.URL.RawPath = ""
@@ -84,8 +83,8 @@ func plainPath(next http.Handler) http.Handler {
 	})
 }
 
-// limitBody bounds the time in which a body must arrive, even one that nobody will read. Requests that
-// connect lift the bound once they have been authorized.
+// limitBody limits the time in which a body must arrive, even a body that is not read. Requests that connect lift the
+// limit once they have been authorized.
 func (s *Server) limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -95,23 +94,23 @@ func (s *Server) limitBody(next http.Handler) http.Handler {
 	})
 }
 
-// deadline bounds every request that is not a watch by RequestTimeout or, if shorter, by
-// the timeout that the client asks for.
+// deadline limits every request except long-running ones to RequestTimeout or, if shorter, to the timeout that the
+// client asks for.
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if exchangeOf(r.Context()).long {
 			control := http.NewResponseController(w)
 			_ = control.SetWriteDeadline(time.Time{})
 			next.ServeHTTP(w, r)
-			_ = control.SetWriteDeadline(time.Now().Add(headerTimeout)) // for what is still to be sent
+			_ = control.SetWriteDeadline(time.Now().Add(headerTimeout)) // for buffered bytes
 			return
 		}
 		limit := s.RequestTimeout
 		if strings.Contains(r.URL.RawQuery, "timeout=") {
-			if asked := r.URL.Query().Get("timeout"); asked != "" {
-				d, err := time.ParseDuration(asked)
+			if text := r.URL.Query().Get("timeout"); text != "" {
+				d, err := time.ParseDuration(text)
 				if err != nil || d < 0 {
-					s.writeError(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout %q", asked)))
+					s.writeError(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout %q", text)))
 					return
 				}
 				if d > 0 && d < limit {
@@ -125,8 +124,8 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 	})
 }
 
-// returnSeats returns the seats of flow control that a request has taken on its route (Server.takeSeat), whichever that
-// was and however it ended.
+// returnSeats returns the seats of flow control that a request has taken on its route (Server.takeSeat), even if the
+// handler panics.
 func (s *Server) returnSeats(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer exchangeOf(r.Context()).ReleaseSeats()
@@ -134,17 +133,17 @@ func (s *Server) returnSeats(next http.Handler) http.Handler {
 	})
 }
 
-// longRunning reports whether the request may go on for as long as the client likes.
+// longRunning reports whether the request has no deadline: the client decides how long it lasts.
 func (s *Server) longRunning(r *http.Request) bool {
-	if to := s.aggregation.At(r.URL.Path); to != nil {
+	if service := s.aggregation.At(r.URL.Path); service != nil {
 		a, err := aggregation.Attributes(r, nil)
 		return err == nil && aggregation.Streams(&a)
 	}
 	return longRunning(r)
 }
 
-// longRunning is Server.longRunning for requests that this server answers itself: watches, subresources that connect,
-// and a few paths. The parameter "watch" of any other request means nothing.
+// longRunning implements Server.longRunning for requests that this server answers itself: watches, subresources that
+// connect, and a few paths. The parameter "watch" of other requests is ignored.
 func longRunning(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") &&
 		isCollectionPath(r.URL.Path) && query.Flag(r.URL.Query(), "watch") ||
@@ -152,7 +151,7 @@ func longRunning(r *http.Request) bool {
 		proxy.Connects(r.URL.Path) || isLongPath(r.URL.Path)
 }
 
-// isCollectionPath reports whether a path is that of a collection of objects, which a client can watch:
+// isCollectionPath reports whether a client can watch the path, because it is the path of a collection of objects:
 // /api/v1/nodes, /apis/apps/v1/namespaces/default/deployments.
 func isCollectionPath(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
@@ -168,13 +167,13 @@ func isCollectionPath(path string) bool {
 		len(parts) == 3 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize"
 }
 
-// isLongPath reports whether a path is one that is not about objects and may take as long as the client likes: a
-// profile, or the move of a clock.
+// isLongPath reports whether a request for a path that is not about objects has no deadline: a profile, or the move of
+// a clock.
 func isLongPath(path string) bool {
 	return strings.HasPrefix(path, "/debug/pprof/") || path == clockPath
 }
 
-// isWatchPath reports whether a path is an old one of a watch: /api/v1/watch/pods.
+// isWatchPath reports whether a path is a deprecated path of a watch: /api/v1/watch/pods.
 func isWatchPath(path string) bool {
 	if !strings.Contains(path, "/watch/") {
 		return false

@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
 
-// newFlow sets up API Priority and Fairness or, where that is off, plain limits.
+// newFlow sets up API Priority and Fairness or, if that is disabled, plain limits.
 func (s *Server) newFlow(ctx context.Context) error {
 	reading, writing := s.Limits.RequestsInFlight, s.Limits.MutatingRequestsInFlight
 	if s.Limits.NoPriorityAndFairness {
@@ -35,7 +35,7 @@ func (s *Server) newFlow(ctx context.Context) error {
 	d := flowcontrol.New(flowcontrol.Options{
 		Seats: seats, QueueWait: s.RequestTimeout / 4, Levels: mandatory.PriorityLevels(),
 		Schemas: mandatory.FlowSchemas(),
-		// Durations of requests are measured in real time, whatever the cluster's clock is.
+		// Durations of requests are measured in real time, even if the cluster's clock is moved by hand.
 		Clock: clock.RealClock{},
 	})
 	s.registry.MustRegister(d)
@@ -49,7 +49,7 @@ func (s *Server) newFlow(ctx context.Context) error {
 	return nil
 }
 
-// takeSeat waits until flow control serves a request that takes a number of seats. returnSeats returns them.
+// takeSeat waits until flow control serves a request that needs a number of seats. returnSeats returns them.
 func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, a *authz.Attributes, width int) error {
 	if s.flow == nil {
 		return nil
@@ -60,8 +60,8 @@ func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, a *authz.Attr
 	})
 }
 
-// width is how many seats the request takes. That of a list, or of a watch that begins with one, grows with the
-// number of objects that are looked at.
+// width returns how many seats the request needs. A list, or a watch with initial events, needs more seats the more
+// objects it reads.
 func (r *request) width(a *authz.Attributes) int {
 	if r.objects == nil || a.Name != "" || a.Verb != "list" &&
 		!(a.Verb == "watch" && query.Flag(r.query, "sendInitialEvents")) {
@@ -87,7 +87,7 @@ func (s *Server) serveFlowDump(w http.ResponseWriter, r *http.Request) error {
 	if dump == nil {
 		return notFoundPath()
 	}
-	var text bytes.Buffer // the client may take its time, and flow control stands still meanwhile
+	var text bytes.Buffer // the client may be slow, and flow control is locked during the dump
 	if err := dump(&text); err != nil {
 		return err
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/impersonation"
 )
 
-// impersonate lets a caller act as another user (kubectl --as), if it is authorized to. From here on the request is the
-// other user's.
+// impersonate lets an authorized caller act as another user (kubectl --as). The rest of the chain sees the other user.
 func (s *Server) impersonate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !impersonation.Wanted(r.Header) {
@@ -17,26 +16,26 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 			return
 		}
 		caller := authn.UserFrom(r.Context())
-		wanted, err := impersonation.Read(r.Header)
+		target, err := impersonation.Read(r.Header)
 		if err == nil {
-			err = s.mayImpersonate(r.Context(), caller, wanted)
+			err = s.mayImpersonate(r.Context(), caller, target)
 		}
 		if err != nil {
 			s.writeError(w, r, err)
 			return
 		}
-		s.Log.Info("impersonation", "user", caller.Name, "as", wanted.Name, "groups", wanted.Groups, "method", r.Method,
+		s.Log.Info("impersonation", "user", caller.Name, "as", target.Name, "groups", target.Groups, "method", r.Method,
 			"path", r.URL.Path)
 		impersonation.Strip(r.Header)
-		user := impersonation.Complete(wanted)
+		user := impersonation.Complete(target)
 		exchangeOf(r.Context()).Audit().Impersonate(user)
 		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), user)))
 	})
 }
 
 // mayImpersonate authorizes each part of the identity that the caller asks for.
-func (s *Server) mayImpersonate(ctx context.Context, caller, wanted *authn.User) error {
-	for _, part := range impersonation.Rights(caller, wanted) {
+func (s *Server) mayImpersonate(ctx context.Context, caller, target *authn.User) error {
+	for _, part := range impersonation.Rights(caller, target) {
 		if err := s.authorize(ctx, part); err != nil {
 			return err
 		}

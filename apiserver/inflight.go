@@ -8,9 +8,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
-// limitInflight answers 429 where more requests are under way than Limits allow. Watches
-// have a limit of their own; health checks must get through; and members of system:masters must be able to
-// mend an overloaded server.
+// limitInflight answers 429 if more requests are under way than Limits allow. Watches have a limit of their own. Health
+// checks always pass, and so do members of system:masters, who must be able to repair an overloaded server.
 func (s *Server) limitInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if exchangeOf(r.Context()).long || isHealthPath(r.URL.Path) {

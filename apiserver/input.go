@@ -24,14 +24,14 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// maxBody is how many bytes a request may have.
+// maxBody is the maximum size of a request's body, in bytes.
 const maxBody = limits.MaxRequest
 
-// maxHeader is how many bytes the headers of a request may have, its URL included.
+// maxHeader is the maximum size of the headers of a request and its URL together, in bytes.
 const maxHeader = 64 << 10
 
-// readBody reads a request's body up to maxBody, and reserves the memory that decoding it takes. A Content-Encoding is
-// ignored: nothing is decompressed here, where it could grow.
+// readBody reads a request's body up to maxBody, and reserves the memory for decoding it. It ignores Content-Encoding:
+// a body that is decompressed could grow without limit.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	body, err := r.exchange().ReadBody(w, r.Request, maxBody)
 	var tooLarge *http.MaxBytesError
@@ -53,7 +53,7 @@ func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	return body, nil
 }
 
-// reserveDecoding reserves the memory for decoding the body, weight bytes, and that for the object that the body
+// reserveDecoding reserves the memory for decoding the body, weight bytes, and the memory for the object that the body
 // changes.
 func (r *request) reserveDecoding(weight int64) error {
 	object := int64(0)
@@ -66,7 +66,7 @@ func (r *request) reserveDecoding(weight int64) error {
 	return r.exchange().ReserveWrite(r.Context(), weight, object)
 }
 
-// reserveProtobuf is reserveDecoding for a body in protobuf. It refuses one that is nested too deeply.
+// reserveProtobuf reserves the memory for decoding a body in protobuf. It rejects one that is nested too deeply.
 func (r *request) reserveProtobuf(body []byte, into any) error {
 	if len(body) <= responsewriter.FreeMemory {
 		return nil
@@ -78,7 +78,8 @@ func (r *request) reserveProtobuf(body []byte, into any) error {
 	return r.reserveDecoding(weight)
 }
 
-// jsonBody reads a body in any of the formats understood, as JSON. strict are errors that its JSON no longer shows.
+// jsonBody reads a body in any of the supported formats, as JSON. strict are errors that the conversion to JSON hides,
+// such as duplicate fields in YAML.
 func (s *Server) jsonBody(w http.ResponseWriter, r *request) (body []byte, strict []error, err error) {
 	if body, err = readBody(w, r); err != nil {
 		return nil, nil, err
@@ -86,7 +87,7 @@ func (s *Server) jsonBody(w http.ResponseWriter, r *request) (body []byte, stric
 	return encoding.JSONOf(s.Registry.Snapshot(), r.contentType(), body)
 }
 
-// contentType is the media type of the body, without its parameters.
+// contentType returns the media type of the body, without its parameters.
 func (r *request) contentType() string {
 	header := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(header); err == nil {
@@ -106,7 +107,7 @@ func (s *Server) readObject(w http.ResponseWriter, r *request) (obj api.Object, 
 	return obj, warnings, err
 }
 
-// readInto reads the request's body as any type of a known kind.
+// readInto reads the request's body as an object of the kind want.
 func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVersionKind, into runtime.Object) (
 	warnings []string, err error) {
 	if media := r.contentType(); r.res.Schema != 0 && media != "" && !slices.Contains(encoding.CustomTypes, media) {
@@ -134,8 +135,8 @@ func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVe
 	return decodeInto(r, want, body, strict, into)
 }
 
-// decodeInto decodes a body as the given kind, and defaults nothing. Unknown and duplicate fields, those in strict
-// among them, are refused, warned of or ignored as ?fieldValidation= says.
+// decodeInto decodes a body as the kind want, without defaults. For unknown and duplicate fields, including strict,
+// ?fieldValidation= decides whether they are rejected, ignored or cause warnings.
 func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []error, into runtime.Object) (
 	warnings []string, err error) {
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -148,7 +149,7 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []
 		}
 	}
 	if err != nil || into.GetObjectKind().GroupVersionKind() != want {
-		// The body names another kind or none, or the decoder did not get that far.
+		// The body has another kind or none, or decoding failed before the kind.
 		if err := encoding.CheckKind(want, body); err != nil {
 			return nil, err
 		}

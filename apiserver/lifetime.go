@@ -16,8 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// storedForm is the stored object that was decoded to old, for its time to live: a conversion between the two may have
-// changed annotations. Of an object without one the metadata is empty.
+// storedForm returns the stored object that was decoded to old, as far as its time to live needs it: a conversion
+// between the two may have changed annotations. Without the annotation, the metadata is empty.
 func storedForm(res *api.Resource, stored *storage.Object, old api.Object) (api.Object, error) {
 	if res.Stored().Convert == nil {
 		return old, nil
@@ -27,13 +27,13 @@ func storedForm(res *api.Resource, stored *storage.Object, old api.Object) (api.
 		return &meta, nil
 	}
 	if err := encoding.Unmarshal(stored.JSON, &meta); err != nil {
-		return nil, fmt.Errorf("reading the metadata of %s: %w", stored.Key, err)
+		return nil, fmt.Errorf("read the metadata of %s: %w", stored.Key, err)
 	}
 	return &meta, nil
 }
 
-// lifetime is the effect on an object's time to live of the change from old (nil on create) to obj, both of them as
-// they are stored: the annotation of a conversion counts, and so do the rights of the user whose write it is part of.
+// lifetime returns the effect of a change from old (nil on create) to obj on the object's time to live. Both are in
+// their stored form, so that an annotation that a conversion adds counts. It needs the rights of the user who writes.
 func (s *Server) lifetime(ctx context.Context, wr *write, obj, old api.Object) (ttl.Effect, error) {
 	if !ttl.Concerns(wr.res, obj, old) {
 		return ttl.Effect{}, nil
@@ -42,7 +42,7 @@ func (s *Server) lifetime(ctx context.Context, wr *write, obj, old api.Object) (
 		Rights: deletion{s, wr}})
 }
 
-// deletion is that of the object which a write is about. It implements ttl.Rights.
+// deletion is a deletion of the object that a write changes. It implements ttl.Rights.
 type deletion struct {
 	s  *Server
 	wr *write

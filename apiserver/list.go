@@ -29,8 +29,8 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 	return s.writeList(r, l, out)
 }
 
-// listed lists the objects that the request's selectors choose. A page of objects that another server converts may have
-// fewer than its limit: those that their fields in the request's version exclude.
+// listed lists the objects that the request's selectors select. Field selectors on objects that a webhook converts are
+// applied to the converted objects, so that a page of them may be shorter than its limit.
 func (s *Server) listed(r *request, q storage.ListRequest, out *responsewriter.List) (*storage.List, error) {
 	match, err := query.Converted(r.query, r.res)
 	if err != nil {
@@ -44,17 +44,17 @@ func (s *Server) listed(r *request, q storage.ListRequest, out *responsewriter.L
 	if err != nil {
 		return nil, err
 	}
-	chosen := *l
-	chosen.Items, chosen.Remaining = nil, nil
+	selected := *l
+	selected.Items, selected.Remaining = nil, nil
 	for i, o := range l.Items {
 		if match(docs[i]) {
-			chosen.Items = append(chosen.Items, o)
+			selected.Items = append(selected.Items, o)
 		}
 	}
-	return &chosen, nil
+	return &selected, nil
 }
 
-// selectObjects reads a list, and reserves the memory that encoding it takes.
+// selectObjects reads a list, and reserves the memory for encoding it.
 func (s *Server) selectObjects(r *request, q storage.ListRequest, out *responsewriter.List) (*storage.List, error) {
 	ctx := r.Context()
 	visits := r.objects.Visits(&q)
@@ -75,7 +75,8 @@ func (s *Server) selectObjects(r *request, q storage.ListRequest, out *responsew
 	return l, out.ReserveItems(ctx, &form, l.Items)
 }
 
-// endWith makes a list's selector return false for all objects once ctx has ended. Then ended returns the error of ctx.
+// endWith makes the selector of a list return false for all objects once ctx has ended. ended then returns the error of
+// ctx; it is called after the list.
 func endWith(ctx context.Context, scope *storage.Scope) (ended func() error) {
 	match := scope.Match
 	if match == nil {
@@ -92,6 +93,7 @@ func endWith(ctx context.Context, scope *storage.Scope) (ended func() error) {
 	return func() error { return err }
 }
 
+// listRequest reads the parameters of a list.
 func (s *Server) listRequest(r *request) (storage.ListRequest, error) {
 	q := storage.ListRequest{Continue: r.query.Get("continue")}
 	err := query.CheckList(r.query, r.verb == "watch")
@@ -110,15 +112,16 @@ func (s *Server) listRequest(r *request) (storage.ListRequest, error) {
 	return q, err
 }
 
-// past returns the check that the store makes before a request reads the past; nil if it may read all of it.
+// past returns the check that the store makes before a request reads an earlier revision; nil if the request may read
+// all revisions.
 //
-// The past of a namespace begins with its creation. Rights in a namespace are rights in the one that has the
-// name now; at an earlier revision they would disclose the objects of its predecessor. A request about all
-// namespaces was authorized for all of them and may read everything, whatever its selectors.
+// The past of a namespace begins with its creation. Rights in a namespace are rights in the current namespace of that
+// name; at an earlier revision they would disclose the objects of a deleted namespace of the same name. A request for
+// all namespaces was authorized for all of them and may read all revisions, even if its selectors name one namespace.
 func (s *Server) past(r *request) func(context.Context, int64) error {
 	name, kind := r.namespace, s.cluster.Resource(corev1.Resource("namespaces"))
 	if r.isNamespace() {
-		name = r.name // as for authorization
+		name = r.name // as in attributesOf
 	}
 	if name == "" || kind == nil {
 		return nil
@@ -133,7 +136,7 @@ func (r *request) listWriter(w http.ResponseWriter) *responsewriter.List {
 	return r.exchange().List(w, r.out.Media, r.out.Gzip)
 }
 
-// writeList answers with a list. Its items are encoded while it is sent.
+// writeList answers with a list. Its items are encoded while the list is sent.
 func (s *Server) writeList(r *request, l *storage.List, out *responsewriter.List) error {
 	ctx, form := r.Context(), s.form(r)
 	if err := out.BeginEncoding(ctx, len(l.Items), r.res.WebhookConverted); err != nil {

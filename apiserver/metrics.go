@@ -39,7 +39,7 @@ func labelsOf(r *request) metrics.Request {
 		labels.Scope = "namespace"
 	}
 	if r.query.Get("dryRun") != "" {
-		labels.DryRun = "All" // there is no other
+		labels.DryRun = "All" // the only value
 	}
 	return labels
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// What Options.Middleware may ask about the requests that it sees.
-
-// Attributes reads a request's verb and object from its path, before it is known whether there is such a kind; for
-// other paths than those of resources the path itself is set. A malformed path has attributes as far as it can be read.
+// Attributes returns the verb and the object of a request for Options.Middleware. They are read from the path alone, so
+// that the kind need not exist. For paths that are not resources, Path is set. The attributes of a malformed path are
+// incomplete.
 func Attributes(r *http.Request) authz.Attributes {
 	a, _ := aggregation.Attributes(r, authn.UserFrom(r.Context()))
 	return a

@@ -8,8 +8,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// place checks that an object's namespace and name match the request's path, and sets them. A namespace in an object of
-// a cluster-scoped kind means nothing, and is dropped.
+// place checks that an object's namespace and name match the request's path, and sets them. It drops the namespace of
+// an object of a cluster-scoped kind.
 func place(r *request, obj api.Object) error {
 	if err := placeInNamespace(r, obj); err != nil {
 		return err
@@ -25,7 +25,7 @@ func place(r *request, obj api.Object) error {
 	return nil
 }
 
-// placeInNamespace is place without the name.
+// placeInNamespace checks and sets the namespace only.
 func placeInNamespace(r *request, obj api.Object) error {
 	if ns := obj.GetNamespace(); ns != "" && r.namespace != "" && ns != r.namespace {
 		return apierrors.NewBadRequest(fmt.Sprintf(

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// form is the form of the response to a request about a kind.
+// form returns the form of the response to a request about a kind.
 func (s *Server) form(r *request) encoding.Form {
 	f := encoding.Form{Output: r.out, Resource: r.res, Clock: s.Clock}
 	if f.View == encoding.ViewTable {
@@ -21,8 +21,8 @@ func (s *Server) form(r *request) encoding.Form {
 	return f
 }
 
-// hasTable reports whether the response can be a Table. That of a kind that is only ever created, by itself or below an
-// object, cannot.
+// hasTable reports whether the response can be a Table. The response to a kind or subresource that can only be created
+// cannot.
 func (r *request) hasTable() bool {
 	return !r.res.CreateOnly && (r.verb != "create" || r.subresource == "")
 }
@@ -36,7 +36,7 @@ func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *sto
 	return s.sendObject(w, r, form, code, o)
 }
 
-// sendObject is writeObject for a request that has reserved the memory.
+// sendObject implements writeObject for a request that has reserved the memory.
 func (s *Server) sendObject(w http.ResponseWriter, r *request, form encoding.Form, code int, o *storage.Object) error {
 	timer := r.audit().Begin(audit.Serialization)
 	body, err := form.Object(r.Context(), o)
@@ -50,7 +50,7 @@ func (s *Server) sendObject(w http.ResponseWriter, r *request, form encoding.For
 	return s.writeBody(w, r.Request, r.out, code, body)
 }
 
-// writeBody sends a body: JSON in the negotiated media type, and anything else as it is.
+// writeBody sends a body. JSON is encoded in the negotiated media type; other bodies are sent unchanged.
 func (s *Server) writeBody(w http.ResponseWriter, r *http.Request, out encoding.Output, code int, body []byte) error {
 	body, end, err := out.Body(body)
 	if err != nil {
@@ -67,16 +67,16 @@ func (s *Server) writeBody(w http.ResponseWriter, r *http.Request, out encoding.
 func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("encoding the response: %w", err)
+		return fmt.Errorf("encode the response: %w", err)
 	}
 	out := encoding.Output{Media: encoding.MediaJSON, Pretty: true, Gzip: encoding.AcceptsGzip(r.Header)}
 	return s.writeBody(w, r, out, http.StatusOK, body)
 }
 
-// wantsPretty reports whether JSON for a request, which need not be about a resource, is to be indented.
+// wantsPretty reports whether JSON is indented in the response to a request, which need not be about a resource.
 func wantsPretty(r *http.Request) bool {
-	if on := exchangeOf(r.Context()).request; on != nil {
-		return encoding.WantsPretty(r.Header, on.query)
+	if resource := exchangeOf(r.Context()).request; resource != nil {
+		return encoding.WantsPretty(r.Header, resource.query)
 	}
 	return encoding.WantsPretty(r.Header, r.URL.Query())
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 )
 
-// writer names the request's writer for managedFields.
+// writer returns the field manager of the request.
 func (s *Server) writer(r *request) fieldmanager.Writer {
 	name := r.query.Get("fieldManager")
 	if name == "" {
@@ -21,10 +21,11 @@ func (s *Server) writer(r *request) fieldmanager.Writer {
 		At: s.now()}
 }
 
+// now returns the time of managedFields and other metadata, in whole seconds.
 func (s *Server) now() metav1.Time { return metav1.NewTime(s.Clock.Now().UTC()).Rfc3339Copy() }
 
-// ownEarly sets the managedFields before a webhook sees the object, so that what webhooks change is not the client's.
-// The stages that follow may take back some of what the client sent, which is not the client's either.
+// ownEarly sets the managedFields before a webhook sees the object, so that the client does not own the changes of
+// webhooks. Nor does it own fields that later stages reset: they are applied to a copy first.
 func (s *Server) ownEarly(wr *write) error {
 	wr.ownedEarly = true
 	if wr.applied {
@@ -45,7 +46,7 @@ func (s *Server) ownEarly(wr *write) error {
 	return nil
 }
 
-// keepOwners takes over the managedFields from an object that webhooks have seen, unless one has damaged them.
+// keepOwners takes the managedFields from an object that webhooks have seen, unless a webhook has made them invalid.
 func (wr *write) keepOwners() {
 	if !wr.ownedEarly {
 		return
@@ -61,7 +62,7 @@ func (wr *write) keepOwners() {
 	wr.owners = after
 }
 
-// own sets the managedFields of an object that replaces old. sent are those that the client sent with it.
+// own sets the managedFields of an object that replaces old. sent are the managedFields that the client sent.
 func (s *Server) own(wr *write, obj, old api.Object, sent []metav1.ManagedFieldsEntry) error {
 	if !wr.applied {
 		var err error

@@ -20,17 +20,17 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
 
-// patcher makes the new document from the old one.
+// patcher returns the patched document.
 type patcher func(doc []byte) ([]byte, error)
 
 // sentPatch is a patch that a client sent.
 type sentPatch struct {
 	apply patcher
-	// strict are unknown and duplicate fields of the patch itself.
+	// strict are errors about unknown and duplicate fields of the patch itself.
 	strict []error
 	// strategic is the body of a strategic merge patch.
 	strategic []byte
-	// named are the members that the patch names, where that is known.
+	// named are the members that the patch names, if it is a merge patch.
 	named patch.Named
 }
 
@@ -73,7 +73,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	return s.writeWritten(w, wr, http.StatusOK, written)
 }
 
-// patched is the object that the patch makes of old.
+// patched returns the object that results from applying the patch to old.
 func patched(wr *write, old api.Object, p *sentPatch) (api.Object, error) {
 	res := wr.res
 	if res.Conversion == nil && len(p.strict) == 0 {
@@ -103,7 +103,7 @@ var patchTypes = []string{
 	string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType),
 }
 
-// schemaPatchTypes are those for kinds without a Go type, whose tags a strategic merge goes by.
+// schemaPatchTypes are the Content-Types for custom resources. A strategic merge needs the tags of a Go type.
 var schemaPatchTypes = []string{
 	string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType),
 	string(types.ApplyCBORPatchType),
@@ -167,7 +167,8 @@ func strategic(r *request, doc, changes []byte) ([]byte, error) {
 	return patched, asBadPatch(r, err)
 }
 
-// asBadPatch is the answer to a patch that cannot be applied. The errors of a strategic merge quote it.
+// asBadPatch returns the answer to a patch that cannot be applied. The errors of a strategic merge quote the patch,
+// which the answer must not do if it has credentials.
 func asBadPatch(r *request, err error) error {
 	switch {
 	case err == nil:
@@ -178,8 +179,8 @@ func asBadPatch(r *request, err error) error {
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// decodePatched decodes the document that a patch has made. The patch itself may be good: an error in its result is
-// Invalid, not a bad request.
+// decodePatched decodes a patched document. The patch itself may be well-formed: an error in its result is Invalid,
+// not a bad request.
 func decodePatched(wr *write, p *sentPatch, want schema.GroupVersionKind, doc []byte, into runtime.Object) error {
 	strict, err := encoding.UnmarshalStrict(doc, into)
 	if invalid := encoding.Invalid(err, want, wr.request.name); invalid != nil {
@@ -199,14 +200,15 @@ func decodePatched(wr *write, p *sentPatch, want schema.GroupVersionKind, doc []
 		field.ErrorList{field.Invalid(field.NewPath("patch"), p.quoted(wr, doc), err.Error())})
 }
 
-// quoted is what an error shows of a patch or of the document that it has made: nothing if credentials are in it.
+// quoted returns the part of a patch, or of the patched document, that an error shows. It is omitted if it has
+// credentials.
 func (p *sentPatch) quoted(wr *write, doc []byte) any {
 	switch {
 	case wr.confidential():
 		return field.OmitValueType{}
 	case p.strategic != nil: // the error shows the patch, not its result
 		var patch map[string]any
-		_ = encoding.Unmarshal(p.strategic, &patch) // it was read before
+		_ = encoding.Unmarshal(p.strategic, &patch) // readPatch has decoded it before
 		return fmt.Sprintf("%+v", patch)
 	}
 	return string(doc)

@@ -25,12 +25,13 @@ import (
 // Version is the version of the server. The build may append to its metadata.
 var Version = kubeversion.Coxswain
 
-// path authorizes a request that is not on a resource, and answers it.
+// path returns the handler of a path that is not a resource. It authorizes the request and calls h, whose error is the
+// answer.
 func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, hr *http.Request) {
 		a := authz.Attributes{User: authn.UserFrom(hr.Context()), Verb: strings.ToLower(hr.Method), Path: hr.URL.Path}
 		if a.Verb == "head" {
-			a.Verb = "get" // of which it tells a part
+			a.Verb = "get" // HEAD discloses a part of the same answer
 		}
 		var err error
 		if !isLongPath(hr.URL.Path) {
@@ -78,7 +79,7 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, VersionInfo())
 }
 
-// VersionInfo is the answer to a GET of /version.
+// VersionInfo returns the answer to a GET of /version.
 func VersionInfo() version.Info {
 	return version.Info{
 		Major: kubeversion.Major, Minor: kubeversion.Minor, GitVersion: Version, GitTreeState: "clean",

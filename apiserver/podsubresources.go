@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 )
 
-// createSubresource answers a POST below an object.
+// createSubresource answers a POST to a subresource of an object.
 func (s *Server) createSubresource(w http.ResponseWriter, r *request) error {
 	if err := query.CheckWrite(r.query, "CreateOptions"); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (s *Server) createSubresource(w http.ResponseWriter, r *request) error {
 	return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
 }
 
-// bind answers a POST of a Binding: it puts a pod on a node, once.
+// bind answers a POST of a Binding, which assigns a pod to a node. A pod is assigned once.
 func (s *Server) bind(w http.ResponseWriter, r *request) error {
 	binding := &corev1.Binding{}
 	if _, err := s.readInto(w, r, corev1.SchemeGroupVersion.WithKind("Binding"), binding); err != nil {
@@ -53,7 +53,7 @@ func (s *Server) bind(w http.ResponseWriter, r *request) error {
 	return s.bindTo(w, r, binding, warnings)
 }
 
-// bindNamed answers a POST of a Binding to the resource of that name: it names the pod itself.
+// bindNamed answers a POST of a Binding to the resource bindings: its name is the pod's.
 func (s *Server) bindNamed(w http.ResponseWriter, r *request, binding *corev1.Binding) error {
 	if binding.Name == "" {
 		return apierrors.NewBadRequest("name is required in the Binding object")
@@ -83,7 +83,7 @@ func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Bindi
 	return s.writeStatus(w, r.Request, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
-// admitBinding asks the plugins about a Binding, and checks it again: a webhook may have changed it.
+// admitBinding calls the plugins for a Binding, and checks it again, since a webhook may have changed it.
 func (s *Server) admitBinding(r *request, binding *corev1.Binding) (warnings []string, err error) {
 	wr := beginWrite(r, nil)
 	if err := s.admitChild(wr, binding); err != nil {

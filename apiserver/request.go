@@ -21,8 +21,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// request is one API request on a resource, as its route, query and headers have it. newRequest makes it, and nothing
-// changes it later: what changes while it is served is in its exchange.
+// request is one API request on a resource, as read from its route, query and headers. newRequest builds it; it is
+// read-only afterwards. The state that changes while it is served is in its exchange.
 type request struct {
 	*http.Request
 	// verb is the API verb: get, list, watch, create, update, patch, delete, deletecollection.
@@ -37,13 +37,13 @@ type request struct {
 	query       url.Values
 	// out is the negotiated form of the response. A request that connects has none.
 	out encoding.Output
-	// unadmitted marks a request of the server itself that admission plugins are not asked about.
+	// unadmitted marks a request of the server itself that bypasses admission plugins.
 	unadmitted bool
 }
 
-// newRequest reads a request on a resource. route has the verb of its route, and the subresource if that is not one of
-// the route's parameters. The request is never nil: an error is the answer once the request has been authorized, since
-// a client without a right to a resource does not learn that it does not exist.
+// newRequest reads a request on a resource. The route determines the verb, and the subresource if that is not one of
+// its parameters. The request is never nil. An error is the answer once the request has been authorized, so that a
+// client without a right to a resource does not learn that it does not exist.
 func (s *Server) newRequest(hr *http.Request, verb, subresource string) (*request, error) {
 	r := &request{Request: hr, verb: verb, subresource: subresource}
 	if err := s.resolve(r); err != nil {
@@ -62,15 +62,16 @@ func (s *Server) newRequest(hr *http.Request, verb, subresource string) (*reques
 	return r, err
 }
 
-// object returns the request for one object of the collection that it is about, which may run in another goroutine if
-// ctx has an exchange of its own.
+// object returns the request for one object of the request's collection. It may run in another goroutine if ctx has an
+// exchange of its own.
 func (r *request) object(ctx context.Context, namespace, name string) *request {
 	one := *r
 	one.Request, one.namespace, one.name = r.WithContext(ctx), namespace, name
 	return &one
 }
 
-// update returns a request to update another object, as a part of this one: in its namespace, and with its options.
+// update returns a request to update another object as a part of this one, in the same namespace and with the same
+// options.
 func (r *request) update(res *api.Resource, objects *storage.Collection, name string) *request {
 	return &request{Request: r.Request, verb: "update", res: res, objects: objects, namespace: r.namespace, name: name,
 		query: r.query}
@@ -79,10 +80,11 @@ func (r *request) update(res *api.Resource, objects *storage.Collection, name st
 // exchange returns the state of the request.
 func (r *request) exchange() *exchange { return exchangeOf(r.Context()) }
 
-// audit returns the record of the request in the audit log; nil, which may be used, if it is not audited.
+// audit returns the record of the request in the audit log, nil if the request is not audited. A nil record may be
+// used.
 func (r *request) audit() *audit.Request { return r.exchange().Audit() }
 
-// user is the caller.
+// user returns the caller.
 func (r *request) user() *authn.User { return authn.UserFrom(r.Context()) }
 
 // isNamespace reports whether the request is on the Namespace kind.
@@ -93,7 +95,7 @@ func (r *request) confidential() bool {
 	return r.res != nil && audit.Confidential(r.res.Group, r.res.Plural, r.subresource)
 }
 
-// resource answers the requests of a route to a resource.
+// resource returns the handler of a route to a resource.
 func (s *Server) resource(verb string) http.HandlerFunc {
 	return func(w http.ResponseWriter, hr *http.Request) {
 		if err := s.serveResource(w, hr, verb, ""); err != nil {
@@ -161,8 +163,8 @@ func (s *Server) answer(w http.ResponseWriter, r *request) error {
 	}
 }
 
-// resolve reads the route's parameters, as a part of newRequest. The namespaces' own subresources share their path
-// with namespaced resources: /api/v1/namespaces/NAME/status.
+// resolve reads the route's parameters, as a part of newRequest. The path of a subresource of a namespace has the form
+// of a path of a namespaced resource: /api/v1/namespaces/NAME/status.
 func (s *Server) resolve(r *request) error {
 	route := chi.RouteContext(r.Context())
 	gvr := schema.GroupVersionResource{
@@ -194,8 +196,8 @@ func (s *Server) resolve(r *request) error {
 	if r.res = s.served(r.Context(), gvr); r.res == nil {
 		return notFoundPath()
 	}
-	// A namespaced kind can be listed and watched over all namespaces, and nothing else. kube-apiserver has routes of
-	// their own for built-in kinds alone.
+	// Over all namespaces, a namespaced kind can only be listed and watched. kube-apiserver answers 405 to other verbs
+	// for built-in kinds, which have routes of their own, and 404 for custom ones.
 	if r.res.Namespaced != (r.namespace != "") &&
 		(!r.res.Namespaced || r.verb != "list" && (r.verb != "watch" || r.name != "")) {
 		if r.res.Namespaced && r.name == "" && r.res.Schema == 0 {
@@ -220,8 +222,8 @@ func (s *Server) resolve(r *request) error {
 	return nil
 }
 
-// served is the registration of a resource, nil if there is none. One that this server does not know may be defined by
-// a CustomResourceDefinition that another server has just established.
+// served returns the registration of a resource, nil if there is none. A resource that is not registered yet may be
+// defined by a CustomResourceDefinition that another server has just established.
 func (s *Server) served(ctx context.Context, gvr schema.GroupVersionResource) *api.Resource {
 	res := s.Registry.Snapshot().Resource(gvr)
 	if res == nil && s.definitions != nil && strings.Contains(gvr.Group, ".") && s.definitions.CatchUp(ctx) == nil {
@@ -230,7 +232,7 @@ func (s *Server) served(ctx context.Context, gvr schema.GroupVersionResource) *a
 	return res
 }
 
-// resolveWatch is for the paths of watches that are older than ?watch=1:
+// resolveWatch resolves the deprecated paths of watches, which are older than ?watch=1:
 // /api/v1/watch/namespaces/NAMESPACE/pods/NAME.
 func (s *Server) resolveWatch(r *request) error {
 	r.objects = s.collection(r.res)
@@ -256,7 +258,7 @@ func (r *request) served() bool {
 	return slices.Contains(r.sub.Verbs, r.verb)
 }
 
-// connects reports whether the request is passed on to a node, pod or service, for as long as it lasts.
+// connects reports whether the request is forwarded to a node, pod or service, for as long as it lasts.
 func (r *request) connects() bool { return r.sub != nil && r.sub.Connect }
 
 // creates reports whether the kind can be created.
@@ -270,10 +272,10 @@ func onObject(verb string) bool {
 // collection opens the stored objects of a kind.
 func (s *Server) collection(res *api.Resource) *storage.Collection { return s.loopback.Collection(res) }
 
-// key is where the request's object is stored.
+// key returns the key of an object of the request's kind and namespace.
 func (r *request) key(name string) storage.Key {
 	return storage.Key{Collection: r.res.Collection(), Namespace: r.namespace, Name: name}
 }
 
-// scope is the objects that the path and the selectors choose.
+// scope returns the objects that the path and the selectors select.
 func (r *request) scope() (storage.Scope, error) { return query.Scope(r.query, r.res, r.namespace) }

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// review answers a POST of a kind that is a question. Nothing is stored.
+// review answers a POST of a kind that is never stored, such as a SubjectAccessReview.
 func (s *Server) review(w http.ResponseWriter, r *request) error {
 	if err := query.CheckWrite(r.query, "CreateOptions"); err != nil {
 		return err
@@ -47,14 +47,14 @@ func (s *Server) review(w http.ResponseWriter, r *request) error {
 	return s.writeObject(w, r, http.StatusCreated, &storage.Object{JSON: doc})
 }
 
-// bindingKind is the one kind that is posted to be done, and answered with a Status.
+// bindingKind is the only CreateOnly kind that is no review: it is carried out, and answered with a Status.
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
-// checkReviewers makes sure that every review of the registry is answered.
+// checkReviewers returns an error if there is no code that answers a review of the registry.
 func (s *Server) checkReviewers() error {
 	for _, res := range s.Registry.Snapshot().Resources {
 		if res.CreateOnly && res.GVK() != bindingKind && !review.Answers(res.GVK()) {
-			return fmt.Errorf("apiserver: nothing answers a %s", res.GVK())
+			return fmt.Errorf("apiserver: no code answers a %s", res.GVK())
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) 
 	}
 	body, err := r.out.Scale(encoding.ScaleOf(r.res, obj), s.Clock.Now())
 	if err != nil {
-		return fmt.Errorf("encoding a scale: %w", err)
+		return fmt.Errorf("encode a scale: %w", err)
 	}
 	if r.audit().Responses() {
 		if doc, err := asJSON(r.out).Scale(encoding.ScaleOf(r.res, obj), s.Clock.Now()); err == nil {
@@ -45,8 +45,8 @@ func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) 
 	return s.writeBody(w, r.Request, r.out, http.StatusOK, body)
 }
 
-// scaleReader reads the Scale that the client wants in the place of the present one.
-type scaleReader func(wr *write, present []byte, into *autoscalingv1.Scale) error
+// scaleReader reads the Scale that the client sent. current is the stored object's Scale, to which a patch applies.
+type scaleReader func(wr *write, current []byte, into *autoscalingv1.Scale) error
 
 // putScale answers a PUT of a Scale.
 func (s *Server) putScale(w http.ResponseWriter, r *request) error {
@@ -63,8 +63,8 @@ func (s *Server) putScale(w http.ResponseWriter, r *request) error {
 
 // patchScale answers a PATCH of a Scale.
 func (s *Server) patchScale(w http.ResponseWriter, r *request, p *sentPatch) error {
-	return s.updateScale(w, r, func(wr *write, present []byte, into *autoscalingv1.Scale) error {
-		doc, err := p.apply(present)
+	return s.updateScale(w, r, func(wr *write, current []byte, into *autoscalingv1.Scale) error {
+		doc, err := p.apply(current)
 		if err != nil {
 			return err
 		}
@@ -72,25 +72,25 @@ func (s *Server) patchScale(w http.ResponseWriter, r *request, p *sentPatch) err
 	})
 }
 
-// updateScale sets the replicas of the object to those of the Scale that is read.
+// updateScale sets the replicas of the object to the replicas of the Scale that read returns.
 func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader) error {
 	wr := beginWrite(r, nil)
 	written, err := s.modify(r.Context(), wr, func(old api.Object) (api.Object, error) {
 		doc, err := json.Marshal(encoding.ScaleOf(r.res, old))
 		if err != nil {
-			return nil, fmt.Errorf("encoding a scale: %w", err)
+			return nil, fmt.Errorf("encode a scale: %w", err)
 		}
 		scale := encoding.NewScale()
 		if err := read(wr, doc, scale); err != nil {
 			return nil, err
 		}
-		was := encoding.ScaleOf(r.res, old)
+		before := encoding.ScaleOf(r.res, old)
 		obj, err := s.scaled(wr, old, scale)
 		if err != nil {
 			return nil, err
 		}
 		entries, err := fieldmanager.UpdateScale(fieldmanager.OwnersOfScale(s.Registry.Snapshot(), r.res, old),
-			was, scale, s.writer(r))
+			before, scale, s.writer(r))
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader
 	return s.getScale(w, r, written)
 }
 
-// scaled makes old with the replicas that the Scale asks for. The plugins see the Scale, not the object.
+// scaled returns a copy of old with the replicas of the Scale. The plugins see the Scale, not the object.
 func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (api.Object, error) {
 	if err := checkReplicas(wr, scale); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (
 	if err := s.admitScale(wr, scale, encoding.ScaleOf(wr.res, old)); err != nil {
 		return nil, err
 	}
-	if err := checkReplicas(wr, scale); err != nil { // which a webhook may have changed
+	if err := checkReplicas(wr, scale); err != nil { // a webhook may have changed them
 		return nil, err
 	}
 	if check := wr.res.Scale.Check; check != nil {
@@ -145,7 +145,7 @@ func checkReplicas(wr *write, scale *autoscalingv1.Scale) error {
 		field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
 }
 
-// checkScale refuses a Scale that is another object's.
+// checkScale rejects a Scale of another object.
 func checkScale(r *request, old api.Object, scale *autoscalingv1.Scale) error {
 	if err := place(r, scale); err != nil {
 		return err

@@ -1,21 +1,22 @@
 // Package apiserver is the REST server: it turns HTTP requests into reads, watches and
 // commits of package storage, by the rules that package api registers for each kind.
 //
-// A request meets, in this order: metrics, panic recovery, limits to its body, authentication, the
+// A request passes, in this order: metrics, panic recovery, limits to its body, authentication, the
 // audit log, impersonation, a deadline (filters.go, authn.go, audit.go, impersonate.go); then its route
 // (Server.Handler below), which resolves the registration, waits for its seats by API Priority and
 // Fairness and authorizes (request.go, flow.go); then its verb, one file each: get.go, list.go,
 // watch.go, create.go, update.go, patch.go, delete.go. Writes share one path: they are decoded
 // strictly (input.go), pass the stages listed in admit.go, and are encoded once and committed
-// (write.go); the committed bytes are the response. Other forms of those bytes (YAML, protobuf,
-// a Table, metadata only) are made in package encoding and chosen in output.go. Package responsewriter sends
-// responses: it decides when a byte may be held, encoded and written, and owns all that a request reserves.
+// (write.go); the committed bytes are the response. Package encoding makes other forms of these bytes (YAML, protobuf,
+// a Table, metadata only), which output.go chooses. Package responsewriter sends responses: it decides when a byte may
+// be held, encoded and written, and owns everything that a request reserves.
 //
-// This package is the way of a request, and each of its rooms has a part of the rules. Requests are read by query and
-// encoding, and judged by authn, authz, admission and flowcontrol, to which cluster shows the store. Objects are
-// prepared and checked by strategy, and by pods for a pod's binding and eviction. Their transactions carry what
-// fieldmanager, servicealloc and ttl add. Answers that are not stored come from review, resourcemetrics,
-// componentstatus and proxy; status makes errors the answers that clients know, and metrics counts all of it.
+// This package is the path of a request; the rules are in the packages below it. Packages query and encoding read
+// requests. Packages authn, authz, admission and flowcontrol decide about them, and see the store through package
+// cluster. Package strategy prepares and checks objects, and pods does for a pod's binding and eviction. Packages
+// fieldmanager, servicealloc and ttl add to the transactions. Answers that are not stored come from discovery, review,
+// resourcemetrics, componentstatus and proxy. Package status turns errors into the answers that clients know, and
+// metrics counts requests.
 //
 // Controllers, scheduler and nodes are clients of this server like any other, and must
 // never be imported here.
@@ -72,59 +73,59 @@ import (
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
-	// Authentication says which credentials are accepted. Without any, every request that
-	// needs an identity is answered 401.
+	// Authentication configures the accepted credentials. Without any, every request that needs an identity is answered
+	// 401.
 	Authentication authn.Options
 	// Authorization selects the authorizers; the default is Node, RBAC.
 	Authorization authz.Options
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
 	// ServiceCIDRs are the ranges of cluster IPs (--service-cluster-ip-range): one range, or one
-	// of each IP family, that of the default first. NodePorts is --service-node-port-range.
+	// of each IP family, the default family first. NodePorts is --service-node-port-range.
 	ServiceCIDRs []netip.Prefix
 	NodePorts    utilnet.PortRange
-	// AdvertiseAddress is where the Service "kubernetes" points to (--advertise-address); by
-	// default it is the address of the listener, or of this machine if that is loopback.
+	// AdvertiseAddress is the endpoint of the Service "kubernetes" (--advertise-address); by
+	// default the address of the listener, or of this machine if the listener is on loopback.
 	AdvertiseAddress netip.Addr
-	// Kubelet says how nodes are reached.
+	// Kubelet configures connections to nodes.
 	Kubelet proxy.KubeletOptions
 	// ProxyClient is the certificate by which aggregated API servers recognize requests that this server passes on
-	// for its users (--proxy-client-cert-file); without it they cannot know who the user is.
+	// for its users (--proxy-client-cert-file). Without it they cannot trust the user that a request names.
 	ProxyClient func() (*tls.Certificate, error)
 	// Components are the addresses of the health checks of controller-manager and scheduler (host:port, or
 	// componentstatus.InProcess); nil is componentstatus.DefaultAddresses.
 	Components map[string]string
 	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
 	EventTTL time.Duration
-	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
+	// RequestTimeout bounds every request except watches (--request-timeout); 0 means one minute.
 	RequestTimeout time.Duration
-	// ShutdownDelay is how long a server that is told to end keeps serving, not ready and taken out of the Service
+	// ShutdownDelay is how long a server that has to stop keeps serving, not ready and removed from the Service
 	// kubernetes, so that load balancers send new connections elsewhere (--shutdown-delay-duration).
 	ShutdownDelay time.Duration
-	// SendRetryAfter has a server that ends answer new requests with 429 and Retry-After until those under way are done
-	// (--shutdown-send-retry-after). Without it clients find that nobody listens.
+	// SendRetryAfter makes a server that stops answer new requests with 429 and Retry-After until the requests under
+	// way are done (--shutdown-send-retry-after). Without it, new connections are refused.
 	SendRetryAfter bool
-	// GoawayChance is the share of requests over HTTP/2, 0 to MaxGoawayChance, after which a client is told by GOAWAY
-	// to connect anew (--goaway-chance): behind a load balancer, connections spread over servers by it.
+	// GoawayChance is the share of requests over HTTP/2, 0 to MaxGoawayChance, after which the server sends GOAWAY and
+	// the client opens another connection (--goaway-chance). Behind a load balancer this spreads connections over
+	// servers.
 	GoawayChance float64
-	// Limits bound what one client, and all together, may take.
+	// Limits bound the resources of one client, and of all clients together.
 	Limits Limits
-	// Audit records requests; nil for none. Whoever opened it closes it when Serve has returned.
+	// Audit records requests; nil for none. The caller closes it when Serve has returned.
 	Audit *audit.Auditor
-	// Debug are handlers of components in the same process, by the path below which they answer GET; it ends with a
-	// slash. They are authorized like every path.
+	// Debug maps paths, which end with a slash, to the handlers of components in the same process that answer GET below
+	// them. The requests are authorized like all others.
 	Debug map[string]http.Handler
-	// Metrics are served at /metrics beside the server's own: those of components in the same process.
+	// Metrics are the metrics of components in the same process. They are served at /metrics beside the server's own.
 	Metrics []prometheus.Gatherer
 	// NoProfiling leaves out /debug/pprof (--profiling=false).
 	NoProfiling bool
 	// ReadyChecks are further parts of /readyz.
 	ReadyChecks []ReadyCheck
-	// Middleware, if not nil, is put around the answer to every request whose user is known, so that a test may watch,
-	// delay and replace answers. A ResponseWriter that it puts around the server's has the method Unwrap, as for
-	// http.ResponseController.
+	// Middleware, if not nil, wraps the handler of every authenticated request, so that a test may observe, delay and
+	// replace answers. If it wraps the ResponseWriter, the wrapper has the method Unwrap of http.ResponseController.
 	Middleware func(http.Handler) http.Handler
-	// Clock is the time that objects, credentials and Events go by; deadlines and pauses go by the machine's. Nil: the
+	// Clock is the time of objects, credentials and Events; deadlines and pauses follow the machine's clock. Nil is the
 	// real clock. A *virtualtime.Clock can be moved at /debug/clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -156,12 +157,12 @@ type Server struct {
 	computers    map[schema.GroupVersionKind]computer
 	// appliers are the field managers of server-side apply.
 	appliers fieldmanager.Appliers
-	// flow serves, queues or rejects requests; nil where inflight does.
+	// flow serves, queues or rejects requests. It is nil if inflight limits them instead.
 	flow     *config.Follower
 	inflight *flowcontrol.InFlight
-	// limiter bounds what all requests take together.
+	// limiter bounds the memory of all requests together.
 	limiter *responsewriter.Limiter
-	// leaving is set from the moment at which the server is told to stop: it is no longer ready.
+	// leaving is set once the server has to stop: it is no longer ready.
 	leaving atomic.Bool
 	refusal refusal
 	// drain is done when the server stops accepting connections: watches and streams end.
@@ -175,8 +176,9 @@ const (
 	DefaultRequestTimeout = time.Minute
 )
 
-// New checks the options and writes what every cluster has (the system namespaces), so
-// that a Server that exists is ready to serve.
+// New checks the options and writes the objects that every cluster needs (the system namespaces), so that the Server is
+// ready to serve. The order matters: parts that read the cluster come after the cluster, and flow control and the
+// authorizer, which read stored objects, come last.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Store == nil || o.Registry == nil {
 		return nil, errors.New("apiserver: Store and Registry are required")
@@ -208,7 +210,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.authorizer = &authz.Confirmed{Memory: o.Store} // of the members that newAuthorizer makes: they read the cluster
+	s.authorizer = &authz.Confirmed{Memory: o.Store} // newAuthorizer sets its Rights, which read the cluster
 	s.cluster = cluster.New(cluster.Options{Store: o.Store, Registry: o.Registry, Objects: s.loopback,
 		Authorizer: s.authorizer, Appliers: &s.appliers, Log: o.Log})
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
@@ -276,12 +278,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// PolicyWritten is closed when the roles and bindings that every cluster has are stored. They are in force
-// before that: Serve writes them while it serves.
+// PolicyWritten returns a channel that is closed when the roles and bindings of every cluster are stored. They are in
+// force before that: Serve writes them while it serves.
 func (s *Server) PolicyWritten() <-chan struct{} { return s.controlPlane.PolicyWritten() }
 
-// Handler is the route table. Resource routes are patterns over the registry's current
-// set, so that kinds may come and go while the server runs.
+// Handler returns the route table. Resource routes are patterns that are resolved by the registry, so that kinds may
+// come and go while the server runs.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody)
@@ -318,7 +320,7 @@ func (s *Server) Handler() http.Handler {
 	for path, health := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"/livez": s.serveLivez, "/readyz": s.serveReadyz, "/healthz": s.serveReadyz,
 	} {
-		r.Head(path, s.path(health)) // load balancers ask so
+		r.Head(path, s.path(health)) // for load balancers
 	}
 	r.Get("/version", s.path(s.serveVersion))
 	r.Get("/version/", s.path(s.serveVersion))
@@ -352,38 +354,38 @@ func (s *Server) Handler() http.Handler {
 	return r
 }
 
-// resources are the routes below one group and version. A route names the verb, and
-// Server.answer calls its function.
+// resources adds the routes below one group and version. A route names the verb, and Server.answer calls its function.
 func (s *Server) resources(r chi.Router) {
 	r.Get("/", s.path(s.discovery.Resources))
-	for _, at := range []string{"/{resource}", "/namespaces/{namespace}/{resource}"} {
-		r.Get(at, s.resource("list"))
-		r.Post(at, s.resource("create"))
-		r.Put(at, s.resource("update"))
-		r.Patch(at, s.resource("patch"))
-		r.Delete(at, s.resource("deletecollection"))
-		for _, below := range []string{"/{name}", "/{name}/{subresource}"} {
-			r.Get(at+below, s.resource("get"))
-			r.Post(at+below, s.resource("create"))
-			r.Put(at+below, s.resource("update"))
-			r.Patch(at+below, s.resource("patch"))
-			r.Delete(at+below, s.resource("delete"))
+	for _, collection := range []string{"/{resource}", "/namespaces/{namespace}/{resource}"} {
+		r.Get(collection, s.resource("list"))
+		r.Post(collection, s.resource("create"))
+		r.Put(collection, s.resource("update"))
+		r.Patch(collection, s.resource("patch"))
+		r.Delete(collection, s.resource("deletecollection"))
+		for _, object := range []string{"/{name}", "/{name}/{subresource}"} {
+			r.Get(collection+object, s.resource("get"))
+			r.Post(collection+object, s.resource("create"))
+			r.Put(collection+object, s.resource("update"))
+			r.Patch(collection+object, s.resource("patch"))
+			r.Delete(collection+object, s.resource("delete"))
 		}
-		for _, below := range []string{"/{name}/proxy", "/{name}/proxy/*"} {
+		for _, object := range []string{"/{name}/proxy", "/{name}/proxy/*"} {
 			for method, verb := range proxyVerbs {
-				r.MethodFunc(method, at+below, s.proxied(verb))
+				r.MethodFunc(method, collection+object, s.proxied(verb))
 			}
 		}
-		// Deprecated since 1.11, and served as ever.
-		r.Get("/watch"+at, s.resource("watch"))
-		r.Get("/watch"+at+"/{name}", s.resource("watch"))
+		// Deprecated since 1.11, but kube-apiserver still serves them.
+		r.Get("/watch"+collection, s.resource("watch"))
+		r.Get("/watch"+collection+"/{name}", s.resource("watch"))
 	}
 }
 
-// debugLog receives net/http's own messages.
+// debugLog returns a logger for net/http's own messages.
 func (s *Server) debugLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) }
 
-// Serve answers on the listener until ctx ends, and then ends as stop does. It returns nil after an orderly end.
+// Serve serves on the listener until ctx ends, and then shuts down (shutdown.go). It returns nil after an orderly
+// shutdown, when all goroutines that it started have ended, except for connections that were cut off.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) error {
 	handler := conn.NewReleasable(s.Handler())
 	defer handler.Release()
@@ -393,13 +395,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		ConnContext:       connContext,
 		ConnState:         conn.NoteState,
 		ReadHeaderTimeout: headerTimeout,
-		// A client that does not read its response holds it no longer than this; a long-running
-		// request lifts the limit (Server.deadline).
+		// How long a client that does not read may delay a response. A long-running request lifts the limit
+		// (Server.deadline).
 		WriteTimeout:   s.RequestTimeout + headerTimeout,
 		IdleTimeout:    3 * time.Minute,
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       s.debugLog(),
-		// Bodies that nobody reads yet, because their requests wait, are held in memory.
+		// Bodies of requests that wait are held in memory before they are read.
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: s.Limits.StreamsPerConnection,
 			MaxReceiveBufferPerConnection: 128 << 10, MaxReceiveBufferPerStream: 64 << 10},
 		// net/http would answer "OPTIONS *" without authentication.
@@ -411,9 +413,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	srv.RegisterOnShutdown(s.beginDrain)
 	defer s.proxy.Close()
 	defer s.webhooks.Close()
-	at := s.controlPlane.Join(ctx, ln.Addr())
-	presence := s.keepPresent(ctx, at)
-	stopWork := s.work(ctx, at)
+	address := s.controlPlane.Join(ctx, ln.Addr())
+	absent := s.keepPresent(ctx, address)
+	stopWork := s.work(ctx, address)
 	defer stopWork()
 	served := make(chan error, 1)
 	open, over := context.WithCancel(context.WithoutCancel(ctx))
@@ -427,8 +429,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		return err
 	case <-ctx.Done():
 	}
-	<-presence
-	err := s.leave(context.WithoutCancel(ctx), at, served)
+	<-absent // so that leave is the last write of this server's endpoint
+	err := s.leave(context.WithoutCancel(ctx), address, served)
 	if err == nil {
 		stopWork()
 		if s.SendRetryAfter {
@@ -440,24 +442,25 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	return err
 }
 
-// keepPresent keeps this server among those that clients find until ctx ends. The channel is closed when nothing
-// enters it there any more.
-func (s *Server) keepPresent(ctx context.Context, at netip.AddrPort) <-chan struct{} {
+// keepPresent keeps this server's address among the endpoints of the Service kubernetes until ctx ends. The channel is
+// closed when the server does not write there any more.
+func (s *Server) keepPresent(ctx context.Context, address netip.AddrPort) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.controlPlane.Run(ctx, at)
+		s.controlPlane.Run(ctx, address)
 	}()
 	return ended
 }
 
-// work does in the background what serving needs until it is told to stop, which may be long after ctx has ended.
-func (s *Server) work(ctx context.Context, at netip.AddrPort) (stop func()) {
+// work starts the background work of serving. It goes on after ctx has ended, until stop is called, which waits for its
+// goroutines. stop may be called twice.
+func (s *Server) work(ctx context.Context, address netip.AddrPort) (stop func()) {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	run := func(part func(context.Context)) { running.Go(func() { part(background) }) }
 	run(s.services.Run)
-	run(func(ctx context.Context) { s.lifetimes.Run(ctx, at.String()) })
+	run(func(ctx context.Context) { s.lifetimes.Run(ctx, address.String()) })
 	if s.definitions != nil {
 		run(s.definitions.Run)
 	}
@@ -476,7 +479,7 @@ func (s *Server) work(ctx context.Context, at netip.AddrPort) (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// connContext gives the context of a connection's requests what authentication and streams look up in it.
+// connContext adds the connection to the context of its requests, for authentication and streams.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return conn.WithConn(authn.WithConnection(ctx, c), c)
 }

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// settleLooks is how often Settle looks again at once; then it makes pauses.
-	settleLooks = 20
-	settlePause = 200 * time.Microsecond
-	// askAgain is after how many looks watches are asked for another bookmark: one may have opened meanwhile.
-	askAgain = 50
+	// immediateChecks is how many times Settle checks without a pause; then it pauses for settlePause after each.
+	immediateChecks = 20
+	settlePause     = 200 * time.Microsecond
+	// bookmarkChecks is after how many checks watches get another bookmark, since a watch may have opened meanwhile.
+	bookmarkChecks = 50
 )
 
-// Settle waits until neither this server nor the given parts, which must be clients of this server alone, have work
-// left: no request is under way, and the parts have seen every change and handled it. It waits neither for other
-// clients to think, nor for a later time. If ctx ends first, the error has the work that was left. Settle is for
-// control planes in one process; it costs a bookmark for every open watch.
+// Settle waits until neither this server nor the parts, which must be clients of this server alone, have work left: no
+// request is under way, and the parts have seen and handled every change. It does not wait for other clients, nor for
+// work that is due at a later time. If ctx ends first, the error contains the remaining work. Settle is for control
+// planes in one process; it costs a bookmark for every open watch.
 func (s *Server) Settle(ctx context.Context, parts *quiescence.Group) error {
 	var work []string
-	asked, quiet := int64(0), int64(0)
-	for look := 1; ctx.Err() == nil; look++ {
+	bookmarked, quiet := int64(0), int64(0) // revisions
+	for check := 1; ctx.Err() == nil; check++ {
 		revision, err := s.Store.Revision(ctx)
 		if err != nil {
 			return fmt.Errorf("settle: %w%s", err, workLeft(work))
 		}
-		if revision != asked || look%askAgain == 0 {
-			asked = revision
+		if revision != bookmarked || check%bookmarkChecks == 0 {
+			bookmarked = revision
 			s.Store.AskBookmarks()
 		}
 		work = append(s.busy(), parts.Busy(revision)...)
@@ -40,10 +40,10 @@ func (s *Server) Settle(ctx context.Context, parts *quiescence.Group) error {
 			quiet = 0
 		case quiet == revision:
 			return nil
-		default: // it takes two looks, between which a change that has just been seen can become a key in a queue
+		default: // a second check follows: meanwhile a change that has just been seen can become a key in a queue
 			quiet = revision
 		}
-		pauseToSettle(ctx, look)
+		pauseToSettle(ctx, check)
 	}
 	return fmt.Errorf("settle: %w%s", ctx.Err(), workLeft(work))
 }
@@ -55,8 +55,8 @@ func workLeft(work []string) string {
 	return "; work is left: " + strings.Join(work, "; ")
 }
 
-func pauseToSettle(ctx context.Context, look int) {
-	if look < settleLooks {
+func pauseToSettle(ctx context.Context, check int) {
+	if check < immediateChecks {
 		runtime.Gosched()
 		return
 	}
@@ -66,7 +66,7 @@ func pauseToSettle(ctx context.Context, look int) {
 	}
 }
 
-// busy is what this server has to do.
+// busy describes the work that this server has left.
 func (s *Server) busy() (work []string) {
 	if n := s.metrics.UnderWay(); n > 0 {
 		work = append(work, fmt.Sprintf("API server: %d requests are under way", n))

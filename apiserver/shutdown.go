@@ -11,12 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A server that is told to stop ends in this order, so that no client that goes elsewhere has a request fail:
+// A server shuts down in this order, so that no request fails if its client connects to another server:
 //
 //  1. /readyz fails, and the server leaves the endpoints of the Service kubernetes. It serves for ShutdownDelay more.
-//  2. With SendRetryAfter, new requests are answered 429 until those under way are done, within shutdownGrace.
+//  2. With SendRetryAfter, new requests are answered 429 until the requests under way are done, within shutdownGrace.
 //  3. It accepts no more connections. Clients on HTTP/2 get GOAWAY and send their next requests over new ones.
-//  4. Watches end as if their time were over. Other requests are finished, within shutdownGrace.
+//  4. Watches end as if their timeout had passed. Other requests are finished, within shutdownGrace.
 
 const shutdownGrace = 5 * time.Second
 
@@ -24,11 +24,11 @@ const shutdownGrace = 5 * time.Second
 // costs far more than a request.
 const MaxGoawayChance = 0.02
 
-// leave tells everyone who asks that this server is going, and gives them ShutdownDelay. The error is that of serving,
-// should it fail before.
-func (s *Server) leave(ctx context.Context, at netip.AddrPort, served <-chan error) error {
+// leave makes the server not ready, removes its address from the Service kubernetes, and waits for ShutdownDelay. It
+// returns the error of serving if that fails meanwhile.
+func (s *Server) leave(ctx context.Context, address netip.AddrPort, served <-chan error) error {
 	s.leaving.Store(true)
-	s.controlPlane.Leave(ctx, at)
+	s.controlPlane.Leave(ctx, address)
 	if s.ShutdownDelay <= 0 {
 		return nil
 	}
@@ -42,20 +42,23 @@ func (s *Server) leave(ctx context.Context, at netip.AddrPort, served <-chan err
 	}
 }
 
-// refusal counts the requests that are served, and has new ones refused once it is on.
+// refusal counts the requests that are served. Once it is on, new requests are rejected. refuseWhileLeaving counts
+// before it reads on, and refuseAll sets on before it reads the count: a request that refuseAll does not count is
+// rejected.
 type refusal struct {
 	on      atomic.Bool
 	serving atomic.Int64
 }
 
-// shutdownRetryAfter is after how many seconds clients that are refused try again: kube-apiserver's.
+// shutdownRetryAfter is the Retry-After of rejected requests in seconds, as in kube-apiserver.
 const shutdownRetryAfter = 5
 
-// refuseWhileLeaving answers requests with 429 from refuseAll on, except those for the server's health and metrics, and
-// has their connections end. It knows no user: nothing is told but that the server is going.
+// refuseWhileLeaving answers requests with 429 and closes their connections once refuseAll has been called, except for
+// requests for the server's health and metrics. It runs before authentication: the answer says only that the server is
+// shutting down.
 func (s *Server) refuseWhileLeaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refusal.serving.Add(1) // before the look: refuseAll looks the other way around
+		s.refusal.serving.Add(1) // before the load, see refusal
 		defer s.refusal.serving.Add(-1)
 		if s.refusal.on.Load() && !isHealthPath(r.URL.Path) && r.URL.Path != "/metrics" {
 			w.Header().Set("Connection", "close")
@@ -67,7 +70,7 @@ func (s *Server) refuseWhileLeaving(next http.Handler) http.Handler {
 	})
 }
 
-// refuseAll refuses new requests, ends watches, and waits for the requests under way, for shutdownGrace at most.
+// refuseAll rejects new requests, ends watches, and waits for the requests under way, for shutdownGrace at most.
 func (s *Server) refuseAll() {
 	s.refusal.on.Store(true)
 	s.beginDrain()
@@ -83,8 +86,8 @@ func (s *Server) refuseAll() {
 	}
 }
 
-// goaway has net/http send GOAWAY after a share of the requests, as kube-apiserver does. The requests on the connection
-// are finished.
+// goaway makes net/http send GOAWAY after a share of the requests, as kube-apiserver does. The requests on the
+// connection are finished.
 func (s *Server) goaway(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && rand.Float64() < s.GoawayChance {

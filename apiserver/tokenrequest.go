@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 )
 
-// requestToken answers a POST of a TokenRequest below a service account.
+// requestToken answers a POST of a TokenRequest to the subresource token of a service account.
 func (s *Server) requestToken(w http.ResponseWriter, r *request) error {
 	if s.Authentication.ServiceAccounts == nil {
 		return notFoundPath()
@@ -45,7 +45,7 @@ func (s *Server) writeTokenRequest(w http.ResponseWriter, r *request, req *authe
 	}
 	body, err := r.out.Value(version, kind, value)
 	if err != nil {
-		return fmt.Errorf("encoding a token request: %w", err)
+		return fmt.Errorf("encode a token request: %w", err)
 	}
 	if r.audit().Responses() {
 		if doc, err := asJSON(r.out).Value(version, kind, value); err == nil {

@@ -52,13 +52,13 @@ func (s *Server) updateObject(wr *write, obj api.Object) (*storage.Object, error
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0),
 					"must be specified for an update")})
 		}
-		// Fields that an attempt takes over from old must not look sent by the client in the next one.
+		// Each attempt has a copy: fields that one attempt takes from old must not look sent by the client in the next.
 		sent := obj.DeepCopyObject().(api.Object)
 		return s.replace(wr.Context(), wr, sent, old, sent.GetResourceVersion())
 	})
 }
 
-// createByUpdate creates the object that an update was to change. That takes the right to create it.
+// createByUpdate creates the object that an update names. The caller needs the right to create it.
 func (s *Server) createByUpdate(wr *write, obj api.Object) (*storage.Object, error) {
 	a := attributesOf(wr.request)
 	a.Verb = "create"
@@ -71,13 +71,13 @@ func (s *Server) createByUpdate(wr *write, obj api.Object) (*storage.Object, err
 	}
 	obj.SetResourceVersion("")
 	created, err := s.createObject(wr.Context(), wr, obj.DeepCopyObject().(api.Object))
-	if errors.Is(err, storage.ErrExists) { // another client was quicker: it is an update after all
+	if errors.Is(err, storage.ErrExists) { // another client has created it: update it after all
 		return s.updateObject(wr, obj)
 	}
 	return created, err
 }
 
-// replace makes the object that replaces old. expect is the resourceVersion that the client has seen, "" for any.
+// replace admits the object that replaces old. expect is the resourceVersion that the client expects, "" for any.
 func (s *Server) replace(ctx context.Context, wr *write, obj, old api.Object, expect string) (api.Object, error) {
 	if err := checkRevision(wr.request, old, expect); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *Server) replace(ctx context.Context, wr *write, obj, old api.Object, ex
 	return s.admit(ctx, wr, updatingPart, obj, old)
 }
 
-// checkRevision refuses a write by a client that has seen another revision. "0" is any.
+// checkRevision rejects a write of a client that expects another revision. "" and "0" match any revision.
 func checkRevision(r *request, old api.Object, expect string) error {
 	if expect == "" || expect == "0" || expect == old.GetResourceVersion() {
 		return nil

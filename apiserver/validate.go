@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 )
 
-// validate checks an object that is about to be created (there is no old one) or updated.
+// validate checks the write's object before it is created (without an old object) or updated.
 func (s *Server) validate(ctx context.Context, wr *write) error {
 	obj, old := wr.obj, wr.old
 	name := obj.GetName()
@@ -27,7 +27,7 @@ func (s *Server) validate(ctx context.Context, wr *write) error {
 	return s.check(ctx, wr, name, errs, "")
 }
 
-// validatePart checks what a write to a subresource makes of the old object.
+// validatePart checks the object that results from a write of a subresource.
 func (s *Server) validatePart(ctx context.Context, wr *write) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (s *Server) validatePart(ctx context.Context, wr *write) error {
 	return s.check(ctx, wr, wr.request.name, errs, sub.Name)
 }
 
-// check adds what a schema finds that is known only at run time, and returns all errors as one.
+// check adds the errors and warnings of a custom resource's schema, and returns all errors as one.
 func (s *Server) check(ctx context.Context, wr *write, name string, errs field.ErrorList, subresource string) error {
 	if wr.res.Check != nil {
 		more, warnings, err := wr.res.Check(ctx, wr.obj, wr.old, subresource)
@@ -57,7 +57,7 @@ func (s *Server) check(ctx context.Context, wr *write, name string, errs field.E
 	return invalidObject(wr.res, name, errs)
 }
 
-// caller answers what a registration's Permit asks about a request (api.Caller).
+// caller describes the user of a request to a registration's Permit (api.Caller).
 type caller struct {
 	s   *Server
 	ctx context.Context
@@ -90,7 +90,7 @@ func (c caller) NamespaceLabels(name string) (map[string]string, error) {
 	return ns.GetLabels(), nil
 }
 
-// permit are the errors of a Permit, which may be nil.
+// permit returns the errors of a Permit, which may be nil.
 func (s *Server) permit(ctx context.Context, r *request, p api.Permit, obj, old api.Object) field.ErrorList {
 	if p == nil {
 		return nil

@@ -18,12 +18,12 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// minWatch is how long a watch lasts at least when the client sets no limit; the real
-// time is random up to twice that, so that clients do not all come back at once.
+// minWatch is the shortest duration of a watch if the client sets no limit. The actual duration is random, up to twice
+// as long, so that clients do not all reconnect at once.
 const minWatch = 30 * time.Minute
 
-// watch streams changes as one JSON document each, until the client leaves, its
-// timeoutSeconds have passed, or the server drains.
+// watch streams changes, one document each, until the client disconnects, its timeoutSeconds have passed, the kind
+// ends, or the server drains.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	q, err := s.watchRequest(r)
@@ -58,7 +58,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer watcher.Close()
-	if q.InitialEvents { // which promise to be all that there is
+	if q.InitialEvents { // the client relies on their completeness
 		if err := r.objects.DamagedIn(q.Scope); err != nil {
 			return err
 		}
@@ -76,6 +76,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+// watchRequest reads the parameters of a watch.
 func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
 	q := storage.WatchRequest{
 		Bookmarks: query.Flag(r.query, "allowWatchBookmarks"),
@@ -99,6 +100,7 @@ func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
 	return q, err
 }
 
+// watchLimit returns how long the watch may last.
 func (r *request) watchLimit() (time.Duration, error) {
 	text := r.query.Get("timeoutSeconds")
 	seconds, err := int64(0), error(nil)
@@ -119,7 +121,7 @@ type eventWriter struct {
 	r         *request
 	out       *responsewriter.Stream
 	frames    *encoding.Framer
-	bookmarks bool // the client wants them
+	bookmarks bool // whether the client has asked for bookmarks
 }
 
 // stream copies the watcher's events to the client. A batch of events is one write, unless it is long.
@@ -129,7 +131,7 @@ func (s *Server) stream(ctx context.Context, w eventWriter, watcher *storage.Wat
 	for {
 		events, err := w.next(ctx, watcher)
 		within := ctx
-		if err != nil && r.kindEnded() { // the client still gets the events from before the end
+		if err != nil && r.kindEnded() { // the client still gets the events before the end
 			if last, _ := watcher.Poll(); len(last) > 0 {
 				events, err, within = last, nil, r.Context()
 			}
@@ -149,8 +151,7 @@ func (s *Server) stream(ctx context.Context, w eventWriter, watcher *storage.Wat
 	}
 }
 
-// next waits for events. While the stream has initial events to send, it returns those that there are, which may be
-// none.
+// next waits for events. While the stream has initial events to send, it does not wait, and may return no events.
 func (w eventWriter) next(ctx context.Context, watcher *storage.Watcher) ([]storage.Event, error) {
 	if !w.out.Initial() {
 		return watcher.Next(ctx)
@@ -171,14 +172,14 @@ func (w eventWriter) send(ctx context.Context, events []storage.Event) error {
 		err = w.out.Flush(ctx)
 	}
 	if err != nil && ctx.Err() != nil {
-		return ctx.Err() // the cause, whatever else failed because of it
+		return ctx.Err() // the cause of err
 	}
 	return err
 }
 
 func (w eventWriter) append(ctx context.Context, e *storage.Event) error {
 	if e.Type == storage.Bookmark && !w.bookmarks {
-		return nil // it ends the initial events of a client that wants no bookmarks
+		return nil // the end of the initial events, for a client that has not asked for bookmarks
 	}
 	memory := int64(0)
 	if e.Object != nil {
@@ -187,8 +188,7 @@ func (w eventWriter) append(ctx context.Context, e *storage.Event) error {
 	return w.out.Append(ctx, memory, func(buf []byte) ([]byte, error) { return w.frames.Append(ctx, buf, e) })
 }
 
-// appendEnd appends how the watch ended: a last bookmark when its time was over, an ERROR event when it could not go
-// on.
+// appendEnd appends the last event of a watch: a bookmark if its time is over, and an ERROR event if it cannot go on.
 func (w eventWriter) appendEnd(buf []byte, watcher *storage.Watcher, err error) []byte {
 	ctx := w.r.Context()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -203,9 +203,8 @@ func (w eventWriter) appendEnd(buf []byte, watcher *storage.Watcher, err error) 
 	return w.frames.AppendError(buf, statusOf(err, w.r))
 }
 
-// streamError answers a watch that cannot begin at the revision that the client names with
-// an ERROR event, as if it had begun and could not go on: kube-apiserver does so, and clients
-// look for it there.
+// streamError answers a watch that cannot begin at the client's revision with an ERROR event in a stream, as
+// kube-apiserver does: clients look for the error there.
 func (s *Server) streamError(w http.ResponseWriter, r *request, err error) error {
 	frames := encoding.NewFramer(s.form(r))
 	responsewriter.BeginStream(w, frames.ContentType())

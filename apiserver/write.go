@@ -25,35 +25,36 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// write is a request on its way into the store, with the results of its stages so far. The request itself does not
-// change. A write may take several attempts: the results of one are forgotten when the next begins.
+// write is the state of a request that writes, with the results of its stages so far. The request itself does not
+// change. A write may need several attempts; begin drops the results of the previous one. A write is for one
+// goroutine.
 type write struct {
 	*request
-	// name is the object's: the one in the request's path or, once a create has chosen it, the object's own.
+	// name is the object's name: from the request's path or, for a create, from the object.
 	name string
-	// dryRun is the query's, unless the options of a delete name one.
+	// dryRun comes from the query, unless the options of a delete have one.
 	dryRun []string
-	// applied says that server-side apply has settled the ownership of fields.
+	// applied marks a server-side apply, which has computed the ownership of fields.
 	applied bool
-	// options are those of a delete; nil for other writes.
+	// options are the options of a delete; nil for other writes.
 	options *metav1.DeleteOptions
 	// decoding are warnings about the request's body.
 	decoding []string
 
 	// The object of this attempt, and the results of its stages so far.
 
-	warnings []string        // those about the body, and those of this attempt
-	stored   *storage.Object // that the attempt begins with, nil for a create
-	// Between the stages of admit.go.
+	warnings []string        // decoding, and the warnings of this attempt
+	stored   *storage.Object // the object before the attempt, nil for a create
+	// The stages of admit.go read and write these.
 	obj, old   api.Object
-	part       *api.Subresource // that is written, if any
+	part       *api.Subresource // the subresource that is written, if any
 	owners     []metav1.ManagedFieldsEntry
 	attributes admission.Attributes
-	// ownedEarly says that owners are final, generated that the server has chosen the new object's name.
+	// ownedEarly is set when owners are final, generated when the server has generated the new object's name.
 	ownedEarly, generated bool
-	// marks says that a deletion writes the object once more, although nothing keeps it.
+	// marks is set if a deletion writes the object once more before it is removed.
 	marks bool
-	// unchanged says that the object is stored already as the write would leave it.
+	// unchanged is set if the stored object is equal to the result of the write.
 	unchanged bool
 }
 
@@ -62,19 +63,19 @@ func newWrite(r *request, decoding []string) *write {
 	return &write{request: r, name: r.name, dryRun: r.query["dryRun"], decoding: decoding, warnings: decoding}
 }
 
-// beginWrite returns the write that a client's request asks for. Its warnings are sent even if it is refused.
+// beginWrite returns the write that a client's request asks for. Its warnings are sent even if it is rejected.
 func beginWrite(r *request, decoding []string) *write {
 	wr := newWrite(r, decoding)
 	r.exchange().write = wr
 	return wr
 }
 
-// on says which object an error is about.
+// on adds the write's object to an error.
 func (wr *write) on(err error) error {
 	return status.On(err, wr.res.GroupResource(), wr.name)
 }
 
-// begin begins an attempt.
+// begin begins an attempt with the stored object.
 func (wr *write) begin(stored *storage.Object) {
 	wr.stored, wr.warnings = stored, slices.Clip(wr.decoding)
 	wr.ownedEarly, wr.generated, wr.marks, wr.unchanged, wr.part = false, false, false, false, nil
@@ -83,14 +84,14 @@ func (wr *write) begin(stored *storage.Object) {
 // isDryRun reports whether the write must leave no trace.
 func (wr *write) isDryRun() bool { return slices.Contains(wr.dryRun, metav1.DryRunAll) }
 
-// change makes the object that a verb wants from the stored one. It is called again with the current one when another
-// writer was quicker.
+// change returns the object that replaces the stored one, nil to delete it. It is called again with the current object
+// if another writer has changed that meanwhile. It must not modify old.
 type change func(old api.Object) (api.Object, error)
 
-// modify reads an object, changes it and commits it, comparing revisions, until no other writer came between. The first
-// attempt begins with the object in memory, which may be older than the one in etcd: a refusal that came from memory
-// alone is checked against etcd before it is returned. The result is the document as it is stored, or as it was when
-// the change ended it.
+// modify reads an object, changes it and commits it, comparing revisions, until no other writer has changed it
+// meanwhile. The first attempt begins with the object in memory, which may be older than the object in etcd: an error
+// that is based on memory alone is checked against etcd before it is returned. The result is the stored document, or
+// the last one if the object was deleted.
 func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Object, error) {
 	current, err := wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{Any: true})
 	if errors.Is(err, storage.ErrNotFound) {
@@ -99,7 +100,7 @@ func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Obj
 	if err == nil {
 		err = wr.exchange().ReserveObject(ctx, encoding.ObjectWeight*int64(len(current.JSON)))
 	}
-	fresh := false
+	fresh := false // whether current was read from etcd
 	for {
 		if err != nil {
 			return nil, err
@@ -118,7 +119,7 @@ func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Obj
 		case fresh || err == nil && written != current || storage.Failed(err):
 			return written, err
 		}
-		// The answer came from memory alone: a refusal, or that nothing changes.
+		// The answer is based on memory alone: an error, or no change.
 		newest, readErr := wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 		if readErr != nil {
 			return nil, readErr
@@ -130,7 +131,7 @@ func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Obj
 	}
 }
 
-// attempt is one round of modify. It returns current itself when nothing changes.
+// attempt is one round of modify. It returns current itself if there is no change.
 func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object, do change) (*storage.Object, error) {
 	old, err := encoding.Decode(ctx, wr.res, current)
 	if err != nil {
@@ -167,13 +168,13 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 		return nil, err
 	}
 	if !life.Renewed && current.Same(doc) {
-		// An object that is encrypted with an old key is written although nothing changes: so it gets the new key.
+		// An object that is encrypted with an old key is written without a change, to encrypt it with the new key.
 		if stale, err := s.Store.Stale(ctx, current); err != nil || !stale {
 			wr.unchanged = err == nil
 			return current, err
 		}
 	}
-	if strategy.Ended(wr.res, obj) && !wr.marks { // its last finalizer was taken away
+	if strategy.Ended(wr.res, obj) && !wr.marks { // the last finalizer was removed
 		removed, err := s.remove(ctx, wr, current, old)
 		if err != nil {
 			return nil, err
@@ -188,7 +189,7 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 	})
 }
 
-// remove deletes the object and what goes with it, provided that it still is at current's revision.
+// remove deletes the object and its reservations, provided that it still has current's revision.
 func (s *Server) remove(ctx context.Context, wr *write, current *storage.Object,
 	old api.Object) (*storage.Object, error) {
 	if wr.isDryRun() {
@@ -206,12 +207,12 @@ func (s *Server) remove(ctx context.Context, wr *write, current *storage.Object,
 	return s.commit(ctx, wr, storage.Write{Op: storage.Delete, Key: current.Key, Expect: current.Revision}, with...)
 }
 
-// errLostRace means that another server was quicker with one of the writes that go with an object's own: an address is
-// taken, a quota has changed. Nothing was stored, and another attempt finds out what is so now.
+// errLostRace means that another server has preceded one of the writes in the object's transaction: an address is
+// taken, or a quota has changed. The transaction had no effect, and another attempt reads the new state.
 var errLostRace = errors.New("another server has changed what this write depends on")
 
-// commit makes a write, and those that go with it, durable in one transaction, and returns the document as it is
-// stored. A dry run returns the document that would have been stored, without a revision if it would have been new.
+// commit makes a write, and others with it, durable in one transaction, and returns the stored document. A dry run
+// returns the document that would have been stored, without a revision if it would have been new.
 func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ...storage.Write) (
 	*storage.Object, error) {
 	if wr.isDryRun() {
@@ -232,29 +233,29 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 	}
 	kind := wr.res.Stored()
 	if kind == wr.res && kind.Schema != 0 && w.Op != storage.Delete {
-		result.Objects[0].SetMark(kind.Schema) // it was decoded by the schema, defaulted and encoded here
+		result.Objects[0].SetMark(kind.Schema) // it conforms to the schema: it was pruned and defaulted here
 	}
 	if kind.ReadYourWrites && !(wr.isNamespace() && w.Op == storage.Create) ||
 		w.Op == storage.Delete && kind.BindsTokens {
-		// Authorization and admission judge the client's next request by memory, which must have this write by then: a
-		// right that was taken away is gone, a namespace that is being deleted accepts nothing more, a token ends
-		// with what it is bound to. That the object is gone altogether is as good an answer.
+		// Authorization and admission read memory, which must have this write before the client's next request: a
+		// right has been revoked, a namespace that is being deleted accepts no objects, a token ends with the object
+		// that it is bound to. ErrNotFound also means that memory has it.
 		_, _ = wr.objects.Get(ctx, w.Key.Namespace, w.Key.Name, storage.At{Revision: result.Revision})
 	}
 	return result.Objects[0], nil
 }
 
-// writeWritten answers a write with the object that it has stored.
+// writeWritten answers a write with the stored object.
 func (s *Server) writeWritten(w http.ResponseWriter, wr *write, code int, o *storage.Object) error {
 	responsewriter.AddWarnings(w.Header(), wr.warnings)
-	return s.sendObject(w, wr.request, s.form(wr.request), code, o) // it has reserved more for the write
+	return s.sendObject(w, wr.request, s.form(wr.request), code, o) // the write has reserved more memory
 }
 
-// documents are buffers for the documents of commits, which nobody keeps: etcd copies them, and the objects that
-// a commit returns have copies of their own.
+// documents pools the buffers of the documents of commits. No buffer is kept after a commit: etcd copies the document,
+// and the objects that a commit returns have copies of their own.
 var documents = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// maxPooled is how large a buffer may be to be used again.
+// maxPooled is the largest capacity of a buffer that returns to the pool.
 const maxPooled = 64 << 10
 
 func releaseDocument(buffer *bytes.Buffer) {
@@ -264,7 +265,7 @@ func releaseDocument(buffer *bytes.Buffer) {
 	}
 }
 
-// invalidObject is the answer to an object that validation refuses. It takes time with the square of the
+// invalidObject returns the answer to an invalid object, nil without errors. It takes time with the square of the
 // number of errors.
 func invalidObject(res *api.Resource, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
@@ -278,13 +279,13 @@ func invalidObject(res *api.Resource, name string, errs field.ErrorList) error {
 
 // withoutValues omits the values that errors about an object with credentials would quote, except its metadata's.
 func withoutValues(errs field.ErrorList) field.ErrorList {
-	kept := make(field.ErrorList, len(errs))
+	result := make(field.ErrorList, len(errs))
 	for i, err := range errs {
-		if kept[i] = err; !strings.HasPrefix(err.Field, "metadata.") {
+		if result[i] = err; !strings.HasPrefix(err.Field, "metadata.") {
 			hidden := *err
 			hidden.BadValue = field.OmitValueType{}
-			kept[i] = &hidden
+			result[i] = &hidden
 		}
 	}
-	return kept
+	return result
 }

@@ -1,11 +1,15 @@
 package audit
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
+
+// ErrStore is the answer to a request that Receive has not recorded, in kube-apiserver's words.
+var ErrStore = errors.New("failed to store audit event")
 
 // Authorized annotates a request with the decision of the authorizers, as kube-apiserver does. err is an authorizer's
 // error, nil for none. A nil Request may be used.
