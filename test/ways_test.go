@@ -28,18 +28,18 @@ func TestArchitecture_HopsAreFunctionsOfTheFilesBesideThem(t *testing.T) {
 	hops := 0
 	for _, table := range way.FindAllStringSubmatch(string(text), -1) {
 		for row := range strings.Lines(table[1]) {
-			declared := map[string]bool{}
+			known := map[string]bool{}
 			var named []string
 			for _, m := range quoted.FindAllStringSubmatch(row, -1) {
 				switch {
 				case strings.HasSuffix(m[1], ".go"):
-					declarations(t, filepath.Join("..", m[1]), declared)
+					declarations(t, filepath.Join("..", m[1]), known)
 				case hop.MatchString(m[1]):
 					named = append(named, m[1])
 				}
 			}
 			for _, name := range named {
-				if hops++; !declared[name] {
+				if hops++; !known[name] {
 					t.Errorf("%s is not declared in the files of its row: %s", name, strings.TrimSpace(row))
 				}
 			}
@@ -61,9 +61,9 @@ func TestChanging_TasksLeadToWhatExists(t *testing.T) {
 		"each row is a task")
 	require.GreaterOrEqual(t, len(tasks), 40)
 	for _, row := range tasks {
-		declared := map[string]bool{}
-		declarations(t, filepath.Join("..", row[1]), declared)
-		require.Contains(t, declared, row[2], row[1])
+		known := map[string]bool{}
+		declarations(t, filepath.Join("..", row[1]), known)
+		require.Contains(t, known, row[2], row[1])
 	}
 }
 
@@ -74,17 +74,7 @@ func declarations(t *testing.T, path string, to map[string]bool) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			name := d.Name.Name
-			if d.Recv != nil {
-				receiver := d.Recv.List[0].Type
-				if pointer, ok := receiver.(*ast.StarExpr); ok {
-					receiver = pointer.X
-				}
-				if of, ok := receiver.(*ast.Ident); ok {
-					name = of.Name + "." + name
-				}
-			}
-			to[name] = true
+			to[declared(d)] = true
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				if v, ok := s.(*ast.ValueSpec); ok {
@@ -95,4 +85,18 @@ func declarations(t *testing.T, path string, to map[string]bool) {
 			}
 		}
 	}
+}
+
+// declared returns a function's name, and a method's as Type.method.
+func declared(f *ast.FuncDecl) string {
+	if f.Recv != nil {
+		receiver := f.Recv.List[0].Type
+		if pointer, ok := receiver.(*ast.StarExpr); ok {
+			receiver = pointer.X
+		}
+		if named, ok := receiver.(*ast.Ident); ok {
+			return named.Name + "." + f.Name.Name
+		}
+	}
+	return f.Name.Name
 }
