@@ -31,7 +31,8 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	answer := statusOf(err, e.request)
 	// An error because the client has closed the connection is not a failure of the server.
 	if gone := errors.Is(r.Context().Err(), context.Canceled); answer.Code >= http.StatusInternalServerError && !gone {
-		s.Log.Error("failed to serve a request", "method", r.Method, "path", r.URL.Path, "code", answer.Code, "err", err)
+		s.Log.Error("failed to serve a request", "method", r.Method, "path", r.URL.Path, "code", answer.Code,
+			"err", err)
 	}
 	if e.Code() != 0 {
 		panic(http.ErrAbortHandler)

@@ -13,7 +13,7 @@ type TimedWriter struct {
 	stall   *Stall
 }
 
-// NewTimedWriter returns a writer to w whose writes and flushes may take timeout each. The caller stops it.
+// NewTimedWriter returns a writer to w that allows timeout for each write and each flush. The caller stops it.
 func NewTimedWriter(w http.ResponseWriter, timeout time.Duration) *TimedWriter {
 	control := http.NewResponseController(w)
 	return &TimedWriter{w, control, EndStalled(control, timeout)}

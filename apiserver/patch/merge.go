@@ -1,8 +1,8 @@
 // Package patch applies patches to JSON documents and to decoded objects. It has pure functions: documents, patches and
 // objects come in and go out. It knows neither requests nor the server.
 //
-// merge.go implements RFC 7396. strategic.go and jsonpatch.go limit the work of the libraries for strategic merge patches
-// and JSON patches. named.go patches and decodes only the members of an object that a patch names.
+// merge.go implements RFC 7396. strategic.go and jsonpatch.go limit the work of the libraries for strategic merge
+// patches and JSON patches. named.go patches and decodes only the members of an object that a patch names.
 package patch
 
 import (
