@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// known is what a failing.txt says of a suite.
+// known has the entries of a failing.txt for a suite.
 type known struct {
 	failing []string // names of tests
-	skipped []string // names of tests that are not run, because they would end the process
+	skipped []string // names of tests that do not run, because they would end the process
 }
 
-// parseFailing reads a failing.txt. Each line is a test:
+// parseFailing parses a failing.txt. Each line is a test:
 //
-//	whose | suite | name | reason
+//	class | suite | name | reason
 //
-// whose is "ours" for a gap of Coxswain's, "theirs" for what the test assumes and Coxswain does not promise, and "skip"
-// for such a test that panics when it fails, so that none runs after it.
+// The class is "ours" for a gap in Coxswain, "theirs" for an assumption of the test that Coxswain does not guarantee,
+// and "skip" for a test that panics when it fails, so that no test would run after it.
 func parseFailing(text string) (map[string]known, error) {
 	suites := map[string]known{}
 	for i, line := range strings.Split(text, "\n") {

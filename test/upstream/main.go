@@ -2,13 +2,13 @@
 //
 //	go run ./test/upstream [WORD…]
 //
-// With words it runs the suites that have one of them in their name; the word "all" is every suite. Without, it runs
-// all but those that take long. A project is a module in a folder here, whose go.mod has its release, and whose
-// failing.txt lists the tests that are known to fail and why. The run fails when a test fails that is not listed, and
-// when one that is listed does not fail.
+// With words it runs the suites with one of the words in their names; the word "all" selects every suite. Without words
+// it runs all except slow suites. A project is a module in a folder of this package. Its go.mod has the release, and
+// its failing.txt lists the tests that are known to fail, with reasons. The run fails if an unlisted test fails, and if
+// a listed test does not fail.
 //
-// A suite is compiled in a workspace with this repository's module, and what both need is of this repository's version.
-// So it is compiled once for all.
+// A suite is compiled in a workspace with this repository's module, with this repository's versions of common modules,
+// so that these are compiled only once.
 package main
 
 import (
@@ -27,17 +27,17 @@ import (
 	"time"
 )
 
-// A project is a module whose suites run.
+// A project is a module with test suites.
 type project struct {
-	name     string   // folder here: its go.mod pins the release
+	name     string   // folder with a go.mod that pins the release
 	module   string   // path of the module
 	packages []string // paths of its suites below the module
-	slow     []string // more of them, which run only when they are named
+	slow     []string // paths of suites that run only if the command line names them
 
-	// replaced are files of the module that give way to files of the folder. The suites then run in a copy of the
-	// module, because the go command compiles nothing else in place of the module cache's files.
+	// replaced maps files of the module to files of the folder that replace them. The suites then run in a copy of the
+	// module, because the go command cannot replace single files of the module cache.
 	replaced map[string]string
-	// atRoot is true for suites that find their files by the names that the compiler recorded. With -trimpath these
+	// atRoot is set for suites that find their files by the file names that the compiler recorded. With -trimpath these
 	// are relative to the module cache.
 	atRoot bool
 }
@@ -47,7 +47,7 @@ var projects = []project{
 		name: "controller-runtime", module: "sigs.k8s.io/controller-runtime",
 		packages: []string{"pkg/envtest", "pkg/client", "pkg/builder", "pkg/webhook", "pkg/cluster", "pkg/source",
 			"pkg/controller/controllerutil"},
-		slow: []string{"pkg/manager", "pkg/cache"}, // they wait for time-outs of their own
+		slow: []string{"pkg/manager", "pkg/cache"}, // they wait for timeouts
 	},
 	{
 		name: "apiextensions", module: "k8s.io/apiextensions-apiserver",
@@ -78,8 +78,8 @@ type suite struct {
 
 func (s suite) String() string { return path.Join(s.name, s.dir) }
 
-// choose returns the suites whose names have one of the words. Each word must match one.
-func choose(words []string) (chosen []suite, err error) {
+// choose returns the suites with one of the words in their names. Each word must match a suite.
+func choose(words []string) (selected []suite, err error) {
 	used := map[string]bool{"all": true}
 	for _, p := range projects {
 		for _, dir := range slices.Concat(p.packages, p.slow) {
@@ -92,7 +92,7 @@ func choose(words []string) (chosen []suite, err error) {
 				take = take || word == "all"
 			}
 			if take {
-				chosen = append(chosen, s)
+				selected = append(selected, s)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func choose(words []string) (chosen []suite, err error) {
 			return nil, fmt.Errorf("no suite has %q in its name", word)
 		}
 	}
-	return chosen, nil
+	return selected, nil
 }
 
 func main() {
@@ -114,11 +114,11 @@ func main() {
 	}
 }
 
-// root is the folder of the projects, from that of the repository.
+// root is the folder of the projects in the repository.
 const root = "test/upstream"
 
 func run(ctx context.Context, out io.Writer, words []string) error {
-	chosen, err := choose(words)
+	selected, err := choose(words)
 	if err != nil {
 		return err
 	}
@@ -132,8 +132,8 @@ func run(ctx context.Context, out io.Writer, words []string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
 	fmt.Fprintln(table, "| project\t| suite\t| run\t| passed\t| failed\t| skipped\t|")
 	var errs []error
-	for _, s := range chosen {
-		begin := time.Now()
+	for _, s := range selected {
+		start := time.Now()
 		r, err := s.check(ctx, out, assets)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -141,25 +141,25 @@ func run(ctx context.Context, out io.Writer, words []string) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s, err))
 		}
-		fmt.Fprintf(out, "%s: %s in %.0f s\n", s, r, time.Since(begin).Seconds())
+		fmt.Fprintf(out, "%s: %s in %.0f s\n", s, r, time.Since(start).Seconds())
 		fmt.Fprintf(table, "| %s %s\t| %s\t| %d\t| %d\t| %d\t| %d\t|\n",
 			s.name, r.version, s.dir, r.run, r.run-r.failed, r.failed, r.skipped)
 	}
 	return errors.Join(append(errs, table.Flush())...)
 }
 
-// check runs a suite and compares what failed with the project's list. When a test fails that is not on it, the suite
-// runs once more, and only those that fail twice count.
+// check runs a suite and compares the failed tests with the project's list. If an unlisted test fails, the suite runs
+// again, and only tests that fail twice count as failures.
 func (s suite) check(ctx context.Context, out io.Writer, assets string) (results, error) {
-	list, err := os.ReadFile(filepath.Join(root, s.name, "failing.txt"))
+	text, err := os.ReadFile(filepath.Join(root, s.name, "failing.txt"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return results{}, err
 	}
-	lists, err := parseFailing(string(list))
+	lists, err := parseFailing(string(text))
 	if err != nil {
 		return results{}, err
 	}
-	known := lists[s.dir]
+	list := lists[s.dir]
 	dir, err := os.MkdirTemp("", "upstream")
 	if err != nil {
 		return results{}, err
@@ -169,13 +169,13 @@ func (s suite) check(ctx context.Context, out io.Writer, assets string) (results
 	if err != nil {
 		return results{}, err
 	}
-	first, err := binary.run(ctx, assets, known.skipped)
+	first, err := binary.run(ctx, assets, list.skipped)
 	if err != nil {
 		return results{}, err
 	}
-	unknown := first.unknown(known.failing)
+	unknown := first.unknown(list.failing)
 	if len(unknown) > 0 {
-		second, err := binary.run(ctx, assets, known.skipped)
+		second, err := binary.run(ctx, assets, list.skipped)
 		if err != nil {
 			return first, err
 		}
@@ -185,7 +185,7 @@ func (s suite) check(ctx context.Context, out io.Writer, assets string) (results
 				delete(first.failures, name)
 			}
 		}
-		if unknown = first.unknown(known.failing); len(unknown) == 0 {
+		if unknown = first.unknown(list.failing); len(unknown) == 0 {
 			first.run, first.failed, first.skipped = second.run, second.failed, second.skipped
 		}
 	}
@@ -193,7 +193,7 @@ func (s suite) check(ctx context.Context, out io.Writer, assets string) (results
 		fmt.Fprintf(out, "FAILED: %s: %s\n%s\n", s, name, first.failures[name])
 		err = errors.Join(err, fmt.Errorf("failed: %s", name))
 	}
-	for _, name := range first.absent(known.failing) {
+	for _, name := range first.absent(list.failing) {
 		err = errors.Join(err, fmt.Errorf("listed in failing.txt but did not fail: %s", name))
 	}
 	return first, err

@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestChoose_TakesSuitesByPartsOfTheirNames(t *testing.T) {
+func TestChoose_SelectsSuitesByPartsOfTheirNames(t *testing.T) {
 	t.Parallel()
 	names := func(words ...string) (names []string) {
-		chosen, err := choose(words)
+		selected, err := choose(words)
 		require.NoError(t, err)
-		for _, s := range chosen {
+		for _, s := range selected {
 			names = append(names, s.String())
 		}
 		return names
@@ -33,7 +33,7 @@ func TestChoose_TakesSuitesByPartsOfTheirNames(t *testing.T) {
 	require.EqualError(t, err, `no suite has "sas" in its name`)
 }
 
-func TestReadEvents_CountsTestsAndNamesTheLastPartThatFailed(t *testing.T) {
+func TestReadEvents_CountsTestsAndNamesFailedSubtests(t *testing.T) {
 	t.Parallel()
 	r, err := readEvents(strings.NewReader(`
 		{"Action":"start"}
@@ -51,14 +51,14 @@ func TestReadEvents_CountsTestsAndNamesTheLastPartThatFailed(t *testing.T) {
 		failures: map[string]string{"TestA/b/c": "want 1\ngot 2\n"}}, r)
 }
 
-func TestReadEvents_SeesThatTestMainFailed(t *testing.T) {
+func TestReadEvents_ReportsFailureOfTestMain(t *testing.T) {
 	t.Parallel()
 	r, err := readEvents(strings.NewReader(`{"Action":"output","Output":"panic: no etcd\n"}{"Action":"fail"}`))
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{wholePackage: "panic: no etcd\n"}, r.failures)
 }
 
-func TestAddSpecs_CountsSpecsInThePlaceOfTheTestThatRunsThem(t *testing.T) {
+func TestAddSpecs_CountsSpecsInsteadOfTheirTest(t *testing.T) {
 	t.Parallel()
 	r, err := readEvents(strings.NewReader(`
 		{"Action":"output","Test":"TestAPIs","Output":"Ran 2 of 3 Specs in 1.5 seconds\n"}
@@ -78,7 +78,7 @@ func TestAddSpecs_CountsSpecsInThePlaceOfTheTestThatRunsThem(t *testing.T) {
 		"a Job that ends is kept": "a.go:7: timed out\n", "AfterSuite": "b.go:0: nil\n"}}, r)
 }
 
-func TestFailing_TheListIsExactlyWhatFails(t *testing.T) {
+func TestFailing_ListMatchesFailures(t *testing.T) {
 	t.Parallel()
 	lists, err := parseFailing("# A comment.\nours | pkg/a | TestA/b | no CBOR\ntheirs | pkg/a | x y | needs Docker\n" +
 		"skip | pkg/a | TestB | panics\n")
@@ -89,7 +89,7 @@ func TestFailing_TheListIsExactlyWhatFails(t *testing.T) {
 	require.Equal(t, []string{"x y"}, r.absent(lists["pkg/a"].failing))
 }
 
-func TestFailing_EachLineHasAReason(t *testing.T) {
+func TestFailing_EachLineNeedsAReason(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"ours | a | b", "mine | a | b | c", "ours | a | b | ", "ours a b c"} {
 		_, err := parseFailing(line)
@@ -97,9 +97,8 @@ func TestFailing_EachLineHasAReason(t *testing.T) {
 	}
 }
 
-// TestProjects_HaveTheirModuleAndLists checks what a run would find late: each project has a release of its module, and
-// each list names suites that run.
-func TestProjects_HaveTheirModuleAndLists(t *testing.T) {
+// Each project must have a release of its module, and its list must name existing suites. A run would notice this late.
+func TestProjects_HaveModulesAndValidLists(t *testing.T) {
 	t.Parallel()
 	folders := map[string]bool{}
 	for _, p := range projects {
@@ -116,14 +115,14 @@ func TestProjects_HaveTheirModuleAndLists(t *testing.T) {
 		require.NoError(t, err, p.name)
 		require.Subset(t, slices.Concat(p.packages, p.slow), slices.Collect(maps.Keys(failing)), p.name)
 	}
-	found, err := filepath.Glob("*/go.mod")
+	files, err := filepath.Glob("*/go.mod")
 	require.NoError(t, err)
-	for _, file := range found {
-		require.True(t, folders[filepath.Dir(file)], "%s is of no project", file)
+	for _, file := range files {
+		require.True(t, folders[filepath.Dir(file)], "%s belongs to no project", file)
 	}
 }
 
-func TestKillAll_EndsWhatASuiteHasLeft(t *testing.T) {
+func TestKillAll_KillsRemainingProcessesOfSuite(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("SKIPPED: only Linux shows the environments of processes")

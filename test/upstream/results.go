@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// results is what a run of a suite reported. It counts tests without their subtests, and specs of Ginkgo in the
-// place of the test that runs them.
+// results has the results of a suite's run. It counts tests without their subtests, and Ginkgo's specs instead of the
+// test that runs them.
 type results struct {
 	version              string
 	run, failed, skipped int
-	failures             map[string]string // by name: what the test printed
+	failures             map[string]string // output of failed tests, by name
 }
 
 func (r results) String() string {
@@ -23,10 +23,10 @@ func (r results) String() string {
 // event is a line of `go tool test2json`.
 type event struct{ Action, Test, Output string }
 
-// wholePackage is the name of a failure that is not of one test: of TestMain, or a panic between two.
+// wholePackage is the name of a failure outside tests: in TestMain, or a panic between two tests.
 const wholePackage = "(package)"
 
-// readEvents reads the events of a test binary. What it prints of tests that run specs is left to addSpecs.
+// readEvents reads the events of a test binary. It skips tests that run specs, since addSpecs adds their specs.
 func readEvents(input io.Reader) (results, error) {
 	r := results{failures: map[string]string{}}
 	outcome, output, specs := map[string]string{}, map[string]*bytes.Buffer{}, map[string]bool{}
@@ -51,7 +51,7 @@ func readEvents(input io.Reader) (results, error) {
 			outcome[e.Test] = e.Action
 		}
 	}
-	failedPart := map[string]bool{} // tests of which a subtest failed
+	failedPart := map[string]bool{} // tests with a failed subtest
 	for test, action := range outcome {
 		for i, c := range test { // the name of a subtest may itself have slashes
 			if c == '/' && action == "fail" {
@@ -109,7 +109,7 @@ type spec struct {
 	}
 }
 
-// addSpecs adds the specs of a report, and nodes that are no specs where they failed.
+// addSpecs adds the specs of a report, and failures of nodes that are not specs.
 func (r *results) addSpecs(report []byte) error {
 	var suites []struct{ SpecReports []spec }
 	if err := json.Unmarshal(report, &suites); err != nil {

@@ -17,22 +17,22 @@ import (
 	"syscall"
 )
 
-// testTimeout ends a suite that hangs.
+// testTimeout stops a suite that hangs.
 const testTimeout = "20m"
 
 // testBinary is a compiled suite.
 type testBinary struct {
 	suite
 	file    string
-	workDir string // where it runs
-	version string // of the project
-	ginkgo  bool   // it has Ginkgo's flags
+	workDir string // working directory
+	version string // version of the project
+	ginkgo  bool   // whether it has Ginkgo's flags
 }
 
 // build compiles a suite into dir.
 func (s suite) build(ctx context.Context, dir string) (testBinary, error) {
 	name := path.Join(s.module, s.dir)
-	b := testBinary{suite: s, file: filepath.Join(dir, path.Base(name)+".test")} // some tests know the program's name
+	b := testBinary{suite: s, file: filepath.Join(dir, path.Base(name)+".test")} // some tests expect the program's name
 	var err error
 	if b.version, err = s.goCommand(ctx, "off", "list", "-m", "-f={{.Version}}", s.module); err != nil {
 		return b, err
@@ -57,7 +57,7 @@ func (s suite) build(ctx context.Context, dir string) (testBinary, error) {
 	return b, err
 }
 
-// workspace writes the workspace in which the suites of a project are compiled, and returns its file.
+// workspace writes the workspace file for a project's suites, and returns its path.
 func (p project) workspace(ctx context.Context) (string, error) {
 	repository, err := filepath.Abs(".")
 	if err != nil {
@@ -84,8 +84,8 @@ func (p project) workspace(ctx context.Context) (string, error) {
 	return file, os.WriteFile(file, []byte(text), 0o644)
 }
 
-// pins returns a replacement for each module that this repository requires, by the version that it requires. A project
-// that requires a newer one would have every package above it compiled once more.
+// pins returns a replacement for each module that this repository requires, with the required version. Otherwise, if a
+// project required a newer version, all packages that depend on the module would be compiled again.
 func (p project) pins(ctx context.Context, file string) (pins []string, err error) {
 	text, err := p.goCommand(ctx, "off", "mod", "edit", "-json", file)
 	if err != nil {
@@ -105,34 +105,34 @@ func (p project) pins(ctx context.Context, file string) (pins []string, err erro
 	return pins, nil
 }
 
-// copyModule copies the project's module from the module cache, with files of ours in it.
-func (p project) copyModule(ctx context.Context, to string) error {
-	from, err := p.goCommand(ctx, "off", "list", "-m", "-f={{.Dir}}", p.module)
+// copyModule copies the project's module from the module cache to target, with the replaced files.
+func (p project) copyModule(ctx context.Context, target string) error {
+	source, err := p.goCommand(ctx, "off", "list", "-m", "-f={{.Dir}}", p.module)
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(to); err != nil {
+	if err := os.RemoveAll(target); err != nil {
 		return err
 	}
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+	if err := os.CopyFS(target, os.DirFS(source)); err != nil {
 		return err
 	}
 	for theirs, ours := range p.replaced {
-		source, err := os.ReadFile(filepath.Join(root, p.name, ours))
+		content, err := os.ReadFile(filepath.Join(root, p.name, ours))
 		if err != nil {
 			return err
 		}
-		if err := os.Remove(filepath.Join(to, theirs)); err != nil {
+		if err := os.Remove(filepath.Join(target, theirs)); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(to, theirs), source, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(target, theirs), content, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// goCommand runs the go command in the project's folder, and returns what it printed.
+// goCommand runs the go command in the project's folder, and returns its output.
 func (p project) goCommand(ctx context.Context, workspace string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(root, p.name)
@@ -145,9 +145,9 @@ func (p project) goCommand(ctx context.Context, workspace string, args ...string
 	return strings.TrimSpace(output.String()), nil
 }
 
-// run runs the tests. What they print is in the file log of the project's folder below .tools, also while they run.
-// Their temporary files are in a folder of their own, which is removed afterwards. Processes that they have left are
-// killed.
+// run runs the tests. It writes their output to the file log of the project's folder below .tools while they run. Their
+// temporary files are in a separate folder, which it removes afterwards. It kills processes that the tests leave
+// behind.
 func (b testBinary) run(ctx context.Context, assets string, skip []string) (results, error) {
 	temporary, err := os.MkdirTemp("", "upstream")
 	if err != nil {
@@ -199,7 +199,7 @@ func (b testBinary) run(ctx context.Context, assets string, skip []string) (resu
 	return r, nil
 }
 
-// killAll kills the processes whose environment has an entry. A suite that is interrupted leaves servers, each in a
+// killAll kills the processes with an entry in their environment. An interrupted suite leaves servers behind, each in a
 // process group of its own. Only Linux shows the environments of processes.
 func killAll(entry string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is well-formed

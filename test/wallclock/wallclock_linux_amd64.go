@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// Clock is the wall clock of a running coxswain. Go reads the time by a function that the kernel maps into each
-// process (vdso(7)), and keeps its address in a variable. Of sets that variable to the address of code that calls the
-// function and adds seconds to its result. CLOCK_MONOTONIC stays as it is, as on a machine whose clock is set.
+// Clock is the wall clock of a running coxswain. Go reads the time with a function that the kernel maps into each
+// process (vdso(7)), and stores its address in a variable. Of sets that variable to the address of code that calls the
+// function and adds seconds to its result. CLOCK_MONOTONIC does not change, as when an administrator sets the clock.
 type Clock struct {
 	memory *os.File
-	ahead  int64 // the address of the seconds that are added
+	ahead  int64 // address of the seconds to add
 }
 
-// clockCode is called as clock_gettime(edi, rsi). The first blank is the address of the kernel's function, the second
-// the seconds that are added.
+// clockCode is called as clock_gettime(edi, rsi). The first blank is for the address of the kernel's function, the
+// second for the seconds to add.
 var clockCode = []byte{
 	0x57,       // push rdi
 	0x56,       // push rsi
 	0x48, 0xb8, // mov rax, ...
 	0, 0, 0, 0, 0, 0, 0, 0,
-	0x48, 0x83, 0xec, 0x08, // sub rsp, 8: calls need it to be a multiple of 16
+	0x48, 0x83, 0xec, 0x08, // sub rsp, 8: it must be a multiple of 16 before a call
 	0xff, 0xd0, // call rax
 	0x48, 0x83, 0xc4, 0x08, // add rsp, 8
 	0x5e,       // pop rsi
@@ -38,13 +38,13 @@ var clockCode = []byte{
 	0x48, 0x8b, 0x0d, 0x05, 0, 0, 0, // mov rcx, [rip+5]
 	0x48, 0x01, 0x0e, // add [rsi], rcx
 	0xc3, // ret
-	0,    // the seconds begin at a multiple of 8
+	0,    // aligns the seconds to a multiple of 8
 	0, 0, 0, 0, 0, 0, 0, 0,
 }
 
 const (
-	clockCodeCalls = 4  // where the first begins
-	clockCodeAdds  = 40 // and the second
+	clockCodeCalls = 4  // offset of the first blank
+	clockCodeAdds  = 40 // offset of the second blank
 )
 
 // mapping is a line of /proc/PID/maps.
@@ -53,7 +53,7 @@ type mapping struct {
 	access, name     string
 }
 
-// Of takes over the wall clock of a process, which is stopped for a moment. Close the clock at the end.
+// Of takes control of the wall clock of a process. It stops the process for a moment. The caller must close the clock.
 func Of(pid int) (c *Clock, err error) {
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
 	if err != nil {
@@ -94,16 +94,16 @@ func Of(pid int) (c *Clock, err error) {
 	return c, c.write(variable, binary.LittleEndian.AppendUint64(nil, uint64(code)))
 }
 
-// Step sets how far the clock is ahead of the machine's, in whole seconds.
+// Step sets the clock ahead of the machine's clock by whole seconds.
 func (c *Clock) Step(ahead time.Duration) error {
 	return c.write(c.ahead, binary.LittleEndian.AppendUint64(nil, uint64(ahead/time.Second)))
 }
 
-// Close lets go of the process. Its clock stays as it is.
+// Close releases the process. Its clock keeps the last step.
 func (c *Clock) Close() error { return c.memory.Close() }
 
-func (c *Clock) write(at int64, content []byte) error {
-	_, err := c.memory.WriteAt(content, at)
+func (c *Clock) write(address int64, content []byte) error {
+	_, err := c.memory.WriteAt(content, address)
 	return err
 }
 
@@ -120,7 +120,7 @@ func mappingsOf(pid int) (all []mapping, err error) {
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		if strings.HasSuffix(lines.Text(), "[vsyscall]") {
-			continue // an address of the kernel's own
+			continue // an address of the kernel
 		}
 		var m mapping
 		var device string
@@ -137,7 +137,7 @@ func mappingsOf(pid int) (all []mapping, err error) {
 	return all, nil
 }
 
-// kernelFunction is the address of the kernel's function.
+// kernelFunction returns the address of the kernel's function.
 func (c *Clock) kernelFunction(mappings []mapping) (int64, error) {
 	for _, m := range mappings {
 		if m.name != "[vdso]" {
@@ -164,11 +164,12 @@ func (c *Clock) kernelFunction(mappings []mapping) (int64, error) {
 	return 0, errors.New("the kernel maps no clock_gettime")
 }
 
-// variable is the address of the only variable of the program that has a value.
+// variable returns the address of the variable of the program that has the given value. It returns an error unless
+// there is exactly one.
 func (c *Clock) variable(mappings []mapping, value int64) (int64, error) {
-	wanted := binary.LittleEndian.AppendUint64(nil, uint64(value))
-	var found []int64
-	end := int64(0) // of the program and of what follows it without a gap
+	pattern := binary.LittleEndian.AppendUint64(nil, uint64(value))
+	var matches []int64
+	end := int64(0) // end of the program's mappings, including adjacent ones
 	for _, m := range mappings {
 		if m.name != mappings[0].name && m.from != end {
 			continue
@@ -181,32 +182,32 @@ func (c *Clock) variable(mappings []mapping, value int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		for at := 0; at+8 <= len(content); at += 8 {
-			if bytes.Equal(content[at:at+8], wanted) {
-				found = append(found, m.from+int64(at))
+		for i := 0; i+8 <= len(content); i += 8 {
+			if bytes.Equal(content[i:i+8], pattern) {
+				matches = append(matches, m.from+int64(i))
 			}
 		}
 	}
-	if len(found) != 1 {
-		return 0, fmt.Errorf("%d variables are %#x", len(found), value)
+	if len(matches) != 1 {
+		return 0, fmt.Errorf("%d variables are %#x", len(matches), value)
 	}
-	return found[0], nil
+	return matches[0], nil
 }
 
-// room is an address at which there is room for the code: between the headers of the program and its first function.
+// room returns an address with room for the code, between the headers of the program and its first function.
 func (c *Clock) room(mappings []mapping) (int64, error) {
 	m := mappings[0]
 	if m.offset != 0 || !strings.HasPrefix(m.access, "r-x") {
-		return 0, fmt.Errorf("the program begins with %+v", m)
+		return 0, fmt.Errorf("unexpected first mapping %+v", m)
 	}
 	const page = 4 << 10
 	head, err := c.read(m.from, m.from+page)
 	if err != nil {
 		return 0, err
 	}
-	for at := 64; at+64 <= page; at += 64 {
-		if bytes.Count(head[at:at+64], []byte{0}) == 64 {
-			return m.from + int64(at), nil
+	for i := 64; i+64 <= page; i += 64 {
+		if bytes.Count(head[i:i+64], []byte{0}) == 64 {
+			return m.from + int64(i), nil
 		}
 	}
 	return 0, errors.New("no room for code")

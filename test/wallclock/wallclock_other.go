@@ -10,11 +10,11 @@ import (
 // Clock is the wall clock of a process.
 type Clock struct{}
 
-// Of returns errors.ErrUnsupported here.
+// Of returns errors.ErrUnsupported on this platform.
 func Of(int) (*Clock, error) { return nil, errors.ErrUnsupported }
 
-// Step does nothing here.
+// Step returns errors.ErrUnsupported on this platform.
 func (*Clock) Step(time.Duration) error { return errors.ErrUnsupported }
 
-// Close does nothing here.
+// Close has no effect on this platform.
 func (*Clock) Close() error { return nil }

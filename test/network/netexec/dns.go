@@ -11,12 +11,12 @@ import (
 	"github.com/miekg/dns"
 )
 
-// dig prints the data of each record of a name that the pod's DNS server has, over UDP and over TCP, where both must
-// say the same.
+// dig queries the pod's DNS server for a name, over UDP and over TCP, and prints the data of each record. It fails if
+// the two differ.
 func dig(args []string) error {
 	kind, ok := dns.StringToType[strings.ToUpper(args[0])]
 	if !ok {
-		return fmt.Errorf("%s is not a type of records", args[0])
+		return fmt.Errorf("%s is not a record type", args[0])
 	}
 	config, err := dns.ClientConfigFromFile("/etc/resolv.conf")
 	if err != nil {
@@ -36,7 +36,7 @@ func dig(args []string) error {
 }
 
 func digAt(server, name string, kind uint16) ([]string, error) {
-	var of [2][]string
+	var records [2][]string
 	for i, network := range []string{"udp", "tcp"} {
 		message := new(dns.Msg)
 		message.SetQuestion(name, kind)
@@ -47,21 +47,21 @@ func digAt(server, name string, kind uint16) ([]string, error) {
 		}
 		for _, record := range reply.Answer {
 			if record.Header().Rrtype == kind {
-				of[i] = append(of[i], strings.TrimPrefix(record.String(), record.Header().String()))
+				records[i] = append(records[i], strings.TrimPrefix(record.String(), record.Header().String()))
 			}
 		}
 	}
-	if len(of[0]) != len(of[1]) {
-		return nil, fmt.Errorf("%v over UDP and %v over TCP", of[0], of[1])
+	if len(records[0]) != len(records[1]) {
+		return nil, fmt.Errorf("%v over UDP and %v over TCP", records[0], records[1])
 	}
-	return of[0], nil
+	return records[0], nil
 }
 
-// resolve asks the pod's DNS server for the address of a name until it is killed, each question once, and appends each
-// answer or error to a file as a line.
+// resolve queries the pod's DNS server for the address of a name until the process is killed, without retries, and
+// appends each response or error to a file as a line.
 func resolve(args []string) error {
 	flags := flag.NewFlagSet("resolve", flag.ExitOnError)
-	every := flags.Duration("every", 20*time.Millisecond, "pause between questions")
+	every := flags.Duration("every", 20*time.Millisecond, "pause between queries")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

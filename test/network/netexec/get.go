@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// get asks a number of times, each over a connection of its own, and prints each answer or error as a line. It fails
-// if nothing answers.
+// get sends a number of requests, each on a connection of its own, and prints each response or error as a line. It
+// fails if there is no response.
 func get(args []string) error {
 	flags := flag.NewFlagSet("get", flag.ExitOnError)
-	n := flags.Int("n", 1, "how often")
-	timeout := flags.Duration("timeout", 2*time.Second, "how long to wait for an answer")
-	every := flags.Duration("every", 0, "pause between questions")
-	from := flags.String("from", "", "address to ask from")
-	untilEOF := flags.Bool("until-eof", false, "ask until stdin ends, rather than -n times")
-	clients := flags.Int("clients", 1, "how many ask at the same time, each -n times")
+	n := flags.Int("n", 1, "number of requests")
+	timeout := flags.Duration("timeout", 2*time.Second, "how long to wait for a response")
+	every := flags.Duration("every", 0, "pause between requests")
+	from := flags.String("from", "", "source address")
+	untilEOF := flags.Bool("until-eof", false, "send requests until stdin ends, instead of -n")
+	clients := flags.Int("clients", 1, "number of concurrent clients, with -n requests each")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -32,43 +32,43 @@ func get(args []string) error {
 	if err != nil {
 		return err
 	}
-	a := asker{dialer: net.Dialer{Timeout: *timeout}, timeout: *timeout, target: target}
+	r := requester{dialer: net.Dialer{Timeout: *timeout}, timeout: *timeout, target: target}
 	if *from != "" {
-		a.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(*from)}
+		r.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(*from)}
 	}
 	ended := make(chan struct{})
 	if *untilEOF {
 		go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(ended) }()
 		*n = math.MaxInt
 	}
-	var answered atomic.Bool
-	var asking sync.WaitGroup
+	var success atomic.Bool
+	var running sync.WaitGroup
 	for range *clients {
-		asking.Go(func() { a.askOften(*n, *every, ended, &answered) })
+		running.Go(func() { r.repeat(*n, *every, ended, &success) })
 	}
-	asking.Wait()
-	if !answered.Load() {
-		return fmt.Errorf("%s has not answered", target)
+	running.Wait()
+	if !success.Load() {
+		return fmt.Errorf("no response from %s", target)
 	}
 	return nil
 }
 
-type asker struct {
+type requester struct {
 	dialer  net.Dialer
 	timeout time.Duration
 	target  *url.URL
 }
 
-// askOften asks n times, or until ended is closed.
-func (a *asker) askOften(n int, every time.Duration, ended <-chan struct{}, answered *atomic.Bool) {
+// repeat sends n requests, or sends requests until ended is closed. It sets success if there is a response.
+func (r *requester) repeat(n int, every time.Duration, ended <-chan struct{}, success *atomic.Bool) {
 	for range n {
-		answer, err := a.ask()
+		line, err := r.request()
 		if err != nil {
-			answer = "error: " + err.Error()
+			line = "error: " + err.Error()
 		} else {
-			answered.Store(true)
+			success.Store(true)
 		}
-		fmt.Println(answer)
+		fmt.Println(line)
 		select {
 		case <-ended:
 			return
@@ -77,13 +77,13 @@ func (a *asker) askOften(n int, every time.Duration, ended <-chan struct{}, answ
 	}
 }
 
-func (a *asker) ask() (string, error) {
-	if a.target.Scheme == "udp" {
-		return a.askUDP()
+func (r *requester) request() (string, error) {
+	if r.target.Scheme == "udp" {
+		return r.requestUDP()
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: a.dialer.DialContext}
-	client := http.Client{Timeout: a.timeout, Transport: transport}
-	response, err := client.Get(a.target.String())
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: r.dialer.DialContext}
+	client := http.Client{Timeout: r.timeout, Transport: transport}
+	response, err := client.Get(r.target.String())
 	if err != nil {
 		return "", err
 	}
@@ -92,14 +92,14 @@ func (a *asker) ask() (string, error) {
 	return string(body), err
 }
 
-func (a *asker) askUDP() (string, error) {
-	conn, err := net.Dial("udp", a.target.Host)
+func (r *requester) requestUDP() (string, error) {
+	conn, err := net.Dial("udp", r.target.Host)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(a.timeout))
-	if _, err := io.WriteString(conn, strings.TrimPrefix(a.target.Path, "/")); err != nil {
+	_ = conn.SetDeadline(time.Now().Add(r.timeout))
+	if _, err := io.WriteString(conn, strings.TrimPrefix(r.target.Path, "/")); err != nil {
 		return "", err
 	}
 	buffer := make([]byte, 1<<10)
@@ -107,7 +107,7 @@ func (a *asker) askUDP() (string, error) {
 	return string(buffer[:read]), err
 }
 
-// hold reads a stream until stdin ends. It fails when the stream ends before, or pauses for longer than a few
+// hold reads a stream until stdin ends. It fails if the stream ends before that, or pauses for longer than a few
 // retransmissions take.
 func hold(args []string) error {
 	target, err := url.Parse(args[0])

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// guestbook is an application of three tiers: the frontend writes entries to the leader and reads them from a follower,
-// which asks the leader. It finds both by the names of their Services.
+// guestbook runs a tier of an application: the frontend writes entries to the leader and reads them from a follower,
+// which reads them from the leader. They find each other by the names of their Services.
 func guestbook(args []string) error {
 	flags := flag.NewFlagSet("guestbook", flag.ExitOnError)
-	address := flags.String("http", ":8080", "address to serve at")
+	address := flags.String("http", ":8080", "address to serve on")
 	leader := flags.String("leader", "http://agnhost-primary:6379", "the leader's URL")
 	follower := flags.String("follower", "http://agnhost-replica:6379", "the followers' URL")
 	if err := flags.Parse(args[1:]); err != nil {
@@ -29,30 +29,30 @@ func guestbook(args []string) error {
 		mux.HandleFunc("GET /entries", entries.list)
 	case "follower":
 		mux.HandleFunc("GET /entries", func(w http.ResponseWriter, _ *http.Request) {
-			pass(w, *leader+"/entries", nil)
+			forward(w, *leader+"/entries", nil)
 		})
 	case "frontend":
 		mux.HandleFunc("GET /guestbook", func(w http.ResponseWriter, r *http.Request) {
 			if entry := r.URL.Query().Get("add"); entry != "" {
-				pass(w, *leader+"/entries", url.Values{"entry": {entry}})
+				forward(w, *leader+"/entries", url.Values{"entry": {entry}})
 				return
 			}
-			pass(w, *follower+"/entries", nil)
+			forward(w, *follower+"/entries", nil)
 		})
 	default:
-		return fmt.Errorf("%q is no role", args[0])
+		return fmt.Errorf("%q is not a role", args[0])
 	}
 	return (&http.Server{Addr: *address, Handler: mux, ReadHeaderTimeout: time.Minute}).ListenAndServe()
 }
 
-// pass passes on what another tier answers.
-func pass(w http.ResponseWriter, to string, form url.Values) {
+// forward sends a request to another tier and forwards its response.
+func forward(w http.ResponseWriter, target string, form url.Values) {
 	client := http.Client{Timeout: 5 * time.Second}
-	ask := func() (*http.Response, error) { return client.Get(to) }
+	send := func() (*http.Response, error) { return client.Get(target) }
 	if form != nil {
-		ask = func() (*http.Response, error) { return client.PostForm(to, form) }
+		send = func() (*http.Response, error) { return client.PostForm(target, form) }
 	}
-	response, err := ask()
+	response, err := send()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
@@ -62,7 +62,7 @@ func pass(w http.ResponseWriter, to string, form url.Values) {
 	_, _ = io.Copy(w, response.Body)
 }
 
-// book are the entries.
+// book holds the leader's entries.
 type book struct {
 	mu      sync.Mutex
 	entries []string

@@ -1,12 +1,12 @@
-// Command netexec is the program that runs in the pods of the tests of the cluster's network: a server that says who it
-// is and who asks, and clients. It does what the conformance suite's agnhost does there.
+// Command netexec runs in the pods of the network's tests, in place of the conformance suite's agnhost. It has a server
+// that returns its host name or the client's address, and clients.
 //
 //	netexec serve [flags]                   HTTP: /hostname, /clientip, /stream; UDP: the same words
-//	netexec get [flags] URL                 ask http://HOST:PORT/PATH or udp://HOST:PORT/WORD, each time anew
+//	netexec get [flags] URL                 get http://HOST:PORT/PATH or udp://HOST:PORT/WORD, without keep-alive
 //	netexec hold URL                        read a stream until its server or the network ends it, or stdin ends
-//	netexec dig TYPE NAME                   the records of a name, with the search list of /etc/resolv.conf
-//	netexec host NAME                       addresses, as programs find them
-//	netexec resolve FILE NAME               append the pod's DNS server's answers to a file until it is killed
+//	netexec dig TYPE NAME                   print a name's records, with the search list of /etc/resolv.conf
+//	netexec host NAME                       print a name's addresses, with the resolver of programs
+//	netexec resolve FILE NAME               append the DNS server's responses to a file until the process is killed
 //	netexec guestbook ROLE [flags]          a web application: leader, follower, frontend
 package main
 

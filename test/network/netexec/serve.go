@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// serve answers over HTTP and UDP until the process is ended.
+// serve serves HTTP and UDP until the process is killed.
 func serve(args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ExitOnError)
-	overHTTP := flags.String("http", ":8080", "address to serve HTTP at")
-	overUDP := flags.String("udp", ":8081", "address to serve UDP at")
+	overHTTP := flags.String("http", ":8080", "address to serve HTTP on")
+	overUDP := flags.String("udp", ":8081", "address to serve UDP on")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -57,8 +57,8 @@ func serveUDP(packets net.PacketConn, name string) {
 		if err != nil {
 			continue
 		}
-		answer := map[string]string{"hostname": name, "clientip": hostOf(from.String())}[string(buffer[:n])]
-		_, _ = packets.WriteTo([]byte(answer), from)
+		response := map[string]string{"hostname": name, "clientip": hostOf(from.String())}[string(buffer[:n])]
+		_, _ = packets.WriteTo([]byte(response), from)
 	}
 }
 

@@ -1,7 +1,7 @@
 //go:build pin
 
-// Package upstream pins the release of Cluster API whose own test suites run with our assets, and the modules that they
-// need. Nothing is built of this file.
+// Package upstream pins the release of Cluster API's test suites, and the modules that they
+// need. This file is never compiled.
 package upstream
 
 import (

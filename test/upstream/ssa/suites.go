@@ -1,7 +1,7 @@
 //go:build pin
 
-// Package upstream pins the release of Flux's server-side apply whose own test suites run with our assets. Nothing is
-// built of this file.
+// Package upstream pins the release of Flux's server-side apply with its test suites, and the modules that they
+// need. This file is never compiled.
 package upstream
 
 import (
