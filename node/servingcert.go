@@ -18,6 +18,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 )
 
 // Without a configured certificate, the agent has a self-signed serving certificate. With ServerTLSBootstrap it
@@ -25,7 +27,8 @@ import (
 // replaces the self-signed one.
 
 const (
-	// The first look at a request is after certificatePoll. The wait doubles each time, up to certificatePollMost.
+	// The first look at a request is after certificatePoll. The wait doubles each time, up to certificatePollMost, and
+	// has a random part.
 	certificatePoll, certificatePollMost = 50 * time.Millisecond, 30 * time.Second
 	// certificatePatience is how long the agent waits for an answer to a request, before it makes another one.
 	certificatePatience = 10 * time.Minute
@@ -102,7 +105,7 @@ func (a *agent) requestCertificate(ctx context.Context, client kubernetes.Interf
 	if err != nil {
 		return nil, err
 	}
-	deadline, wait := a.Clock.Now().Add(certificatePatience), certificatePoll
+	deadline, wait := a.Clock.Now().Add(certificatePatience), backoff.Doubling(certificatePoll, certificatePollMost)
 	for len(csr.Status.Certificate) == 0 {
 		for _, c := range csr.Status.Conditions {
 			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
@@ -112,8 +115,7 @@ func (a *agent) requestCertificate(ctx context.Context, client kubernetes.Interf
 		if a.Clock.Now().After(deadline) {
 			return nil, fmt.Errorf("request %s is not answered", csr.Name)
 		}
-		a.pause(ctx, wait)
-		wait = min(2*wait, certificatePollMost)
+		a.pause(ctx, wait.Step())
 		if csr, err = requests.Get(ctx, csr.Name, metav1.GetOptions{}); err != nil {
 			return nil, err
 		}

@@ -43,7 +43,7 @@ var floors = map[string][]string{
 		"internal/limits"),
 	"network": with(clocks, "internal/backoff", "internal/client/delegatedauth", "internal/client/events",
 		"internal/client/informer", "internal/client/workqueue", "internal/limits", "internal/series"),
-	"node": with(clocks, "network", "internal/client/delegatedauth", "internal/client/events",
+	"node": with(clocks, "network", "internal/backoff", "internal/client/delegatedauth", "internal/client/events",
 		"internal/client/informer", "internal/client/workqueue", "internal/kubeversion", "internal/limits"),
 	"kubectl-lite": {"internal/backoff", "internal/limits"},
 	"testenv": with(clocks, "api", "storage", "apiserver", "controllers", "scheduler", "node", "network",

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coxswain-dev/coxswain/internal/backoff"
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
@@ -118,7 +119,7 @@ func (p *proxy) serve(ctx context.Context) {
 	first.nodes = true
 	p.take(first)
 	p.source.awake()
-	for pause := firstPause; ; {
+	for pause := backoff.Doubling(firstPause, longestPause); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -131,11 +132,11 @@ func (p *proxy) serve(ctx context.Context) {
 		p.take(p.source.take())
 		wait := p.options.MinSyncPeriod
 		if err := p.commit(); err == nil {
-			pause = firstPause
+			pause = backoff.Doubling(firstPause, longestPause)
 		} else {
 			p.options.Log.Warn("failed to sync proxy rules", "err", err)
 			p.source.awake()
-			wait, pause = pause, min(2*pause, longestPause)
+			wait = pause.Step()
 		}
 		if !virtualtime.Wait(ctx, c, wait) {
 			return
