@@ -157,8 +157,8 @@ func middlewareRows(t *testing.T) string {
 		require.NoError(t, err)
 		for _, d := range file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && !strings.HasSuffix(name, "_test.go") {
-				comments[declared(f)] = f.Doc
-				if declared(f) == "Server.Handler" {
+				comments[declaredName(f)] = f.Doc
+				if declaredName(f) == "Server.Handler" {
 					handler = f
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCI runs .ci/run with a make that only reports results: it passes if every target passes, also where no test had
-// to run a second time, and fails if one fails.
+// TestCI runs .ci/run with a make that only reports results: it passes if every target passes, even if no test had to
+// be repeated, and fails if one fails.
 func TestCI(t *testing.T) {
 	t.Parallel()
 	const result = `echo '{"Action":"pass","Package":"example.com/p","Elapsed":1.5}' >"$RESULTS/$1.json"` + "\n"

@@ -19,15 +19,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exceptions is the list of packages whose log lines and errors do not follow the conventions of CONTRIBUTING.md yet.
+// exceptions is the list of packages with log lines and errors that do not follow the conventions of CONTRIBUTING.md
+// yet.
 const exceptions = "conventions.txt"
 
-// messagesOfKubernetes are the packages whose errors have the words of Kubernetes' own, which users see in conditions
-// and on the command line.
+// messagesOfKubernetes are the packages with Kubernetes' own error texts, which users see in conditions and on the
+// command line.
 var messagesOfKubernetes = []string{"controllers/podautoscaler", "kubectl-lite", "kubectl-lite/session"}
 
-// TestConventions_LogsAndErrors holds all packages but those of conventions.txt to the conventions for logs and errors.
-// The list may only become shorter: a package that follows them is removed from it.
+// TestConventions_LogsAndErrors checks all packages that conventions.txt does not list for the conventions of logs and
+// errors. The list may only become shorter: a package that follows them must be removed from it.
 func TestConventions_LogsAndErrors(t *testing.T) {
 	t.Parallel()
 	listed := map[string]bool{}
@@ -38,7 +39,7 @@ func TestConventions_LogsAndErrors(t *testing.T) {
 			listed[line] = true
 		}
 	}
-	found := map[string][]string{} // of each package
+	found := map[string][]string{} // by package
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -118,7 +119,7 @@ func TestConventions_FindsBreaches(t *testing.T) {
 	}
 }
 
-// unconventional returns the places of a file whose log lines or errors break the conventions.
+// unconventional returns the places of a file with log lines or errors that break the conventions.
 func unconventional(name string, source []byte) ([]string, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, parser.SkipObjectResolution|parser.ParseComments)
@@ -131,12 +132,12 @@ func unconventional(name string, source []byte) ([]string, error) {
 		if !ok {
 			return true
 		}
-		why := wrongLog(call)
-		if why == "" && !slices.Contains(messagesOfKubernetes, path.Dir(name)) {
-			why = wrongError(call)
+		reason := wrongLog(call)
+		if reason == "" && !slices.Contains(messagesOfKubernetes, path.Dir(name)) {
+			reason = wrongError(call)
 		}
-		if why != "" {
-			found = append(found, fmt.Sprintf("%s:%d: %s", name, set.Position(call.Pos()).Line, why))
+		if reason != "" {
+			found = append(found, fmt.Sprintf("%s:%d: %s", name, set.Position(call.Pos()).Line, reason))
 		}
 		return true
 	})
@@ -157,14 +158,14 @@ func wrongLog(call *ast.CallExpr) string {
 	if !ok || !isLog(method.X) {
 		return ""
 	}
-	at, ok := messageAt[method.Sel.Name]
-	if !ok || len(call.Args) <= at {
+	index, ok := messageAt[method.Sel.Name]
+	if !ok || len(call.Args) <= index {
 		return ""
 	}
-	keys := keysOf(call.Args[at+1:])
+	keys := keysOf(call.Args[index+1:])
 	message := ""
-	if at >= 0 {
-		message, ok = literal(call.Args[at])
+	if index >= 0 {
+		message, ok = literal(call.Args[index])
 	}
 	switch {
 	case slices.Contains(keys, "error"):
@@ -173,7 +174,7 @@ func wrongLog(call *ast.CallExpr) string {
 		return `an object is one value, namespace/name, under the name of its kind`
 	case slices.ContainsFunc(keys, aPodsKey.MatchString):
 		return `a pod's key is "pod", its value namespace/name`
-	case at >= 0 && ok && slices.Contains(keys, "err") && !failure.MatchString(message):
+	case index >= 0 && ok && slices.Contains(keys, "err") && !failure.MatchString(message):
 		return fmt.Sprintf(`%q: a message with an error begins with "failed to …" or "cannot …"`, message)
 	}
 	return ""
@@ -201,8 +202,8 @@ func isChained(x ast.Expr) bool {
 func keysOf(args []ast.Expr) (keys []string) {
 	for i := 0; i < len(args); i++ {
 		if attribute, ok := args[i].(*ast.CallExpr); ok {
-			of, ok := attribute.Fun.(*ast.SelectorExpr)
-			if ok && isLog(of.X) && len(attribute.Args) > 0 {
+			selector, ok := attribute.Fun.(*ast.SelectorExpr)
+			if ok && isLog(selector.X) && len(attribute.Args) > 0 {
 				if key, ok := literal(attribute.Args[0]); ok {
 					keys = append(keys, key)
 				}

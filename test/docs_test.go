@@ -24,9 +24,9 @@ var (
 	testName = regexp.MustCompile(`^(Test|Benchmark|Example|Fuzz)\w+$`)
 )
 
-// TestDocs_NameWhatExists holds the documents against the repository: links lead to files, and so do the paths in
-// backquotes; `package.Name`, `Type.Method` and the names of tests are declared somewhere.
-func TestDocs_NameWhatExists(t *testing.T) {
+// TestDocs_NamesExist compares the documents with the repository: the targets of links and the paths in backquotes
+// exist; `package.Name`, `Type.Method` and the names of tests are declared.
+func TestDocs_NamesExist(t *testing.T) {
 	t.Parallel()
 	h := readHouse(t, "..")
 	for _, doc := range h.documents {
@@ -55,14 +55,14 @@ func TestDocs_NameWhatExists(t *testing.T) {
 	require.True(t, h.knows("kubectl get pods"))
 }
 
-// house is what there is in the repository to be named.
+// house is the set of names in the repository.
 type house struct {
 	documents []string
 	paths     map[string]bool
-	names     map[string]bool // files without their folders
-	folders   map[string]bool // of the top
+	names     map[string]bool // base names of files
+	folders   map[string]bool // top-level folders
 	types     map[string]bool // packages and types
-	declared  map[string]bool // all other names, fields and methods as well
+	declared  map[string]bool // all other names, including fields and methods
 }
 
 func readHouse(t *testing.T, root string) *house {
@@ -95,7 +95,7 @@ func readHouse(t *testing.T, root string) *house {
 	return h
 }
 
-// declare notes the names of a source file.
+// declare records the names of a source file.
 func (h *house) declare(path string) error {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -124,7 +124,7 @@ func (h *house) declare(path string) error {
 
 func (h *house) exists(path string) bool { return h.paths[filepath.ToSlash(filepath.Clean(path))] }
 
-// knows reports whether a text in backquotes names something that there is, or nothing that can be looked up here.
+// knows reports whether a text in backquotes names an existing thing, or cannot be looked up here.
 func (h *house) knows(text string) bool {
 	switch {
 	case testName.MatchString(text) && strings.Contains(text, "_"):
@@ -149,7 +149,7 @@ func (h *house) knowsFile(text string) bool {
 	return strings.Contains(text, "*") || h.exists(text)
 }
 
-// matches reports whether a file anywhere has a name of this pattern.
+// matches reports whether any file has a name of this pattern.
 func (h *house) matches(pattern string) bool {
 	for name := range h.names {
 		if ok, err := filepath.Match(pattern, name); ok && err == nil {

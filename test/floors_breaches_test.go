@@ -8,19 +8,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFloors_StandInThisRepository(t *testing.T) {
+func TestFloors_HoldInThisRepository(t *testing.T) {
 	t.Parallel()
 	found, err := breaches("..")
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
 
-func TestFloors_SeeEveryBreach(t *testing.T) {
+func TestFloors_FindEveryBreach(t *testing.T) {
 	t.Parallel()
 	const ours = `"github.com/coxswain-dev/coxswain/`
 	for name, c := range map[string]struct {
 		file, source string
-		want         string // "" where the file keeps the floors
+		want         string // "" if the file is allowed
 	}{
 		"api knows no storage": {"api/a.go", `import _ ` + ours + `storage"`,
 			"api/a.go:2: api may not import storage"},

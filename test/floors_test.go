@@ -1,6 +1,5 @@
-// Package test holds what is checked about the repository as a whole: here that its floors
-// (docs/architecture.md) stand on each other in one direction only. The black-box tests
-// are in e2e.
+// Package test checks the repository as a whole. This file checks that its floors (docs/architecture.md) import each
+// other in one direction only. The black-box tests are in e2e.
 package test
 
 import (
@@ -18,8 +17,8 @@ import (
 
 const module = "github.com/coxswain-dev/coxswain/"
 
-// floors says which of our own top folders, and packages of internal, each of them may import besides itself.
-// What is not listed here may not exist: a new folder takes its place in the house first.
+// floors lists the top folders, and packages of internal, that each of them may import besides itself. A new folder
+// must be added here first.
 var floors = map[string][]string{
 	"api":                           {"internal/limits"},
 	"internal/backoff":              {},
@@ -56,42 +55,42 @@ var floors = map[string][]string{
 	".":        {},
 }
 
-// clocks are the packages of what is tested by a clock that is moved by hand.
+// clocks are the packages for tests with a clock that is moved by hand.
 var clocks = []string{"internal/clock/quiescence", "internal/clock/virtualtime"}
 
 func with(some []string, more ...string) []string { return slices.Concat(some, more) }
 
-// testFloors is what tests, and packages for tests, may import besides: a control plane to run against, the API's other
-// clients, to run beside the one that is tested, and the version that all of them report.
+// testFloors lists additional imports of tests, and of packages for tests: a control plane to run against, the API's
+// other clients, to run beside the one under test, and the version that all of them report.
 var testFloors = []string{"testenv", "controllers", "scheduler", "node", "internal/clock/virtualtime",
 	"internal/kubeversion"}
 
-// apiFront are the packages of api that other folders may import. api/builtin is for code that
-// assembles a server, and for tests; the groups and the kit are api's own.
+// apiFront are the packages of api that other folders may import. Only code that assembles a server, and tests, may
+// import api/builtin; the groups and the kit are internal to api.
 var apiFront = []string{"api", "api/cel", "api/customresource", "api/discoverydocs", "api/equal", "api/field",
 	"api/flowcontrol/mandatory", "api/naming", "api/openapi", "api/structural"}
 
-// withoutStore are the rooms of apiserver that decide from the objects they are given, and neither read nor store any.
+// withoutStore are the packages of apiserver that decide by the objects they receive, and neither read nor store any.
 var withoutStore = []string{"apiserver/authz", "apiserver/flowcontrol", "apiserver/pods", "apiserver/proxy",
 	"apiserver/strategy"}
 
-// etcdOnly is the one package, beside cmd and tests, that imports etcd.
+// etcdOnly is the only package that imports etcd, besides cmd and tests.
 const etcdOnly = "storage/etcd"
 
-// banned are imports that no file may have; bannedButTests those that tests may have.
+// banned are imports that no file may have; bannedButTests are allowed in tests.
 var (
 	banned         = []string{"k8s.io/apiserver", "k8s.io/kubernetes"}
 	bannedButTests = []string{"sigs.k8s.io/controller-runtime", "github.com/stretchr/testify", "testing"}
 )
 
-// Folders whose time comes from a clock.Clock that is passed in, and what they may not call.
+// Folders that take the time from a clock.Clock parameter, and the functions that they may not call.
 var (
 	clocked = []string{"controllers", "scheduler", "node", "network", "internal/client/events",
 		"internal/client/delegatedauth"}
 	wallClock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 )
 
-// breaches are the places under root where the floors are broken, one line each.
+// breaches returns the violations of the floors under root, one line each.
 func breaches(root string) ([]string, error) {
 	var found []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -120,7 +119,7 @@ func nestedModule(dir string) bool {
 	return len(matches) > 0
 }
 
-// check reads one file.
+// check reads one file and returns its violations.
 func check(root, path string) ([]string, error) {
 	rel, err := filepath.Rel(root, path)
 	if err != nil {
@@ -135,7 +134,7 @@ func check(root, path string) ([]string, error) {
 		return nil, nil
 	}
 	floor, isTest := topFolder(filepath.ToSlash(rel)), strings.HasSuffix(path, "_test.go")
-	if _, known := floors[floor]; !known {
+	if _, listed := floors[floor]; !listed {
 		return []string{fmt.Sprintf("%s: the folder %s has no place among the floors", rel, floor)}, nil
 	}
 	var found []string
@@ -161,8 +160,8 @@ func pinned(file *ast.File) bool {
 	return len(file.Comments) > 0 && file.Comments[0].List[0].Text == "//go:build pin"
 }
 
-// topFolder is the first element of a file's path, or "." for a file at the root. Each package of internal is a floor
-// of its own.
+// topFolder returns the first element of a file's path, or "." for a file at the root. Each package of internal is a
+// floor of its own.
 func topFolder(file string) string {
 	folder, _, nested := strings.Cut(file, "/")
 	switch {
@@ -174,7 +173,7 @@ func topFolder(file string) string {
 	return folder
 }
 
-// forbidden reports why the file may not import the path, or nothing if it may.
+// forbidden returns the reason why the file may not import the path, or "".
 func forbidden(file, imported string, isTest bool) string {
 	floor, forTests := topFolder(file), forTests(file)
 	for _, b := range banned {
@@ -190,8 +189,8 @@ func forbidden(file, imported string, isTest bool) string {
 	if within(imported, "go.etcd.io") && path.Dir(file) != etcdOnly && floor != "cmd" && !forTests {
 		return imported + ": only " + etcdOnly + " imports etcd"
 	}
-	ours, is := strings.CutPrefix(imported, module)
-	if !is {
+	ours, ok := strings.CutPrefix(imported, module)
+	if !ok {
 		return ""
 	}
 	above := topFolder(ours + "/")
@@ -214,16 +213,16 @@ func forbidden(file, imported string, isTest bool) string {
 	return ""
 }
 
-// forTests reports whether a file is part of no shipped package.
+// forTests reports whether a file is not part of a shipped package.
 func forTests(file string) bool {
 	return strings.HasSuffix(file, "_test.go") || topFolder(file) == "testenv" || isForTests(path.Dir(file))
 }
 
-// isForTests reports whether a package is for tests by its name, as net/http/httptest is, or by that of a folder above.
+// isForTests reports whether a package is for tests by its own name, like net/http/httptest, or by a parent folder's.
 func isForTests(pkg string) bool { return strings.Contains(pkg+"/", "test/") }
 
-// groupMay reports whether a package of api may import another one: the groups stand on the kit, on podspec and on
-// core, and the definitions of custom resources on their schemas.
+// groupMay reports whether a package of api may import another one: the groups may import the kit, podspec and core, and the
+// definitions of custom resources their schemas.
 func groupMay(folder, imported string) bool {
 	assembly := folder == "api/builtin" || folder == "api/kindtest"
 	return assembly || topFolder(imported+"/") != "api" || slices.Contains(apiFront, imported) ||
@@ -231,7 +230,7 @@ func groupMay(folder, imported string) bool {
 		imported == "api/structural"
 }
 
-// assembles reports whether the import is that of a server's kinds by a folder that puts one together.
+// assembles reports whether a folder that assembles a server imports a server's kinds.
 func assembles(floor, imported string, isTest bool) bool {
 	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv")
 }
@@ -240,8 +239,8 @@ func within(imported, path string) bool {
 	return imported == path || strings.HasPrefix(imported, path+"/")
 }
 
-// wallClockUses are the mentions of functions of package time that read or wait for the
-// machine's clock, called or passed on as values.
+// wallClockUses returns the mentions of functions of package time that read or wait for the machine's clock, called or
+// passed as values.
 func wallClockUses(file *ast.File) []*ast.SelectorExpr {
 	name := "time"
 	imported := false

@@ -12,16 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// initializers are the files of packages that have an init function, with what it does. Programs may change what the
-// whole process shares; packages that testenv imports must not, since they are in the processes of others' tests.
+// initializers are the files of packages with an init function, and its purpose. Programs may change state of the whole
+// process. Packages that testenv imports must not, since they run in the processes of other people's tests.
 var initializers = map[string]string{
 	"apiserver/fieldmanager/layout.go":     "completes its own variables, which contain themselves",
 	"apiserver/patch/jsonpatch.go":         "limits the copies of JSON patches, which the library can limit for the process alone",
 	"controllers/podautoscaler/compute.go": "completes its own variable, which contains functions that use it",
 }
 
-// TestInit_FunctionsChangeNothingOfOthers finds init functions outside of programs that are not in the list.
-func TestInit_FunctionsChangeNothingOfOthers(t *testing.T) {
+// TestInit_FunctionsAreListed finds init functions outside of programs that are not in the list.
+func TestInit_FunctionsAreListed(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -51,6 +51,6 @@ func TestInit_FunctionsChangeNothingOfOthers(t *testing.T) {
 		require.Contains(t, initializers, name, "an init function")
 	}
 	for name := range initializers {
-		require.Contains(t, found, name, "it has no init function any more: take it off the list")
+		require.Contains(t, found, name, "it no longer has an init function: remove it from the list")
 	}
 }

@@ -12,9 +12,9 @@ import (
 // required is a line of a go.mod that names a module and its version.
 var required = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) (v\d\S+)`)
 
-// TestModules_ShareVersions holds the modules below this one to the same versions of what they have in common. Go then
-// compiles Kubernetes' libraries once for all of them, and tests run against the code that ships. What test/compat
-// builds is left out: it is there for an older release.
+// TestModules_ShareVersions requires that nested modules have the same versions of common dependencies. Go then
+// compiles Kubernetes' libraries once for all of them, and tests run against the code that ships. The modules of
+// test/compat are left out: they test an older release.
 func TestModules_ShareVersions(t *testing.T) {
 	t.Parallel()
 	files := []string{"../go.mod"}
@@ -24,7 +24,7 @@ func TestModules_ShareVersions(t *testing.T) {
 		files = append(files, more...)
 	}
 	require.Greater(t, len(files), 5)
-	versions := map[string]map[string]string{} // of a module: each version, and a file that has it
+	versions := map[string]map[string]string{} // by module: each version, and a file with it
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -36,9 +36,9 @@ func TestModules_ShareVersions(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(versions), 150)
-	for module, of := range versions {
-		if len(of) > 1 {
-			t.Errorf("%s is required in several versions: %v", module, of)
+	for module, found := range versions {
+		if len(found) > 1 {
+			t.Errorf("%s is required in several versions: %v", module, found)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPlatforms_OthersCompile type-checks what ships for another platform than this one from its source, which takes
-// seconds, where compiling it takes minutes. make platforms compiles and vets it.
+// TestPlatforms_OthersCompile type-checks the code that ships for another platform from source. That takes seconds,
+// while compiling takes minutes. make platforms compiles and vets it.
 func TestPlatforms_OthersCompile(t *testing.T) {
 	t.Parallel()
 	p := &platform{os: "darwin", arch: "arm64", packages: map[string]*listed{}}
@@ -31,17 +31,17 @@ func TestPlatforms_OthersCompile(t *testing.T) {
 	require.NotNil(t, other)
 	other.GoFiles = append(other.GoFiles, "of_linux.go")
 	other.source = map[string]string{"of_linux.go": "package process\n\nfunc breaks() int { return \"text\" }\n"}
-	require.Len(t, p.check([]*listed{other}), 1, "an error is found")
+	require.Len(t, p.check([]*listed{other}), 1, "the check finds an error")
 }
 
-// platform is the packages of this module, and all that they import, as a platform has them.
+// platform is the set of packages of this module, and of all their imports, on a platform.
 type platform struct {
 	os, arch string
-	order    []*listed // each after those that it imports
+	order    []*listed // each one after its imports
 	packages map[string]*listed
 }
 
-// listed is a package as go list prints it, and what becomes of it.
+// listed is a package in the output of go list, with the result of its check.
 type listed struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -51,7 +51,7 @@ type listed struct {
 		Main      bool
 	}
 
-	source map[string]string // of files that are not there
+	source map[string]string // of files that do not exist
 	files  []*ast.File
 	types  *types.Package
 }
@@ -77,8 +77,8 @@ func (p *platform) list(patterns ...string) error {
 	return nil
 }
 
-// check returns the errors of packages, of which each comes after those that it imports. The bodies of functions are
-// checked in this module alone.
+// check returns the errors of packages. Each package must come after its imports. Function bodies are checked in this
+// module only.
 func (p *platform) check(packages []*listed) []error {
 	set := token.NewFileSet()
 	errs := parse(set, packages)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A habit is a turn of phrase that other Go projects use seldom. bbolt, chi, controller-runtime, pebble, prometheus and
+// A habit is a turn of phrase that is rare in other Go projects. bbolt, chi, controller-runtime, pebble, prometheus and
 // tailscale stay below the limit.
 type habit struct {
 	name    string
@@ -35,8 +35,8 @@ var habits = []habit{
 	{"but for", regexp.MustCompile(`(?i)\b(but for|for want of|as ever|anew|at all events)\b`), 0.1},
 }
 
-// limitOfStates is the share of functions whose comment may say what the function "is" or "has" instead of what it does,
-// limitOfNames that of assignments to variables whose names are no nouns.
+// limitOfStates limits the share of functions with a comment that begins with "is" or "has" instead of a verb,
+// limitOfNames the share of assignments to variables with names that are not nouns.
 const (
 	limitOfStates = 0.08
 	limitOfNames  = 0.003
@@ -85,8 +85,8 @@ func TestProse_ReadsLikeOtherProjects(t *testing.T) {
 	require.Empty(t, listed, "prose.txt names packages that do not exist")
 }
 
-// limitFactor returns how far a package may be above the limits, which are meant for a whole tree. Tests have twice as
-// much room.
+// limitFactor returns the factor by which a package may exceed the limits, which are meant for a whole tree. Tests have
+// twice as much room.
 func limitFactor(name string) float64 {
 	if strings.HasSuffix(name, " tests") {
 		return 4
@@ -111,7 +111,7 @@ func (p *prose) over(factor float64) []string {
 	return over
 }
 
-// measureProse counts in all Go files that are not generated, by package; "a/b tests" are the tests of a/b.
+// measureProse counts all Go files that are not generated, by package; "a/b tests" are the tests of a/b.
 func measureProse(t *testing.T) map[string]*prose {
 	packages := map[string]*prose{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -142,7 +142,7 @@ func measureProse(t *testing.T) map[string]*prose {
 	return packages
 }
 
-// count adds a file.
+// count adds the counts of a file.
 func (p *prose) count(set *token.FileSet, file *ast.File) {
 	place := func(node ast.Node, habit, text string) {
 		position := set.Position(node.Pos())

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRaced_ListsTheConcurrentPackages compares raced.txt with the code: it lists each package that has tests and whose
-// own code uses goroutines, channels, locks or atomics. make test runs those with the race detector, others without.
+// TestRaced_ListsTheConcurrentPackages compares raced.txt with the code. It must list each package that has tests, and
+// goroutines, channels, locks or atomics in its own code. make test runs these with the race detector, others without.
 func TestRaced_ListsTheConcurrentPackages(t *testing.T) {
 	t.Parallel()
 	tested, concurrent := map[string]bool{}, map[string]bool{}
@@ -58,7 +58,7 @@ func readRaced(t *testing.T) map[string]bool {
 	return raced
 }
 
-// skipOtherModules leaves out folders with a go.mod of their own, and those that are no packages.
+// skipOtherModules skips folders with a go.mod of their own, and folders that are not packages.
 func skipOtherModules(path string, entry fs.DirEntry) error {
 	if path == ".." {
 		return nil

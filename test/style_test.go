@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// longest is how many columns a line may have; a tab counts as tabWidth of them.
+// longest is the maximum number of columns of a line; a tab counts as tabWidth.
 const (
 	longest  = 120
 	tabWidth = 4
 )
 
 var (
-	// freeSubject is a sentence whose subject is a free "who" or "what" ("Who is late waits."). Questions may
-	// begin so.
+	// freeSubject is a sentence that begins with a free "who" or "what" as its subject ("Who is late waits.").
+	// Questions may begin so.
 	freeSubject = regexp.MustCompile(`(?:^|[.;:]\s+|\n\n)(?:Who|What)(?:ever)?\s+(?:` + verbs + `)\b[^.:;?]*(?:[.;]|$)`)
 	person      = regexp.MustCompile(`(?i)\b(?:he|him|his|himself|she|her|hers|herself)\b`)
 	target      = regexp.MustCompile(`\]\([^)]*\)|<?https?://\S+`)
@@ -37,8 +37,8 @@ const verbs = `is|are|was|were|has|have|had|does|do|did|can|may|must|should|will
 	`gets|gives|goes|holds|keeps|knows|leads|leaves|looks|loses|makes|needs|opens|owns|reads|runs|sees|sends|stands|` +
 	`starts|stops|takes|uses|waits|wants|writes`
 
-// TestStyle_LinesEndAndSentencesHaveSubjects holds code and documents to the part of the house style that a regular
-// expression can check: lines end before a column, sentences have a subject, and programs are "it".
+// TestStyle_LinesEndAndSentencesHaveSubjects checks the part of the house style that regular expressions can check, in
+// code and documents: the length of lines, subjects of sentences, and "it" for programs.
 func TestStyle_LinesEndAndSentencesHaveSubjects(t *testing.T) {
 	t.Parallel()
 	files := 0
@@ -74,7 +74,7 @@ func TestStyle_LinesEndAndSentencesHaveSubjects(t *testing.T) {
 	require.Greater(t, files, 300)
 }
 
-// The expressions find what they are for, and leave alone what looks like it.
+// The expressions match their targets, and do not match similar text.
 func TestStyle_Expressions(t *testing.T) {
 	t.Parallel()
 	for text, free := range map[string]bool{
@@ -93,13 +93,13 @@ func TestStyle_Expressions(t *testing.T) {
 	require.Equal(t, 11, columns("\t\ta ä"))
 }
 
-// checkGo reports lines that are too long, skips that are not marked and comments that break the style. Data may be
-// long: raw strings, rows of two strings, and in tests every line with a string.
+// checkGo reports lines that are too long, skips without a mark and comments that break the style. Data may be long:
+// raw strings, rows of two strings, and in tests every line with a string.
 func checkGo(t *testing.T, name, source string) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return // nested modules' test data may be anything
+		return // test data of nested modules may not parse
 	}
 	raw := map[int]bool{} // lines
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -128,7 +128,7 @@ func checkGo(t *testing.T, name, source string) {
 	}
 }
 
-// checkMarkdown reports the same of a document's prose: tables, blocks of code and the targets of links aside.
+// checkMarkdown reports the same in a document's prose: not in tables, blocks of code and targets of links.
 func checkMarkdown(t *testing.T, name, source string) {
 	prose := strings.Split(source, "\n")
 	fenced := false
@@ -156,15 +156,15 @@ func checkProse(t *testing.T, name string, line int, text string) {
 		found := strings.TrimSpace(text[at[0]:at[1]])
 		t.Errorf("%s:%d: %s: %q", name, line+strings.Count(text[:at[0]], "\n"), rule, found)
 	}
-	for _, at := range freeSubject.FindAllStringIndex(text, -1) {
-		report(at, "a sentence has no subject")
+	for _, span := range freeSubject.FindAllStringIndex(text, -1) {
+		report(span, "a sentence has no subject")
 	}
-	for _, at := range person.FindAllStringIndex(text, -1) {
-		report(at, `a program is "it", and people are "they"`)
+	for _, span := range person.FindAllStringIndex(text, -1) {
+		report(span, `a program is "it", and people are "they"`)
 	}
 }
 
-// columns is how wide a line is.
+// columns returns the width of a line.
 func columns(line string) int {
 	return utf8.RuneCountInString(line) + (tabWidth-1)*strings.Count(line, "\t")
 }

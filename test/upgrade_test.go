@@ -13,8 +13,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
-// upgradePage is docs/upgrade.md: the files that name the version of Kubernetes, those that depend on it without naming
-// it, and the commands of both.
+// upgradePage is docs/upgrade.md: the files that name the version of Kubernetes, the files that depend on it without
+// naming it, and the commands for both.
 type upgradePage struct {
 	versioned, sources []string
 	commands           []string
@@ -30,7 +30,7 @@ func readUpgradePage(t *testing.T) *upgradePage {
 	return p
 }
 
-// files returns the files in the first column of a table, and keeps the commands in its last.
+// files returns the files in the first column of a table, and records the commands in its last.
 func (p *upgradePage) files(section string) (found []string) {
 	for line := range strings.Lines(section) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
@@ -47,8 +47,8 @@ func (p *upgradePage) files(section string) (found []string) {
 	return found
 }
 
-// TestUpgrade_PageListsTheFilesThatNameTheVersion holds the first table of docs/upgrade.md against the repository in
-// both directions: no other file names the version of Kubernetes, and each file of the table names it.
+// TestUpgrade_PageListsTheFilesThatNameTheVersion compares the first table of docs/upgrade.md with the repository in
+// both directions: it lists exactly the files that name the version of Kubernetes.
 func TestUpgrade_PageListsTheFilesThatNameTheVersion(t *testing.T) {
 	t.Parallel()
 	page := readUpgradePage(t)
@@ -93,7 +93,7 @@ func TestUpgrade_PageListsTheFilesThatNameTheVersion(t *testing.T) {
 	}
 }
 
-// versionFinder finds the version of Kubernetes and that of its modules.
+// versionFinder finds the version of Kubernetes and of its modules.
 type versionFinder struct{ version, minor *regexp.Regexp }
 
 // unit follows a measurement.
@@ -109,16 +109,16 @@ func newVersionFinder(major, minor string) *versionFinder {
 }
 
 func (f *versionFinder) in(text string) (found []string) {
-	for _, at := range f.version.FindAllStringIndex(text, -1) {
-		inNumber := at[0] > 1 && text[at[0]-1] == '.' && '0' <= text[at[0]-2] && text[at[0]-2] <= '9'
-		if !inNumber && !unit.MatchString(text[at[1]:]) {
-			found = append(found, text[at[0]:at[1]])
+	for _, span := range f.version.FindAllStringIndex(text, -1) {
+		inNumber := span[0] > 1 && text[span[0]-1] == '.' && '0' <= text[span[0]-2] && text[span[0]-2] <= '9'
+		if !inNumber && !unit.MatchString(text[span[1]:]) {
+			found = append(found, text[span[0]:span[1]])
 		}
 	}
 	return append(found, f.minor.FindAllString(text, -1)...)
 }
 
-func TestUpgrade_FindsVersionsAlone(t *testing.T) {
+func TestUpgrade_FindsOnlyVersions(t *testing.T) {
 	t.Parallel()
 	find := newVersionFinder("1", "42")
 	for text, want := range map[string][]string{
@@ -138,8 +138,8 @@ func TestUpgrade_FindsVersionsAlone(t *testing.T) {
 	}
 }
 
-// TestUpgrade_ModulesAreOfTheVersion holds the constants against go.mod.
-func TestUpgrade_ModulesAreOfTheVersion(t *testing.T) {
+// TestUpgrade_ModulesMatchTheVersion compares the constants with go.mod.
+func TestUpgrade_ModulesMatchTheVersion(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ var (
 	aTarget    = regexp.MustCompile(`(?m)^([a-z0-9]+):`)
 )
 
-// TestUpgrade_CommandsExist checks the sources and the commands of docs/upgrade.md: files, tests and make's targets.
+// TestUpgrade_CommandsExist checks the sources and the commands of docs/upgrade.md: files, tests and targets of make.
 func TestUpgrade_CommandsExist(t *testing.T) {
 	t.Parallel()
 	page := readUpgradePage(t)
@@ -181,7 +181,7 @@ func TestUpgrade_CommandsExist(t *testing.T) {
 	require.False(t, declaresTest(t, "../api/builtin", "TestNothing"))
 }
 
-// declaresTest reports whether a package has a test whose name begins so.
+// declaresTest reports whether a package has a test with this prefix.
 func declaresTest(t *testing.T, folder, name string) bool {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	require.NoError(t, err)

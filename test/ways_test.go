@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// way is a table of hops: two columns without headings, the first of which names files or folders.
+// way is a table of hops: two columns without headings. The first one names files or folders.
 var (
 	way = regexp.MustCompile(`(?m)^\| \| \|\n\|---\|---\|\n((?:\|.*\|\n)+)`)
 	hop = regexp.MustCompile(`^[A-Za-z]+(\.[A-Za-z]+)?$`)
 )
 
-// TestArchitecture_HopsAreFunctionsOfTheFilesBesideThem holds the ways in docs/architecture.md against the code: each
-// function in a row is declared in a file that the row names.
-func TestArchitecture_HopsAreFunctionsOfTheFilesBesideThem(t *testing.T) {
+// TestArchitecture_HopsExistInTheirFiles compares the tables of hops in docs/architecture.md with the
+// code: each function in a row must be declared in a file of the row.
+func TestArchitecture_HopsExistInTheirFiles(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/architecture.md")
 	require.NoError(t, err)
@@ -51,8 +51,8 @@ func TestArchitecture_HopsAreFunctionsOfTheFilesBesideThem(t *testing.T) {
 // task is a row of a table of docs/changing.md: a task, a file and a declaration in it.
 var task = regexp.MustCompile("(?m)^\\| .* \\| `(.*)` \\| `(.*)` \\|$")
 
-// TestChanging_TasksLeadToWhatExists holds the table of tasks against the code.
-func TestChanging_TasksLeadToWhatExists(t *testing.T) {
+// TestChanging_TasksExist compares the table of tasks with the code.
+func TestChanging_TasksExist(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/changing.md")
 	require.NoError(t, err)
@@ -67,19 +67,19 @@ func TestChanging_TasksLeadToWhatExists(t *testing.T) {
 	}
 }
 
-// declarations adds what a file declares: functions, methods as Type.method, variables.
-func declarations(t *testing.T, path string, to map[string]bool) {
+// declarations adds all declarations of a file: functions, methods as Type.method, variables.
+func declarations(t *testing.T, path string, declared map[string]bool) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			to[declared(d)] = true
+			declared[declaredName(d)] = true
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				if v, ok := s.(*ast.ValueSpec); ok {
 					for _, n := range v.Names {
-						to[n.Name] = true
+						declared[n.Name] = true
 					}
 				}
 			}
@@ -87,8 +87,8 @@ func declarations(t *testing.T, path string, to map[string]bool) {
 	}
 }
 
-// declared returns a function's name, and a method's as Type.method.
-func declared(f *ast.FuncDecl) string {
+// declaredName returns a function's name, and a method's as Type.method.
+func declaredName(f *ast.FuncDecl) string {
 	if f.Recv != nil {
 		receiver := f.Recv.List[0].Type
 		if pointer, ok := receiver.(*ast.StarExpr); ok {

@@ -14,13 +14,13 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// onObjects is a rule about the objects of a definition.
+// onObjects returns a rule for the objects of a definition.
 func onObjects(crd *apiextensionsv1.CustomResourceDefinition, version string,
 	operations ...registrationv1.OperationType) []registrationv1.RuleWithOperations {
 	return []registrationv1.RuleWithOperations{on(crd.Spec.Group, version, crd.Spec.Names.Plural, operations...)}
 }
 
-// mutated creates an object with data that begins a mutation, and returns what the webhooks made of it.
+// mutated creates an object with data that triggers mutations, and returns the mutated data.
 func (c *cluster) mutated(objects dynamic.ResourceInterface, crd *apiextensionsv1.CustomResourceDefinition,
 	version, name string) map[string]any {
 	c.t.Helper()

@@ -20,7 +20,7 @@ func suffix() string { return rand.String(8) }
 var onConfigMaps = []registrationv1.RuleWithOperations{on("", "v1", "configmaps", registrationv1.Create,
 	registrationv1.Update)}
 
-// denyUnwanted refuses configmaps with an unwanted entry.
+// denyUnwanted rejects configmaps with an unwanted entry.
 func denyUnwanted(r *request) *response {
 	value, _, _ := unstructured.NestedString(objectOf(r.Object.Raw).Object, "data", "webhook-e2e-test")
 	if value == "webhook-disallow" {
@@ -244,7 +244,7 @@ func TestAdmission_HonorTimeout(t *testing.T) {
 		}
 		select {
 		case <-slowly:
-		case <-time.After(2 * time.Second): // the webhook's work
+		case <-time.After(2 * time.Second): // simulated work of the webhook
 		}
 		return allow(r)
 	}})
@@ -311,8 +311,8 @@ func TestAdmission_DefaultsAfterMutation(t *testing.T) {
 	require.Len(t, pod.Spec.InitContainers, 1)
 	added := pod.Spec.InitContainers[0]
 	require.Equal(t, "webhook-added-init-container", added.Name)
-	require.Equal(t, corev1.TerminationMessageReadFile, added.TerminationMessagePolicy, "by default")
-	require.Equal(t, corev1.PullAlways, added.ImagePullPolicy, "by default")
+	require.Equal(t, corev1.TerminationMessageReadFile, added.TerminationMessagePolicy, "the default is applied")
+	require.Equal(t, corev1.PullAlways, added.ImagePullPolicy, "the default is applied")
 }
 
 // AdmissionWebhook should not be able to mutate or prevent deletion of webhook configuration objects

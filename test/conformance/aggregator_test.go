@@ -133,7 +133,7 @@ func (c *cluster) changeAPIService() {
 	require.Equal(c.t, wardle, found.Items[0].GetName())
 }
 
-// serviceCondition is the status of a condition of the APIService, "" if it has none.
+// serviceCondition returns the status of a condition of the APIService, or "".
 func (c *cluster) serviceCondition(kind string) string {
 	s, err := c.dynamic.Resource(apiServices).Get(c.ctx, wardle, metav1.GetOptions{}, "status")
 	require.NoError(c.t, err)
@@ -147,20 +147,20 @@ func (c *cluster) serviceCondition(kind string) string {
 	return ""
 }
 
-// startSampleAPIServer runs Kubernetes' sample-apiserver, on an etcd of its own, as a service account of the test's
+// startSampleAPIServer runs Kubernetes' sample-apiserver, with an etcd of its own, as a service account of the test's
 // namespace, and returns its port.
 func (c *cluster) startSampleAPIServer() int {
 	c.t.Helper()
 	account := c.delegator()
 	client, peer, port := freePort(c.t), freePort(c.t), freePort(c.t)
-	at := func(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
+	urlOf := func(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 	dir := c.t.TempDir()
 	c.background(filepath.Join(os.Getenv("COXSWAIN_BIN"), "coxswain"), "etcd", "--name=e", "--data-dir="+
-		filepath.Join(dir, "etcd"), "--log-level=error", "--listen-client-urls="+at(client), "--advertise-client-urls="+
-		at(client), "--listen-peer-urls="+at(peer), "--initial-advertise-peer-urls="+at(peer),
-		"--initial-cluster=e="+at(peer))
+		filepath.Join(dir, "etcd"), "--log-level=error", "--listen-client-urls="+urlOf(client), "--advertise-client-urls="+
+		urlOf(client), "--listen-peer-urls="+urlOf(peer), "--initial-advertise-peer-urls="+urlOf(peer),
+		"--initial-cluster=e="+urlOf(peer))
 	c.background(filepath.Join(os.Getenv("EXTENSIONS"), "sample-apiserver"), "--bind-address=127.0.0.1",
-		fmt.Sprint("--secure-port=", port), "--cert-dir="+dir, "--etcd-servers="+at(client), "--kubeconfig="+account,
+		fmt.Sprint("--secure-port=", port), "--cert-dir="+dir, "--etcd-servers="+urlOf(client), "--kubeconfig="+account,
 		"--authentication-kubeconfig="+account, "--authorization-kubeconfig="+account)
 	_, err := c.core.CoreV1().Services(c.namespace).Create(c.ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "sample-api"},
@@ -170,7 +170,7 @@ func (c *cluster) startSampleAPIServer() int {
 	return port
 }
 
-// delegator makes a service account that may do what an extension server must, and returns a kubeconfig for it.
+// delegator creates a service account with the rights of an extension server, and returns a kubeconfig for it.
 func (c *cluster) delegator() (path string) {
 	c.t.Helper()
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: c.namespace, Name: "default"}}
@@ -203,7 +203,7 @@ func (c *cluster) delegator() (path string) {
 		return c.core.RbacV1().RoleBindings("kube-system").Delete(ctx, reader.Name, metav1.DeleteOptions{})
 	})
 	var token *authenticationv1.TokenRequest
-	require.Eventually(c.t, func() bool { // a controller makes the account
+	require.Eventually(c.t, func() bool { // a controller creates the account
 		token, err = c.core.CoreV1().ServiceAccounts(c.namespace).CreateToken(c.ctx, "default",
 			&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		return err == nil
@@ -218,7 +218,7 @@ func (c *cluster) delegator() (path string) {
 	return path
 }
 
-// background runs a program until the test has ended. What it prints is shown if the test fails.
+// background runs a program until the end of the test. Its output is logged if the test fails.
 func (c *cluster) background(program string, args ...string) {
 	c.t.Helper()
 	cmd := exec.Command(program, args...)

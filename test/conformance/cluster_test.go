@@ -29,12 +29,12 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what the server promises to do soon, and tick how often it looks.
+	// patience is how long a test waits for an eventual effect, and tick the interval between checks.
 	patience = 30 * time.Second
 	tick     = 20 * time.Millisecond
 )
 
-// cluster has clients of the cluster that is tried, and a namespace for one test.
+// cluster has clients of the cluster under test, and a namespace for one test.
 type cluster struct {
 	t           *testing.T
 	ctx         context.Context
@@ -68,7 +68,7 @@ func connect(t *testing.T) *cluster {
 	return c
 }
 
-// cleanup runs after the test. The test may have deleted the object itself: that it is not found is no error.
+// cleanup runs after the test. It ignores objects that the test has deleted itself.
 func (c *cluster) cleanup(remove func(ctx context.Context) error) {
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -79,7 +79,7 @@ func (c *cluster) cleanup(remove func(ctx context.Context) error) {
 	})
 }
 
-// version is a served version with a schema in JSON; the first one of a definition is stored.
+// version returns a served version with a schema in JSON; the first version of a definition is the stored one.
 func version(name, openAPISchema string) apiextensionsv1.CustomResourceDefinitionVersion {
 	var props apiextensionsv1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(openAPISchema), &props); err != nil {
@@ -106,7 +106,7 @@ const (
 			"dummy":{"type":"string","description":"Dummy property"}}}}}`
 )
 
-// definition is one of a kind that no other test has.
+// definition returns a definition of a kind that no other test uses.
 func definition(kind string, versions ...apiextensionsv1.CustomResourceDefinitionVersion,
 ) *apiextensionsv1.CustomResourceDefinition {
 	group := "conformance-" + rand.String(8) + ".example.com"
@@ -144,13 +144,13 @@ func (c *cluster) crds() apiextensionsclient.CustomResourceDefinitionInterface {
 	return c.definitions.ApiextensionsV1().CustomResourceDefinitions()
 }
 
-// objects are those of a version of a kind, in the test's namespace.
+// objects returns the client for the objects of a kind's version in the test's namespace.
 func (c *cluster) objects(crd *apiextensionsv1.CustomResourceDefinition, version string) dynamic.ResourceInterface {
 	return c.dynamic.Resource(schema.GroupVersionResource{Group: crd.Spec.Group, Version: version,
 		Resource: crd.Spec.Names.Plural}).Namespace(c.namespace)
 }
 
-// object is one of a version of a kind.
+// object returns an object of a kind's version.
 func object(crd *apiextensionsv1.CustomResourceDefinition, version, name string,
 	fields map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": crd.Spec.Group + "/" + version,
@@ -169,7 +169,7 @@ func (c *cluster) get(path, accept string) []byte {
 	return body
 }
 
-// path is where a version of a kind has its objects.
+// path returns the path of a kind's version.
 func (c *cluster) path(crd *apiextensionsv1.CustomResourceDefinition, version string) string {
 	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s", crd.Spec.Group, version, c.namespace, crd.Spec.Names.Plural)
 }

@@ -28,22 +28,22 @@ func TestDefinition_Watch(t *testing.T) {
 	crd = c.define(crd)
 	awaitEvent(t, events, watch.Added)
 	objects := c.objects(crd, "v1")
-	of, err := objects.Watch(c.ctx, metav1.ListOptions{})
+	changes, err := objects.Watch(c.ctx, metav1.ListOptions{})
 	require.NoError(t, err)
-	defer of.Stop()
+	defer changes.Stop()
 	for _, name := range []string{"a", "b"} {
 		_, err := objects.Create(c.ctx, object(crd, "v1", name, nil), metav1.CreateOptions{})
 		require.NoError(t, err)
-		require.Equal(t, name, awaitEvent(t, of, watch.Added))
+		require.Equal(t, name, awaitEvent(t, changes, watch.Added))
 	}
 	for _, name := range []string{"a", "b"} {
 		_, err := objects.Patch(c.ctx, name, types.MergePatchType, []byte(`{"x":1}`), metav1.PatchOptions{})
 		require.NoError(t, err)
-		require.Equal(t, name, awaitEvent(t, of, watch.Modified))
+		require.Equal(t, name, awaitEvent(t, changes, watch.Modified))
 	}
 	for _, name := range []string{"a", "b"} {
 		require.NoError(t, objects.Delete(c.ctx, name, metav1.DeleteOptions{}))
-		require.Equal(t, name, awaitEvent(t, of, watch.Deleted))
+		require.Equal(t, name, awaitEvent(t, changes, watch.Deleted))
 	}
 	_, err = c.crds().Patch(c.ctx, crd.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
 		metav1.PatchOptions{})
@@ -107,7 +107,7 @@ func TestDefinition_Status(t *testing.T) {
 	require.Contains(t, messages(patched), "patched")
 }
 
-// messages are those of a definition's conditions.
+// messages returns the messages of a definition's conditions.
 func messages(crd *apiextensionsv1.CustomResourceDefinition) (all []string) {
 	for _, condition := range crd.Status.Conditions {
 		all = append(all, condition.Message)

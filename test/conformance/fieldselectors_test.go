@@ -25,7 +25,7 @@ import (
 
 // CustomResourceFieldSelectors MUST list and watch custom resources matching the field selector
 //
-// The webhook listens on loopback: the cluster that is tried runs on this machine.
+// The webhook listens on loopback, so the cluster under test must run on this machine.
 func TestFieldSelectors_InTwoVersions(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -81,13 +81,13 @@ func TestFieldSelectors_InTwoVersions(t *testing.T) {
 	informers["host=host1,port=80"].sees(t, "+a", "-a")
 }
 
-// selected is what a watch or an informer has seen: names after + or -.
+// selected is the record of a watch or an informer: names after + or -.
 type selected struct {
 	events chan string
 	seen   []string
 }
 
-// sees waits until all of these have been seen, in any order, and nothing else.
+// sees waits until exactly these have been seen, in any order.
 func (s *selected) sees(t *testing.T, want ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -138,8 +138,8 @@ func (c *cluster) inform(crd *apiextensionsv1.CustomResourceDefinition, selector
 	_, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { s.note(watch.Added, obj.(*unstructured.Unstructured)) },
 		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
 			}
 			s.note(watch.Deleted, obj.(*unstructured.Unstructured))
 		},
@@ -188,10 +188,10 @@ func convert(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Request = nil
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // the server reports what it does not get
+	_ = json.NewEncoder(w).Encode(review) // the server reports a missing answer
 }
 
-// split brings an object into a version.
+// split converts an object to a version.
 func split(u *unstructured.Unstructured, to string) {
 	text := func(field string) string {
 		value, _ := u.Object[field].(string)

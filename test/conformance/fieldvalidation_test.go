@@ -38,13 +38,13 @@ func (c *cluster) apply(crd *apiextensionsv1.CustomResourceDefinition, name, doc
 		Body([]byte(header(crd, doc))).Do(c.ctx).Error()
 }
 
-// header is a document, which begins with {, with its kind.
+// header adds the kind to a document, which begins with {.
 func header(crd *apiextensionsv1.CustomResourceDefinition, doc string) string {
 	return `{"apiVersion":"` + crd.Spec.Group + `/v1","kind":"` + crd.Spec.Names.Kind + `",` + doc[1:]
 }
 
 // FieldValidation should create/apply a CR with unknown fields for CRD with no validation schema
-func TestFieldValidation_WithoutASchemaTakesUnknownFields(t *testing.T) {
+func TestFieldValidation_AcceptsUnknownFieldsWithoutASchema(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	crd := c.define(definition("Free", version("v1", plainSchema)))
@@ -54,7 +54,7 @@ func TestFieldValidation_WithoutASchemaTakesUnknownFields(t *testing.T) {
 }
 
 // FieldValidation should create/apply a valid CR for CRD with validation schema
-func TestFieldValidation_TakesAValidObject(t *testing.T) {
+func TestFieldValidation_AcceptsAValidObject(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	crd := c.define(definition("Cron", version("v1", validatedSchema)))
@@ -65,7 +65,7 @@ func TestFieldValidation_TakesAValidObject(t *testing.T) {
 }
 
 // FieldValidation should create/apply an invalid CR with extra properties for CRD with validation schema
-func TestFieldValidation_RefusesExtraProperties(t *testing.T) {
+func TestFieldValidation_RejectsExtraProperties(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	crd := c.define(definition("Cron", version("v1", validatedSchema)))
@@ -79,14 +79,14 @@ func TestFieldValidation_RefusesExtraProperties(t *testing.T) {
 }
 
 // FieldValidation should detect duplicates in a CR when preserving unknown fields
-func TestFieldValidation_RefusesDuplicates(t *testing.T) {
+func TestFieldValidation_RejectsDuplicates(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	crd := c.define(definition("Free", version("v1", plainSchema)))
 	const doc = `{"metadata":{"name":"a"},"spec":{"unknown":"a","foo":1,"foo":2,"unknown":"b"}}`
 	_, err := c.post(crd, "Strict", doc)
 	require.ErrorContains(t, err, `strict decoding error: duplicate field "spec.foo", duplicate field "spec.unknown"`)
-	// A configuration is YAML, which has its own words for it.
+	// The configuration is YAML, whose parser has another message.
 	require.ErrorContains(t, c.apply(crd, "a", doc), `key "foo" already set in map`)
 	warnings, err := c.post(crd, "Warn", doc)
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestFieldValidation_RefusesDuplicates(t *testing.T) {
 }
 
 // FieldValidation should detect unknown metadata fields in both the root and embedded object of a CR
-func TestFieldValidation_RefusesUnknownMetadata(t *testing.T) {
+func TestFieldValidation_RejectsUnknownMetadata(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	crd := c.define(definition("Embedding", version("v1", embeddingSchema)))

@@ -1,10 +1,10 @@
 //go:build e2e
 
-// Package conformance tries what Kubernetes' conformance suite demands of custom resources, webhooks and aggregation.
-// Each test bears the codename of the one in the suite whose description it follows. The code is our own.
+// Package conformance checks the requirements of Kubernetes' conformance suite for custom resources, webhooks and
+// aggregation. Each test follows the description of one in the suite and carries its codename. The code is our own.
 //
-// KUBECONFIG is the cluster that is tried; without it, `coxswain up` from COXSWAIN_BIN. KUBECTL is the real
-// kubectl.
+// KUBECONFIG selects the cluster under test; without it, `coxswain up` from COXSWAIN_BIN is started. KUBECTL is the
+// real kubectl.
 package conformance
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The cluster that is tried, and the client that people use.
+// The cluster under test, and the real client.
 var kubeconfig, kubectl string
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// ready waits until kubectl finds the server ready. It returns false if the server ends, or a minute has passed.
+// ready waits until kubectl finds the server ready. It returns false if the server ends, or after a minute.
 func ready(ended chan error) bool {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -15,7 +15,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// published returns the definition of a version's objects in the server's OpenAPI v2 document, nil if it has none.
+// published returns the definition of a version's objects in the server's OpenAPI v2 document, or nil.
 func (c *cluster) published(crd *apiextensionsv1.CustomResourceDefinition, version string) *spec.Schema {
 	c.t.Helper()
 	labels := strings.Split(crd.Spec.Group, ".")
@@ -26,7 +26,7 @@ func (c *cluster) published(crd *apiextensionsv1.CustomResourceDefinition, versi
 	return doc.Definitions[name]
 }
 
-// publishes waits until the properties of a version are published as its schema has them.
+// publishes waits until the properties of a version are published as in its schema.
 func (c *cluster) publishes(crd *apiextensionsv1.CustomResourceDefinition, version, openAPISchema string) {
 	c.t.Helper()
 	var want spec.Schema
@@ -41,21 +41,21 @@ func (c *cluster) publishes(crd *apiextensionsv1.CustomResourceDefinition, versi
 		require.Contains(c.t, found.Properties, name)
 		delete(found.Properties, name)
 	}
-	wanted, err := json.Marshal(want.Properties)
+	expected, err := json.Marshal(want.Properties)
 	require.NoError(c.t, err)
 	have, err := json.Marshal(found.Properties)
 	require.NoError(c.t, err)
-	require.JSONEq(c.t, string(wanted), string(have))
+	require.JSONEq(c.t, string(expected), string(have))
 }
 
-// withdraws waits until a version is not published any more.
+// withdraws waits until a version is no longer published.
 func (c *cluster) withdraws(crd *apiextensionsv1.CustomResourceDefinition, version string) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool { return c.published(crd, version) == nil }, patience, tick, "%s %s", crd.Name,
 		version)
 }
 
-// takes has kubectl create an object, and apply it, both with its validation.
+// takes requires that kubectl can create an object, and apply it, both with validation.
 func (c *cluster) takes(crd *apiextensionsv1.CustomResourceDefinition, doc string) {
 	c.t.Helper()
 	for _, verb := range []string{"create", "apply"} {
@@ -66,7 +66,7 @@ func (c *cluster) takes(crd *apiextensionsv1.CustomResourceDefinition, doc strin
 	}
 }
 
-// refuses has kubectl try the same in vain.
+// refuses requires that kubectl's validation rejects the same.
 func (c *cluster) refuses(crd *apiextensionsv1.CustomResourceDefinition, doc, why string) {
 	c.t.Helper()
 	for _, verb := range []string{"create", "apply"} {
@@ -75,7 +75,7 @@ func (c *cluster) refuses(crd *apiextensionsv1.CustomResourceDefinition, doc, wh
 	}
 }
 
-// explains requires kubectl's explanation of a field, or of the objects, to have these parts in their order.
+// explains requires that kubectl's explanation of a field, or of the objects, contains these parts in this order.
 func (c *cluster) explains(crd *apiextensionsv1.CustomResourceDefinition, field string, parts ...string) {
 	c.t.Helper()
 	out, err := c.kubectl("", "explain", crd.Spec.Names.Plural+field, "--api-version="+crd.Spec.Group+"/v1")
@@ -114,7 +114,7 @@ func TestPublishOpenAPI_WithoutASchema(t *testing.T) {
 	c := connect(t)
 	crd := c.define(definition("Empty", version("v1", plainSchema)))
 	require.Eventually(t, func() bool { return c.published(crd, "v1") != nil }, patience, tick)
-	require.Empty(t, c.published(crd, "v1").Properties, "clients would take them for all that there are")
+	require.Empty(t, c.published(crd, "v1").Properties, "clients would reject all other properties")
 	c.takes(crd, `{"metadata":{"name":"test-cr"},"a":{"b":[{"c":"d"}]}}`)
 	c.explains(crd, "", "DESCRIPTION:", "<empty>")
 }

@@ -21,13 +21,13 @@ import (
 	registrationclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 )
 
-// The webhooks listen on loopback: the cluster that is tried runs on this machine. Each test has webhooks of its own,
-// which see the requests of its namespace only, so that the tests do not disturb each other.
+// The webhooks listen on loopback, so the cluster under test must run on this machine. Each test has webhooks of its
+// own, which only see the requests of its namespace, so that the tests do not interfere.
 
 type (
 	request  = admissionv1.AdmissionRequest
 	response = admissionv1.AdmissionResponse
-	// answer is how a webhook answers.
+	// answer is the function of a webhook.
 	answer func(*request) *response
 	// patch is a JSON patch.
 	patch []map[string]any
@@ -35,12 +35,12 @@ type (
 
 func allow(*request) *response { return &response{Allowed: true} }
 
-// deny refuses every request with a message.
+// deny rejects every request with a message.
 func deny(message string) answer {
 	return func(*request) *response { return &response{Result: &metav1.Status{Message: message}} }
 }
 
-// mutate applies the patch that is made of the object.
+// mutate applies the patch that change computes from the object.
 func mutate(change func(*unstructured.Unstructured) patch) answer {
 	return func(r *request) *response {
 		operations, err := json.Marshal(change(objectOf(r.Object.Raw)))
@@ -51,7 +51,7 @@ func mutate(change func(*unstructured.Unstructured) patch) answer {
 	}
 }
 
-// objectOf is the object in a request, an empty one if it has none.
+// objectOf decodes the object in a request; it is empty if there is none.
 func objectOf(raw []byte) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	if len(raw) > 0 {
@@ -101,27 +101,27 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	review.Response.UID = review.Request.UID
 	review.Request = nil
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // the server reports what it does not get
+	_ = json.NewEncoder(w).Encode(review) // the server reports a missing answer
 }
 
-// at is where a webhook is called.
+// at returns the client configuration of a webhook.
 func (h *hooks) at(name string) registrationv1.WebhookClientConfig {
 	return registrationv1.WebhookClientConfig{URL: new(h.URL + "/" + name),
 		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})}
 }
 
-// nowhere is the address of a webhook that does not answer.
+// nowhere returns the client configuration of a webhook that does not answer.
 func (h *hooks) nowhere() registrationv1.WebhookClientConfig {
 	config := h.at("nowhere")
 	config.URL = new("https://127.0.0.1:1/")
 	return config
 }
 
-// marker is the name of a webhook that denies marked configmaps: it is part of each configuration, and shows whether
+// marker is the name of a webhook that rejects marked configmaps. It is part of each configuration, and shows whether
 // the configuration is in force.
 const marker = "marker"
 
-// hook is a webhook with what the tests vary; validating and mutating make the others' fields of it.
+// hook is a webhook with the fields that the tests vary; validating and mutating set the other fields.
 type hook struct {
 	name       string
 	rules      []registrationv1.RuleWithOperations
@@ -133,7 +133,7 @@ type hook struct {
 	conditions []registrationv1.MatchCondition
 }
 
-// on is a rule about resources of a group and version.
+// on returns a rule for resources of a group and version.
 func on(group, version, resource string, operations ...registrationv1.OperationType,
 ) registrationv1.RuleWithOperations {
 	return registrationv1.RuleWithOperations{Operations: operations,
@@ -142,9 +142,9 @@ func on(group, version, resource string, operations ...registrationv1.OperationT
 }
 
 func (h *hooks) validatingHook(of hook) registrationv1.ValidatingWebhook {
-	at := of.at
-	if at == nil {
-		at = new(h.at(of.name))
+	target := of.at
+	if target == nil {
+		target = new(h.at(of.name))
 	}
 	failure := of.failure
 	if failure == "" {
@@ -154,7 +154,7 @@ func (h *hooks) validatingHook(of hook) registrationv1.ValidatingWebhook {
 	if selector == nil {
 		selector = h.ownNamespace()
 	}
-	return registrationv1.ValidatingWebhook{Name: of.name + ".k8s.io", Rules: of.rules, ClientConfig: *at,
+	return registrationv1.ValidatingWebhook{Name: of.name + ".k8s.io", Rules: of.rules, ClientConfig: *target,
 		FailurePolicy: &failure, TimeoutSeconds: of.timeout, NamespaceSelector: selector, ObjectSelector: of.objects,
 		MatchConditions: of.conditions, SideEffects: new(registrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1", "v1beta1"}}
@@ -226,7 +226,7 @@ func (c *cluster) mutatingConfigurations() registrationclient.MutatingWebhookCon
 	return c.core.AdmissionregistrationV1().MutatingWebhookConfigurations()
 }
 
-// awaitMarker waits until a configuration is in force, or is so no more.
+// awaitMarker waits until a configuration is in force, or no longer in force.
 func (h *hooks) awaitMarker(config string, inForce bool) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool {

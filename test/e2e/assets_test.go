@@ -24,7 +24,7 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
-// assets are the programs of `coxswain assets`, and an etcd of them that runs.
+// assets are the programs of `coxswain assets`, with a running etcd.
 type assets struct {
 	t             *testing.T
 	dir, certs    string
@@ -47,7 +47,7 @@ func startAssets(t *testing.T) *assets {
 	return a
 }
 
-// healthy waits for a 200, as envtest does.
+// healthy waits for a 200, like envtest.
 func (a *assets) healthy(client *http.Client, url string) {
 	a.t.Helper()
 	eventually(a.t, time.Minute, url, func() bool {
@@ -61,7 +61,7 @@ func (a *assets) healthy(client *http.Client, url string) {
 	})
 }
 
-// serve starts kube-apiserver with the flags that envtest gives it, and returns a client when it is healthy.
+// serve starts kube-apiserver with the flags of envtest, and returns a client when it is healthy.
 func (a *assets) serve(environment string, more ...string) (*process, kubernetes.Interface) {
 	a.t.Helper()
 	p := startProgram(a.t, "env", append([]string{environment, filepath.Join(a.dir, "kube-apiserver"),
@@ -81,18 +81,18 @@ func (a *assets) serve(environment string, more ...string) (*process, kubernetes
 	return p, kubernetes.NewForConfigOrDie(config)
 }
 
-// Acknowledged writes are still there after the API server is killed and another one has started.
-func TestAssets_KeepDataWhenKubeAPIServerIsKilled(t *testing.T) {
+// Acknowledged writes survive when the API server is killed and another one starts.
+func TestAssets_KeepDataWhenTheAPIServerIsKilled(t *testing.T) {
 	t.Parallel()
 	a := startAssets(t)
 	p, client := a.serve("COXSWAIN_ASSETS=")
-	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
-	created, err := client.CoreV1().Namespaces().Create(t.Context(), kept, metav1.CreateOptions{})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "namespace"}}
+	created, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
 	require.NoError(t, err)
 	p.kill()
 	p, client = a.serve("COXSWAIN_ASSETS=", "--feature-gates=SomeGate=true")
 	require.Contains(t, p.out.String(), "--feature-gates=SomeGate=true", "flags without effect are logged")
-	found, err := client.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{})
+	found, err := client.CoreV1().Namespaces().Get(t.Context(), "namespace", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, created.UID, found.UID)
 	p.interrupt()
@@ -100,7 +100,7 @@ func TestAssets_KeepDataWhenKubeAPIServerIsKilled(t *testing.T) {
 	a.etcd.waitExit(5 * time.Second)
 }
 
-// With COXSWAIN_ASSETS=full namespaces end and Nodes are there.
+// With COXSWAIN_ASSETS=full namespaces are finalized and there are Nodes.
 func TestAssets_RunControllersSchedulerAndANode(t *testing.T) {
 	t.Parallel()
 	a := startAssets(t)
@@ -129,8 +129,8 @@ func TestAssets_RunControllersSchedulerAndANode(t *testing.T) {
 	p.interrupt()
 }
 
-// Tools find out by --version what they run, and envtest by --help which flags there are.
-func TestAssets_AnswerAsTheirNamesakes(t *testing.T) {
+// Tools use --version to find the version, and envtest uses --help to find the supported flags.
+func TestAssets_SupportVersionAndHelpFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, exec.Command(coxswain, "assets", dir).Run())

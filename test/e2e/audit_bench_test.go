@@ -21,17 +21,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// auditTurn is how many objects are created on a server before it is the next one's turn, and auditClients how many
-// are at once.
+// auditTurn is the number of objects that are created on one server before the next server's turn, auditClients the
+// number of concurrent clients.
 const (
 	auditTurn    = 1000
 	auditClients = 16
 )
 
-// BenchmarkAudit creates ConfigMaps of 1 kB on servers that differ in what they record, by turns. Each is a process of
-// its own with an embedded etcd. An operation is a create on all of them. For each server it reports the CPU time of
-// its process for a create, and how much more that is than of the first. The second is as the first is: what it takes
-// more or less tells how much chance is in the figures, as not only the machine but each process has its own pace.
+// BenchmarkAudit creates ConfigMaps of 1 kB on servers with different audit policies, in turns. Each server is a
+// process of its own with an embedded etcd. An operation is one create on each of them. For each server it reports the
+// CPU time of its process per create, and the difference from the first server. The second server has the same policy
+// as the first: its difference shows the noise in the figures, since not only the machine but also each process varies.
 func BenchmarkAudit(b *testing.B) {
 	const once = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n"
 	servers := []*audited{
@@ -61,7 +61,7 @@ func BenchmarkAudit(b *testing.B) {
 	}
 }
 
-// audited is an API server of which the costs are measured.
+// audited is an API server whose costs are measured.
 type audited struct {
 	name   string
 	pid    int
@@ -111,7 +111,7 @@ func (s *audited) connect(kubeconfig string) error {
 	return nil
 }
 
-// create creates n objects, the first of which has the given number.
+// create creates n objects, numbered from the given number on.
 func (s *audited) create(b *testing.B, first, n int) {
 	var running sync.WaitGroup
 	for client := range auditClients {
@@ -135,7 +135,7 @@ func (s *audited) create(b *testing.B, first, n int) {
 	running.Wait()
 }
 
-// cpu is the time that the threads of the process have run: to the nanosecond, unlike what getrusage tells of a child.
+// cpu returns the CPU time of the process's threads in nanoseconds; getrusage is less precise for a child.
 func (s *audited) cpu(b *testing.B) (sum time.Duration) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", s.pid))
 	require.NoError(b, err)

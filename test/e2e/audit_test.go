@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAudit_TellsWhoDidWhat has kubectl do things, one of them as somebody else, and reads the log after the server was
-// killed and has come back.
-func TestAudit_TellsWhoDidWhat(t *testing.T) {
+// TestAudit_LogsUsersAndRequests makes requests with kubectl, one of them as another user, and reads the log after the
+// server was killed and restarted.
+func TestAudit_LogsUsersAndRequests(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	log := filepath.Join(t.TempDir(), "audit.log")
@@ -49,6 +49,6 @@ func TestAudit_TellsWhoDidWhat(t *testing.T) {
 	c = up(t, dir, args...)
 	c.run(kubectl, "create", "deployment", "again", "--image=nginx")
 	shown = c.run(kubectlLite, append(admin, "deployments")...)
-	require.Contains(t, shown, "as jane", "a request that was answered was recorded before")
+	require.Contains(t, shown, "as jane", "every answered request was recorded before")
 	require.Contains(t, shown, "deployments.apps/again")
 }

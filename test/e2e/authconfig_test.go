@@ -68,13 +68,13 @@ func (l *login) token(t *testing.T, claims map[string]any) string {
 	return token
 }
 
-// issuer is the provider in a configuration, with the fields after issuer.
+// issuer returns the provider in a configuration, with the fields after issuer.
 func (l *login) issuer(fields string) string {
 	return fmt.Sprintf("- issuer: {url: %q, audiences: [coxswain], certificateAuthority: %q}\n%s", l.URL,
 		certificateOf(l.Server), fields)
 }
 
-// advisor is a server that authorization webhooks ask. It is asked about all that its condition lets through.
+// advisor is a server for authorization webhooks. It records all requests that pass its matchConditions.
 type advisor struct {
 	*httptest.Server
 	kubeconfig string
@@ -106,7 +106,7 @@ func startAdvisor(t *testing.T, says *authorizationv1.SubjectAccessReviewStatus)
 	return a
 }
 
-// webhook is the server in a configuration.
+// webhook returns the server in a configuration.
 func (a *advisor) webhook(name, policy, condition string) string {
 	return fmt.Sprintf("- type: Webhook\n  name: %s\n  webhook: {timeout: 5s, subjectAccessReviewVersion: v1, "+
 		"matchConditionSubjectAccessReviewVersion: v1, failurePolicy: %s, cacheAuthorizedRequests: false, "+
@@ -114,7 +114,7 @@ func (a *advisor) webhook(name, policy, condition string) string {
 		"matchConditions: [{expression: %q}]}\n", name, policy, a.kubeconfig, condition)
 }
 
-// reloads is how often a file was put in force (success) or not (failure).
+// reloads returns the number of reloads of a file by result, success or failure.
 func (c *cluster) reloads(of, status string) (n int) {
 	_, body := c.get("/metrics")
 	for line := range strings.Lines(body) {
@@ -126,7 +126,7 @@ func (c *cluster) reloads(of, status string) (n int) {
 	return n
 }
 
-// reconfigure replaces a configuration and waits until it is in force, or refused.
+// reconfigure replaces a configuration and waits until it is in force, or rejected.
 func (c *cluster) reconfigure(of, file, text, status string) {
 	c.t.Helper()
 	before := c.reloads(of, status)
@@ -134,14 +134,14 @@ func (c *cluster) reconfigure(of, file, text, status string) {
 	eventually(c.t, time.Minute, "the file is read: "+status, func() bool { return c.reloads(of, status) > before })
 }
 
-// with runs kubectl with a token and no other credential.
+// with runs kubectl with a token and without other credentials.
 func (c *cluster) with(token string, args ...string) (stdout, stderr string, err error) {
 	c.t.Helper()
 	return c.try(kubectl, append([]string{"--kubeconfig", os.DevNull, "--server", c.config.Host,
 		"--certificate-authority", c.authority(), "--token", token}, args...)...)
 }
 
-// authority is a file with the CA of the server's certificate.
+// authority writes the CA of the server's certificate to a file.
 func (c *cluster) authority() string {
 	file := filepath.Join(c.home, "ca.crt")
 	require.NoError(c.t, os.WriteFile(file, c.config.CAData, 0o600))
@@ -154,8 +154,8 @@ const (
 	nodeAndRBAC          = "- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"
 )
 
-// TestAuthenticationConfig_IssuersComeAndGo logs in with tokens of two issuers by kubectl, while the file changes.
-func TestAuthenticationConfig_IssuersComeAndGo(t *testing.T) {
+// TestAuthenticationConfig_AddsAndRemovesIssuers logs in with tokens of two issuers by kubectl, while the file changes.
+func TestAuthenticationConfig_AddsAndRemovesIssuers(t *testing.T) {
 	t.Parallel()
 	corp, ci := startLogin(t), startLogin(t)
 	ofCorp := corp.issuer(`  claimValidationRules:
@@ -217,22 +217,22 @@ func TestAuthenticationConfig_IssuersComeAndGo(t *testing.T) {
 	require.NoError(t, err, stderr)
 }
 
-// TestAuthorizationConfig_WebhooksComeAndGo has two webhooks before RBAC, each for a part of the requests.
-func TestAuthorizationConfig_WebhooksComeAndGo(t *testing.T) {
+// TestAuthorizationConfig_AddsAndRemovesWebhooks configures two webhooks before RBAC, each for a part of the requests.
+func TestAuthorizationConfig_AddsAndRemovesWebhooks(t *testing.T) {
 	t.Parallel()
 	guard := startAdvisor(t, &authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "the vault is closed"})
 	friend := startAdvisor(t, &authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	of := func(policy string) string {
+	webhookWith := func(policy string) string {
 		return guard.webhook("guard", policy, "has(request.resourceAttributes) && "+
 			"request.resourceAttributes.resource == 'secrets' && request.user == 'jane'")
 	}
 	allowed := friend.webhook("friend", "NoOpinion", "request.user == 'jane' && has(request.resourceAttributes)")
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(authorizationHeader+of("Deny")+allowed+nodeAndRBAC), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(authorizationHeader+webhookWith("Deny")+allowed+nodeAndRBAC), 0o600))
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	require.NoError(t, os.WriteFile(tokens, []byte("jane-token,jane,1\nbob-token,bob,2\n"), 0o600))
 	c := up(t, dataDir(t), "--nodes", "1", "--authorization-config", file, "--token-auth-file", tokens)
-	c.nodesReady(1) // Nodes and controllers are authorized beside the webhooks
+	c.nodesReady(1) // Nodes and controllers are authorized besides the webhooks
 	can := func(user, words string, args ...string) {
 		t.Helper()
 		_, stderr, err := c.with(user+"-token", args...)
@@ -245,22 +245,22 @@ func TestAuthorizationConfig_WebhooksComeAndGo(t *testing.T) {
 	}
 	can("jane", "the vault is closed", "get", "secrets")
 	require.EqualValues(t, 1, guard.asked.Load())
-	require.Zero(t, friend.asked.Load(), "the first one that decides is the last one asked")
+	require.Zero(t, friend.asked.Load(), "the first webhook that decides ends the chain")
 	can("jane", "", "get", "pods")
 	require.EqualValues(t, 1, guard.asked.Load())
 	require.Positive(t, friend.asked.Load())
-	asked := friend.asked.Load()
+	calls := friend.asked.Load()
 	can("bob", `User "bob" cannot list resource "pods"`, "get", "pods")
-	require.Equal(t, asked, friend.asked.Load(), "its condition excludes him")
+	require.Equal(t, calls, friend.asked.Load(), "its condition excludes the user")
 	c.run(kubectl, "create", "rolebinding", "bob", "--clusterrole=view", "--user=bob")
 	can("bob", "", "get", "pods")
 
-	// A guard that fails: its policy decides.
+	// If the guard fails, its failure policy decides.
 	guard.answer.Store(nil)
 	can("jane", "Forbidden", "get", "secrets")
-	c.reconfigure("authorization", file, authorizationHeader+of("NoOpinion")+allowed+nodeAndRBAC, "success")
+	c.reconfigure("authorization", file, authorizationHeader+webhookWith("NoOpinion")+allowed+nodeAndRBAC, "success")
 	can("jane", "", "get", "secrets")
-	// A file without RBAC is not taken, and neither is one that nobody can read.
+	// A file without RBAC is rejected, and so is an unreadable one.
 	c.reconfigure("authorization", file, authorizationHeader+allowed, "failure")
 	c.reconfigure("authorization", file, "authorizers: 5", "failure")
 	can("jane", "", "get", "secrets")

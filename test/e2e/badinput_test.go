@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// requireStatus requires that the answer is a metav1.Status that says so.
+// requireStatus requires that the answer is a metav1.Status with these fields.
 func requireStatus(t *testing.T, body string, code int, reason metav1.StatusReason, message string) {
 	t.Helper()
 	var status metav1.Status
@@ -143,7 +143,7 @@ var badInput = []struct {
 	{"YAML that grows", "POST", configMaps, asYAML, billionLaughs, 400, metav1.StatusReasonBadRequest, ""},
 }
 
-// billionLaughs is a short YAML document that would be huge if its aliases were followed.
+// billionLaughs is a short YAML document that would expand to a huge one if its aliases were resolved.
 const billionLaughs = `
 apiVersion: v1
 kind: ConfigMap
@@ -157,13 +157,13 @@ g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]
 h: &h [*g,*g,*g,*g,*g,*g,*g,*g,*g]
 `
 
-func TestBadInput_IsRefusedClearlyAndNothingIsStored(t *testing.T) {
+func TestBadInput_IsRejectedAndNotStored(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "0")
 	code, body := c.do("POST", configMaps, asJSON,
 		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"},"data":{"a":"b"}}`))
 	require.Equal(t, http.StatusCreated, code, body)
-	// What the controllers put into each namespace is there before anything is compared.
+	// Wait until the controllers have created their objects in each namespace, before comparing.
 	require.Eventually(t, func() bool {
 		return strings.Contains(c.everything(), "kube-root-ca.crt")
 	}, time.Minute, 50*time.Millisecond)
@@ -177,12 +177,12 @@ func TestBadInput_IsRefusedClearlyAndNothingIsStored(t *testing.T) {
 		})
 	}
 
-	require.Equal(t, before, c.everything(), "what is stored")
+	require.Equal(t, before, c.everything(), "the stored objects")
 	code, body = c.do("POST", configMaps, asJSON, []byte(aConfigMap))
 	require.Equal(t, http.StatusCreated, code, body)
 }
 
-// everything is what the default namespace holds that the tests here could have changed.
+// everything returns all objects of the default namespace that the tests here could have changed.
 func (c *cluster) everything() string {
 	c.t.Helper()
 	return c.run(kubectlLite, "get", "configmaps,pods,deployments,replicasets", "-n", "default", "-o", "yaml")

@@ -32,9 +32,9 @@ func certs(t *testing.T, args ...string) string {
 	return p.out.String()
 }
 
-// TestCerts_RunAControlPlaneOfSeparateProcesses starts etcd, API server, controllers, scheduler and
-// nodes as processes that have nothing in common but what `coxswain certs` has made, each with the
-// files that are for it and no others. No process but the controllers sees the CA's key.
+// TestCerts_RunAControlPlaneOfSeparateProcesses starts etcd, API server, controllers, scheduler and nodes as processes
+// that share only the output of `coxswain certs`, each with its own files and no others. Only the controllers can read
+// the CA's key.
 func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 	t.Parallel()
 	made := dataDir(t)
@@ -92,7 +92,7 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 	}
 	c.tour(kubectl, "tour")
 
-	// A client of the cluster is none of etcd's.
+	// A client certificate of the cluster is not valid for etcd.
 	intruder := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		InsecureSkipVerify: true, Certificates: []tls.Certificate{c.clientCertificate()},
 	}}}
@@ -102,7 +102,7 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 	}
 	require.ErrorContains(t, err, "tls: ")
 
-	// Renewed certificates are picked up while the server runs, and old ones stay good until they expire.
+	// The running server picks up renewed certificates, and old ones stay valid until they expire.
 	before := c.serverCertificate()
 	certs(t, "renew", "all", "--data-dir", made)
 	eventually(t, time.Minute, "the server shows its new certificate", func() bool {
@@ -120,7 +120,7 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 	apiserver.interrupt()
 }
 
-// clientCertificate is the one that the kubeconfig holds.
+// clientCertificate returns the certificate in the kubeconfig.
 func (c *cluster) clientCertificate() tls.Certificate {
 	c.t.Helper()
 	cert, err := tls.X509KeyPair(c.config.CertData, c.config.KeyData)
@@ -128,7 +128,7 @@ func (c *cluster) clientCertificate() tls.Certificate {
 	return cert
 }
 
-// serverCertificate is the serial number of the certificate that a new connection is shown; "" if none is.
+// serverCertificate returns the serial number of the certificate on a new connection, or "".
 func (c *cluster) serverCertificate() string {
 	c.t.Helper()
 	res, err := c.fresh().Get(c.config.Host + "/readyz")
@@ -139,7 +139,7 @@ func (c *cluster) serverCertificate() string {
 	return res.TLS.PeerCertificates[0].SerialNumber.String()
 }
 
-// fresh is a client whose every request is on a connection of its own.
+// fresh returns a client that uses a new connection for every request.
 func (c *cluster) fresh() *http.Client {
 	c.t.Helper()
 	client, err := freshClient(c.config)
@@ -153,9 +153,9 @@ func freshClient(config *rest.Config) (*http.Client, error) {
 		DisableKeepAlives: true}}, err
 }
 
-// TestProjectedToken_IsThePodsAndEndsWithIt takes the token as a pod's volume has it, by the
-// request that its kubelet makes, and shows it as a pod does.
-func TestProjectedToken_IsThePodsAndEndsWithIt(t *testing.T) {
+// TestProjectedToken_IsBoundToThePod requests the token of a pod's volume like its kubelet, and uses it like the
+// pod.
+func TestProjectedToken_IsBoundToThePod(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "1")
 	c.nodesReady(1)
@@ -229,7 +229,7 @@ func TestProjectedToken_IsThePodsAndEndsWithIt(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err))
 }
 
-// projectedToken asks for what the volume of a pod projects, as the pod's own node.
+// projectedToken requests the token of a pod's projected volume, as the pod's own node.
 func (c *cluster) projectedToken(ctx context.Context, pod *corev1.Pod) string {
 	c.t.Helper()
 	var source *corev1.ServiceAccountTokenProjection

@@ -19,12 +19,12 @@ import (
 	"github.com/coxswain-dev/coxswain/test/wallclock"
 )
 
-// graceOfNodes is how long a node may be silent here. It says that it is there every ten seconds.
+// graceOfNodes is the node monitor grace period here. Nodes renew their leases every ten seconds.
 const graceOfNodes = 12 * time.Second
 
-// TestClocks_StepByAnHourAndBack steps the wall clock of each part of a control plane by an hour and back, forwards and
-// backwards, and those of all at once. New pods run after each step, the same pods run all the time, and no node is
-// taken for dead.
+// TestClocks_StepByAnHourAndBack steps the wall clock of each part of a control plane by an hour and back, in both
+// directions, and then all clocks at once. New pods run after each step, existing pods keep running, and no node is
+// considered dead.
 func TestClocks_StepByAnHourAndBack(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, true)
@@ -34,7 +34,7 @@ func TestClocks_StepByAnHourAndBack(t *testing.T) {
 	parts := []struct {
 		name  string
 		p     *process
-		lease string // that the part renews
+		lease string // renewed by the part
 	}{
 		{"etcd", e.process, ""},
 		{"API server", c.server, ""},
@@ -54,7 +54,7 @@ func TestClocks_StepByAnHourAndBack(t *testing.T) {
 		clocks = append(clocks, clock)
 	}
 	n := 0
-	step := func(what string, ahead time.Duration, stepped ...*wallclock.Clock) {
+	step := func(part string, ahead time.Duration, stepped ...*wallclock.Clock) {
 		t.Helper()
 		for _, clock := range stepped {
 			require.NoError(t, clock.Step(ahead))
@@ -62,8 +62,8 @@ func TestClocks_StepByAnHourAndBack(t *testing.T) {
 		n++
 		from := time.Now()
 		created := c.newPodRuns(fmt.Sprint("after-", n))
-		t.Logf("%-12s %+3.0f h: a new pod ran after %4d ms", what, ahead.Hours(), time.Since(from).Milliseconds())
-		if what == "API server" || what == "all" {
+		t.Logf("%-12s %+3.0f h: a new pod ran after %4d ms", part, ahead.Hours(), time.Since(from).Milliseconds())
+		if part == "API server" || part == "all" {
 			require.WithinDuration(t, time.Now().Add(ahead), created, time.Minute)
 		}
 		for _, part := range parts {
@@ -80,13 +80,13 @@ func TestClocks_StepByAnHourAndBack(t *testing.T) {
 	}
 	for _, ahead := range []time.Duration{time.Hour, 0, -time.Hour, 0} {
 		step("all", ahead, clocks...)
-		time.Sleep(graceOfNodes + time.Second) // in which a node that is taken for silent would lose its pods
+		time.Sleep(graceOfNodes + time.Second) // long enough to evict the pods of a node that is considered dead
 		seen.lostNothing()
 	}
 	seen.check(n)
 }
 
-// awaitRenewal waits until a Lease is renewed by a clock that is so much ahead.
+// awaitRenewal waits until a Lease is renewed with the time of a clock that is ahead by this much.
 func (c *cluster) awaitRenewal(lease string, ahead time.Duration) {
 	c.t.Helper()
 	namespace, name, _ := strings.Cut(lease, "/")
@@ -96,7 +96,7 @@ func (c *cluster) awaitRenewal(lease string, ahead time.Duration) {
 	})
 }
 
-// steady is what informers see of nodes and pods that are to stay as they are.
+// steady is the informers' view of nodes and pods that must not change.
 type steady struct {
 	*cluster
 	mu   sync.Mutex
@@ -140,7 +140,7 @@ func (c *cluster) watchSteady() *steady {
 	return s
 }
 
-// check requires that nothing was lost, and that the informer has the pods of all Deployments.
+// check requires that no event was lost, and that the informer has the pods of all Deployments.
 func (s *steady) check(deployments int) {
 	s.t.Helper()
 	eventually(s.t, time.Minute, "the informer has all pods", func() bool {

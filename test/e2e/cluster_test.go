@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// cluster is an API server that answers, and how to reach it.
+// cluster is a serving API server with its clients.
 type cluster struct {
 	t          *testing.T
 	server     *process
@@ -38,7 +38,7 @@ func up(t *testing.T, dir string, args ...string) *cluster {
 	return serving(t, p, dir)
 }
 
-// serving waits until the process, whose data is in dir, serves the API.
+// serving waits until the process with its data in dir serves the API.
 func serving(t *testing.T, p *process, dir string) *cluster {
 	t.Helper()
 	eventually(t, time.Minute, "the server serves", func() bool {
@@ -54,7 +54,7 @@ func serving(t *testing.T, p *process, dir string) *cluster {
 	return c
 }
 
-// connect makes clients for a server from its kubeconfig.
+// connect creates clients for a server from its kubeconfig.
 func connect(t *testing.T, kubeconfig string) *cluster {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -65,7 +65,7 @@ func connect(t *testing.T, kubeconfig string) *cluster {
 	return c
 }
 
-// reconnect makes the clients anew, by c.config.
+// reconnect recreates the clients from c.config.
 func (c *cluster) reconnect() {
 	c.t.Helper()
 	var err error
@@ -76,12 +76,12 @@ func (c *cluster) reconnect() {
 	c.t.Cleanup(c.http.CloseIdleConnections)
 }
 
-// get reads a path; code is 0 if no answer came.
+// get reads a path; code is 0 if there is no answer.
 func (c *cluster) get(path string) (code int, body string) {
 	return c.do(http.MethodGet, path, "", nil)
 }
 
-// do makes a request; code is 0 if no answer came.
+// do makes a request; code is 0 if there is no answer.
 func (c *cluster) do(method, path, contentType string, body []byte) (code int, answer string) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
 	defer cancel()
@@ -104,8 +104,7 @@ func (c *cluster) do(method, path, contentType string, body []byte) (code int, a
 	return response.StatusCode, string(read)
 }
 
-// run runs a client, kubectl or kubectl-lite, requires that it succeeds, and returns what it
-// printed on stdout.
+// run runs a client, kubectl or kubectl-lite, requires that it succeeds, and returns its stdout.
 func (c *cluster) run(client string, args ...string) string {
 	c.t.Helper()
 	out, stderr, err := c.try(client, args...)

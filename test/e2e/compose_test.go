@@ -19,8 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCompose builds the image from the binaries under test, brings up a control plane of containers, gives the tour on
-// it, takes it down and up again with controllers that sign, and leaves nothing.
+// TestCompose builds the image from the binaries under test, brings up a control plane of containers and runs the tour
+// on it. It then takes it down and up again with controllers that sign certificates, and requires that no trace is
+// left.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	compose := composeCommand(t)
@@ -96,8 +97,8 @@ func TestCompose(t *testing.T) {
 	})
 }
 
-// privateFiles are the files of a component's archive, but for its data. Each must be for one user alone, and
-// not for root.
+// privateFiles returns the files of a component's archive, except its data. Each must be readable by one user only, and
+// that must not be root.
 func privateFiles(t *testing.T, archive string) []string {
 	t.Helper()
 	var files []string
@@ -117,7 +118,7 @@ func privateFiles(t *testing.T, archive string) []string {
 	}
 }
 
-// needDocker skips the test where docker does not respond.
+// needDocker skips the test if docker does not respond.
 func needDocker(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
@@ -125,7 +126,7 @@ func needDocker(t *testing.T) {
 	}
 }
 
-// composeCommand is how compose is called here; without docker the test is skipped.
+// composeCommand returns the command line of compose; without docker the test is skipped.
 func composeCommand(t *testing.T) []string {
 	t.Helper()
 	needDocker(t)

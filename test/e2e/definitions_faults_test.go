@@ -26,7 +26,7 @@ import (
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions"}
 
-// kinds are custom kinds of one group, seen through one server.
+// kinds are custom kinds of one group, as one server shows them.
 type kinds struct {
 	t *testing.T
 	dynamic.Interface
@@ -40,7 +40,7 @@ func resourceOf(plural string) schema.GroupVersionResource {
 
 func kindOf(plural string) string { return "Kind" + plural }
 
-// define makes a kind whose objects have a color, unless they say another, and waits until it is established.
+// define creates a kind with a default color for its objects, and waits until it is established.
 func (k kinds) define(ctx context.Context, plural, color string) error {
 	patch, err := json.Marshal(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -68,7 +68,7 @@ func (k kinds) define(ctx context.Context, plural, color string) error {
 	})
 }
 
-// await is eventually for a goroutine of its own.
+// await is like eventually, for other goroutines than the test's.
 func (k kinds) await(ctx context.Context, what string, holds func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -95,7 +95,8 @@ func (k kinds) create(ctx context.Context, plural, name string, finalizers ...st
 	return err
 }
 
-// live takes a kind through its life: made by one server, used and changed by the other, deleted by the first.
+// live runs a kind through its life cycle: one server creates it, the other one uses and updates it, the first one
+// deletes it.
 func live(ctx context.Context, one, other kinds, plural string) error {
 	if err := one.define(ctx, plural, "red"); err != nil {
 		return fmt.Errorf("define: %w", err)
@@ -138,7 +139,7 @@ func live(ctx context.Context, one, other kinds, plural string) error {
 	return nil
 }
 
-func TestDefinitions_TwoServersAgreeWhileTheyComeAndGo(t *testing.T) {
+func TestDefinitions_AreTheSameOnTwoServers(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, false)
 	first := e.apiserver(dataDir(t))
@@ -147,7 +148,7 @@ func TestDefinitions_TwoServersAgreeWhileTheyComeAndGo(t *testing.T) {
 		os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(filepath.Dir(first.kubeconfig), "pki"))))
 	servers := []kinds{first.kinds(), e.apiserver(dir).kinds()}
 
-	// An informer of a kind that stays, and one of a kind that is there from time to time.
+	// An informer for a permanent kind, and one for a kind that comes and goes.
 	require.NoError(t, servers[0].define(t.Context(), "stays", "red"))
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(servers[1], 0)
 	stays := informers.ForResource(resourceOf("stays")).Informer()
@@ -184,7 +185,7 @@ func TestDefinitions_TwoServersAgreeWhileTheyComeAndGo(t *testing.T) {
 	})
 }
 
-func TestDefinitions_DeletionOutlivesTheServer(t *testing.T) {
+func TestDefinitions_DeletionContinuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	dir, ctx := dataDir(t), t.Context()
 	start := func() (*cluster, kinds) {
@@ -204,14 +205,14 @@ func TestDefinitions_DeletionOutlivesTheServer(t *testing.T) {
 		require.NoError(t, err)
 		return len(list.Items)
 	}
-	for _, most := range []int{objects, objects / 2} { // the server is killed as soon as so many are left
-		eventually(t, time.Minute, "objects go", func() bool { return left() <= most })
+	for _, limit := range []int{objects, objects / 2} { // kill the server as soon as this many are left
+		eventually(t, time.Minute, "objects go", func() bool { return left() <= limit })
 		c.server.kill()
 		c, server = start()
 		err := server.create(ctx, "many", "late")
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 	}
-	eventually(t, time.Minute, "only what is held is left", func() bool { return left() == 1 })
+	eventually(t, time.Minute, "only the object with a finalizer is left", func() bool { return left() == 1 })
 	_, err := server.Resource(resourceOf("many")).Namespace("default").Patch(ctx, "held", types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -220,5 +221,5 @@ func TestDefinitions_DeletionOutlivesTheServer(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 	require.NoError(t, server.define(ctx, "many", "red"))
-	require.Zero(t, left(), "nothing of the former kind comes back")
+	require.Zero(t, left(), "no object of the former kind comes back")
 }

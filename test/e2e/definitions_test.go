@@ -21,12 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// project is a folder of definitions, with objects of their kinds in its folder objects.
+// project is a folder of definitions, with objects of their kinds in its subfolder objects.
 type project struct {
 	name string
-	// refusals are parts of kubectl's errors, one for each object that the server must not accept.
+	// refusals are parts of kubectl's errors, one for each object that the server must reject.
 	refusals []string
-	// more is what else is tried while the definitions are there.
+	// more, if not nil, runs further checks while the definitions exist.
 	more func(c *cluster)
 }
 
@@ -35,12 +35,12 @@ var projects = []project{
 	{name: "gateway-api", more: (*cluster).safeUpgrades},
 	{name: "cert-manager"},
 	{name: "kueue"},
-	// These two are meant for argo's own client, which gives them names.
+	// These two are meant for argo's own client, which generates their names.
 	{name: "argo-workflows", refusals: []string{
 		`Workflow.argoproj.io "" is invalid: [metadata.name: Required value: name or generateName is required`,
 		`Workflow.argoproj.io "" is invalid: metadata.name: Required value: name or generateName is required`,
 	}},
-	// The mutating webhook of jobset names the rules of these. Without it the schema does not accept them.
+	// The mutating webhook of jobset would name the rules of these. Without it the schema rejects them.
 	{name: "jobset", refusals: []string{
 		`"failjobset-action-example" is invalid: [spec.failurePolicy.rules[0].name: Required value`,
 		`"host-maintenance-event-model" is invalid: [spec.failurePolicy.rules[0].name: Required value`,
@@ -74,7 +74,7 @@ func TestDefinitions_OfOurOwn(t *testing.T) {
 	up(t, dataDir(t), "--nodes", "0").tryDefinitions(p, "testdata/definitions")
 }
 
-// tryDefinitions takes a folder of definitions through its life.
+// tryDefinitions runs a folder of definitions through its life cycle.
 func (c *cluster) tryDefinitions(p project, folder string) {
 	c.run(kubectl, "apply", "--server-side", "-f", folder)
 	c.run(kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
@@ -101,7 +101,7 @@ func (c *cluster) tryDefinitions(p project, folder string) {
 	}
 }
 
-// definitions returns what the server has.
+// definitions returns the server's CRDs.
 func (c *cluster) definitions() []apiextensionsv1.CustomResourceDefinition {
 	code, body := c.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 	require.Equal(c.t, http.StatusOK, code, body)
@@ -110,7 +110,7 @@ func (c *cluster) definitions() []apiextensionsv1.CustomResourceDefinition {
 	return list.Items
 }
 
-// explained requires that kubectl finds each field below the root of each version.
+// explained requires that kubectl explains each field below the root of each version.
 func (c *cluster) explained(crd *apiextensionsv1.CustomResourceDefinition) {
 	for _, v := range crd.Spec.Versions {
 		if !v.Served {
@@ -126,15 +126,14 @@ func (c *cluster) explained(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// createObjects creates the objects in a folder that are of the kinds that are defined, and returns how many there are
-// of each kind.
+// createObjects creates the objects of a folder, and returns their number by kind.
 func (c *cluster) createObjects(crds []apiextensionsv1.CustomResourceDefinition, folder string,
 	refusals []string) map[string]int {
 	objects := c.objectsOf(crds, folder)
 	if len(objects) == 0 {
 		return nil
 	}
-	var all strings.Builder // not a List: kubectl would check its items itself
+	var all strings.Builder // not a List: kubectl would validate its items itself
 	for _, obj := range objects {
 		doc, err := obj.MarshalJSON()
 		require.NoError(c.t, err)
@@ -163,7 +162,7 @@ func (c *cluster) createObjects(crds []apiextensionsv1.CustomResourceDefinition,
 	return created
 }
 
-// objectsOf reads the objects of some kinds. Those of the same name become several, and their namespaces come first.
+// objectsOf reads the objects of some kinds, namespaces first. Objects with the same name become several.
 func (c *cluster) objectsOf(crds []apiextensionsv1.CustomResourceDefinition,
 	folder string) (objects []unstructured.Unstructured) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -194,7 +193,7 @@ func (c *cluster) objectsOf(crds []apiextensionsv1.CustomResourceDefinition,
 	return append(spaces, objects...)
 }
 
-// documents reads the objects of a file.
+// documents parses the objects of a file.
 func documents(t *testing.T, file string) (objects []unstructured.Unstructured) {
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -252,7 +251,7 @@ func (c *cluster) categorized(crds []apiextensionsv1.CustomResourceDefinition, c
 	}
 }
 
-// safeUpgrades tries the admission policy that gateway-api has for its definitions.
+// safeUpgrades checks the admission policy of gateway-api for its definitions.
 func (c *cluster) safeUpgrades() {
 	annotate := func(name, value string) error {
 		_, stderr, err := c.try(kubectl, "annotate", "--overwrite", "crd", "gateways.gateway.networking.k8s.io",
@@ -272,7 +271,7 @@ func (c *cluster) safeUpgrades() {
 		"Installing experimental CRDs on top of standard channel CRDs is prohibited by default.")
 }
 
-// runWorkshop tries what our own definitions have.
+// runWorkshop checks the features of our own definitions.
 func (c *cluster) runWorkshop() {
 	t := c.t
 	c.run(kubectl, "scale", "machine/lathe", "--replicas=2")

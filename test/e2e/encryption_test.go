@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/kmstest"
 )
 
-// pluginEnv makes the tests' program a KMS plugin, and nothing else.
+// pluginEnv selects the KMS plugin instead of the tests.
 const pluginEnv = "COXSWAIN_TEST_KMS_PLUGIN_IN"
 
 func init() {
@@ -44,13 +44,13 @@ func startPlugin(t *testing.T, dir string) *process {
 	return p
 }
 
-// The secrets of these tests have this value, and in JSON its base64.
+// The secrets of these tests contain this value, and in JSON its base64.
 const (
 	planted        = "planted-plaintext"
 	plantedEncoded = "cGxhbnRlZC1wbGFpbnRleHQ="
 )
 
-// requirePlaintext searches the files of a stopped etcd, its log included, for the planted value.
+// requirePlaintext searches the files of a stopped etcd, including its log, for the planted value.
 func requirePlaintext(t *testing.T, dir string, found bool) {
 	t.Helper()
 	var in []string
@@ -98,8 +98,8 @@ func (c *cluster) secret(name string) (string, error) {
 	return string(s.Data["a"]), nil
 }
 
-// TestEncryption_RotatesAsDocumented encrypts a cluster that was not, rotates to another key while the server runs,
-// rewrites by kubectl and by a StorageVersionMigration, and takes the old key away.
+// TestEncryption_RotatesAsDocumented encrypts an unencrypted cluster, rotates to another key while the server runs,
+// rewrites by kubectl and by a StorageVersionMigration, and removes the old key.
 func TestEncryption_RotatesAsDocumented(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -157,8 +157,8 @@ spec: {resource: {group: "", resource: secrets}}
 	c.run(kubectl, "wait", "--for=condition=Succeeded", "storageversionmigration/secrets", "--timeout=60s")
 }
 
-// restoreElsewhere takes a snapshot, which holds nothing in plain text, and serves it from another folder. One Secret
-// is then lost, and comes back by itself.
+// restoreElsewhere takes a snapshot, which must not contain plain text, and serves it from another folder. It then
+// deletes one Secret, which must be recreated automatically.
 func (c *cluster) restoreElsewhere(dir, file string) {
 	c.t.Helper()
 	snapshot := filepath.Join(c.t.TempDir(), "snapshot")
@@ -180,9 +180,9 @@ func (c *cluster) restoreElsewhere(dir, file string) {
 	}
 }
 
-// TestEncryption_NothingIsOnDiskInPlainText encrypts from the first start on, then starts with another key and without
+// TestEncryption_StoresNoPlainText encrypts from the first start on, then starts with another key and without
 // any.
-func TestEncryption_NothingIsOnDiskInPlainText(t *testing.T) {
+func TestEncryption_StoresNoPlainText(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	file := filepath.Join(filepath.Dir(dir), "encryption.yaml")
@@ -209,8 +209,8 @@ func TestEncryption_NothingIsOnDiskInPlainText(t *testing.T) {
 	}
 }
 
-// TestEncryption_ByAPluginThatIsKilledAndRestarted uses a KMS v2 plugin on the module k8s.io/kms.
-func TestEncryption_ByAPluginThatIsKilledAndRestarted(t *testing.T) {
+// TestEncryption_SurvivesAKillOfThePlugin uses a KMS v2 plugin that is built on the module k8s.io/kms.
+func TestEncryption_SurvivesAKillOfThePlugin(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	keys := filepath.Dir(dir)
@@ -230,13 +230,13 @@ func TestEncryption_ByAPluginThatIsKilledAndRestarted(t *testing.T) {
 		return code == http.StatusInternalServerError && strings.Contains(body, "[-]kms-providers failed")
 	})
 	value, err := c.secret("a")
-	require.NoError(t, err, "reads go on")
+	require.NoError(t, err, "reads still work")
 	require.Equal(t, planted, value)
-	c.plant("b") // with the seed that there is
+	c.plant("b") // with the existing seed
 	c.server.interrupt()
 	requirePlaintext(t, dir, false)
 
-	// Started without its plugin, the server serves the rest, and the secrets when the plugin is there.
+	// If the server starts without its plugin, it serves all other resources, and the secrets once the plugin runs.
 	p := start(t, "up", "--data-dir", dir, "--secure-port", "0", "--nodes", "0", "--encryption-provider-config", file)
 	eventually(t, time.Minute, "the server serves", func() bool { return strings.Contains(p.out.String(), " serves ") })
 	c = connect(t, filepath.Join(dir, "admin.kubeconfig"))

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// etcdMember is one of three, a process of its own.
+// etcdMember is one of three members, each a process of its own.
 type etcdMember struct {
 	*process
 	metrics string
@@ -56,14 +56,14 @@ func (m *etcdMember) awaitHealthy() {
 	})
 }
 
-// counter is an object of which every version is larger than the one before.
+// counter is an object that grows with every version.
 type counter struct {
 	c            *cluster
 	acknowledged int
-	longest      time.Duration // that a write took until it was acknowledged
+	longest      time.Duration // of a write until its acknowledgement
 }
 
-// next writes the next version until it is acknowledged.
+// next writes the next version and retries until it is acknowledged.
 func (n *counter) next(t *testing.T) {
 	t.Helper()
 	body, err := json.Marshal(&corev1.ConfigMap{Data: map[string]string{"n": fmt.Sprint(n.acknowledged + 1),
@@ -88,8 +88,8 @@ func (n *counter) requireKept(t *testing.T) {
 	require.Equal(t, fmt.Sprint(n.acknowledged), have.Data["n"])
 }
 
-// TestFullDisk_OfOneMemberOfThree fills the disk of one member of etcd while a client writes: the member ends, the
-// others go on, and with space again it comes back and is as good as they are.
+// TestFullDisk_OfOneMemberOfThree fills the disk of one member of etcd while a client writes. The member exits and the
+// others continue. With free space it rejoins as a full member.
 func TestFullDisk_OfOneMemberOfThree(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t)
@@ -116,7 +116,7 @@ func TestFullDisk_OfOneMemberOfThree(t *testing.T) {
 	require.NoError(t, os.Remove(filler))
 	again := &etcdMember{start(t, members[2].cmd.Args[1:]...), members[2].metrics}
 	again.awaitHealthy()
-	members[0].kill() // the member that was away is needed now
+	members[0].kill() // now the quorum needs the member that was away
 	for range 10 {
 		n.next(t)
 	}

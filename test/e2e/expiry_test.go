@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCerts_ExpireAndAreRenewedWhileEverythingRuns gives etcd, API server, controllers, scheduler and nodes
-// certificates that are good for a minute, renews them in time, then lets them expire and renews them late. No part is
-// restarted. In time nobody notices; late, everything goes on at once.
-func TestCerts_ExpireAndAreRenewedWhileEverythingRuns(t *testing.T) {
+// TestCerts_ExpireAndAreRenewedWithoutRestarts gives etcd, API server, controllers, scheduler and nodes
+// certificates that are valid for a minute, renews them in time, then lets them expire and renews them late. No part is
+// restarted. A renewal in time causes no errors, and after a late one all parts recover at once.
+func TestCerts_ExpireAndAreRenewedWithoutRestarts(t *testing.T) {
 	t.Parallel()
 	made := dataDir(t)
 	port := freePort(t)
@@ -59,13 +59,13 @@ func TestCerts_ExpireAndAreRenewedWhileEverythingRuns(t *testing.T) {
 	first := connect(t, admin)
 	works("before")
 
-	// In time: when the first certificates expire, all parts use the second.
+	// In time: all parts use the second certificates before the first expire.
 	certs(t, "--data-dir", made, "--server", "https://127.0.0.1:"+port, "--nodes", "2", "--validity", "2m", "--renew")
 	second := connect(t, admin)
 	eventually(t, 2*time.Minute, "the first certificates expire", func() bool { return first.refused(expiry(first)) })
 	t.Logf("renewed in time: a new pod ran after %v", works("renewed"))
 
-	// Late: everything has expired.
+	// Late: all certificates have expired.
 	eventually(t, 3*time.Minute, "the second certificates expire", func() bool {
 		return second.refused(expiry(second))
 	})
@@ -76,7 +76,7 @@ func TestCerts_ExpireAndAreRenewedWhileEverythingRuns(t *testing.T) {
 	}
 }
 
-// refused reports whether a new connection by the client certificate, which expires then, is of no use any more.
+// refused reports whether a new connection with the client certificate is rejected, because it expired.
 func (c *cluster) refused(expires time.Time) bool {
 	c.t.Helper()
 	if time.Now().Before(expires) {
@@ -92,8 +92,8 @@ func (c *cluster) refused(expires time.Time) bool {
 	return response.StatusCode == http.StatusUnauthorized
 }
 
-// newPodRuns waits until the pod of a new Deployment runs, which takes all parts of a control plane. It returns when
-// the Deployment was created, by the API server's clock.
+// newPodRuns waits until the pod of a new Deployment runs, which involves all parts of a control plane. It returns the
+// creation time of the Deployment by the API server's clock.
 func (c *cluster) newPodRuns(name string) (created time.Time) {
 	c.t.Helper()
 	deployments := c.client.AppsV1().Deployments("default")
@@ -110,7 +110,7 @@ func (c *cluster) newPodRuns(name string) (created time.Time) {
 	return created
 }
 
-// oneReplica is a Deployment of one pod.
+// oneReplica returns a Deployment of one pod.
 func oneReplica(name string) *appsv1.Deployment {
 	selector, template := podsOf(name, "one", nil)
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -19,8 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// extension is an API server of others, as a process of its own: it serves one group, asks the API server who users
-// are and what they may do, and has its certificate for a Service.
+// extension is an extension API server as a process of its own: it serves one group, delegates authentication and
+// authorization to the API server, and has a certificate for its Service.
 type extension struct {
 	*process
 	c       *cluster
@@ -30,7 +30,7 @@ type extension struct {
 	ca      []byte
 }
 
-// extensionProgram is a program that `make extensions` has built.
+// extensionProgram returns the path of a program of `make extensions`.
 func extensionProgram(t *testing.T, name string) string {
 	t.Helper()
 	program := filepath.Join(cmp.Or(os.Getenv("EXTENSIONS"), "../../.tools"), name)
@@ -39,8 +39,8 @@ func extensionProgram(t *testing.T, name string) string {
 	return program
 }
 
-// extend prepares an extension server that acts as a service account and stands behind NAMESPACE/SERVICE. asFlag is
-// the flag by which it is told how to reach the API server.
+// extend prepares an extension server that runs as a service account behind NAMESPACE/SERVICE. asFlag is its flag for
+// the kubeconfig of the API server.
 func (c *cluster) extend(program, asFlag, namespace, account, service string, args ...string) *extension {
 	c.t.Helper()
 	dir := certificates(c.t, service+"."+namespace+".svc")
@@ -55,7 +55,7 @@ func (c *cluster) extend(program, asFlag, namespace, account, service string, ar
 	}, args...)}
 }
 
-// accountKubeconfig makes a kubeconfig with a token of a service account.
+// accountKubeconfig writes a kubeconfig with a token of a service account.
 func (c *cluster) accountKubeconfig(namespace, account string) string {
 	c.t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -71,7 +71,7 @@ func (c *cluster) accountKubeconfig(namespace, account string) string {
 
 func (e *extension) run() { e.process = startProgram(e.c.t, e.program, e.args...) }
 
-// register creates the APIService, which leads to the process by a Service.
+// register creates the APIService, with a Service that leads to the process.
 func (e *extension) register(group, version, namespace, service string) {
 	e.c.t.Helper()
 	e.c.run(kubectl, "apply", "-f", writeFile(e.c.t, "apiservice.yaml", fmt.Sprintf(`apiVersion: apiregistration.k8s.io/v1
@@ -107,7 +107,7 @@ func sampleAPIServer(c *cluster) *extension {
 	return server
 }
 
-func TestExtensions_FlundersAreObjectsLikeAnyOther(t *testing.T) {
+func TestExtensions_ServeFlundersLikeOtherObjects(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "0")
 	sampleAPIServer(c)
@@ -128,7 +128,7 @@ func TestExtensions_FlundersAreObjectsLikeAnyOther(t *testing.T) {
 	require.Equal(t, "flunder.wardle.example.com/second\n", c.run(kubectl, "get", "flunders", "-l", "a=b", "-o", "name"))
 	c.run(kubectl, "delete", "flunder", "second", "my-first-flunder")
 
-	// Garbage is collected across servers, in both directions.
+	// Garbage collection works across servers, in both directions.
 	c.run(kubectl, "create", "configmap", "owner")
 	c.run(kubectl, "create", "-f", manifest)
 	c.own("flunder/my-first-flunder", "v1", "ConfigMap", "configmap", "owner")
@@ -140,7 +140,7 @@ func TestExtensions_FlundersAreObjectsLikeAnyOther(t *testing.T) {
 	c.run(kubectl, "delete", "flunder", "third")
 	c.run(kubectl, "wait", "--for=delete", "flunder/my-first-flunder", "configmap/owned", "--timeout=60s")
 
-	// They go with their namespace.
+	// Objects of the extension server are deleted with their namespace.
 	c.run(kubectl, "create", "namespace", "brief")
 	c.run(kubectl, "create", "-n", "brief", "-f", manifest)
 	c.run(kubectl, "delete", "namespace", "brief", "--timeout=60s")
@@ -148,7 +148,7 @@ func TestExtensions_FlundersAreObjectsLikeAnyOther(t *testing.T) {
 	require.Empty(t, c.run(kubectl, "get", "flunders", "-n", "brief", "-o", "name"))
 }
 
-// own makes an object another one's dependent.
+// own makes an object a dependent of another one.
 func (c *cluster) own(dependent, apiVersion, kind, resource, name string) {
 	c.t.Helper()
 	uid := c.run(kubectl, "get", resource, name, "-o", "jsonpath={.metadata.uid}")
@@ -156,8 +156,8 @@ func (c *cluster) own(dependent, apiVersion, kind, resource, name string) {
 		`{"metadata":{"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q}]}}`, apiVersion, kind, name, uid))
 }
 
-// The API server decides who a user is and what it may do, and the extension server believes it and no one else.
-func TestExtensions_KnowTheUserByTheAPIServerAlone(t *testing.T) {
+// The API server authenticates and authorizes users, and the extension server trusts only it.
+func TestExtensions_TrustOnlyTheAPIServer(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "0")
 	server := sampleAPIServer(c)
@@ -173,9 +173,9 @@ func TestExtensions_KnowTheUserByTheAPIServerAlone(t *testing.T) {
 	const path = "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders"
 	jane, err := c.asAccount("jane")
 	require.NoError(t, err)
-	for name, at := range map[string]string{"through the API server": c.config.Host, "directly": "https://127.0.0.1:" +
+	for name, address := range map[string]string{"through the API server": c.config.Host, "directly": "https://127.0.0.1:" +
 		server.port} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at+path, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, nil)
 		require.NoError(t, err)
 		r.Header.Set("X-Remote-User", "kubernetes-admin")
 		r.Header.Set("X-Remote-Group", "system:masters")
@@ -186,7 +186,7 @@ func TestExtensions_KnowTheUserByTheAPIServerAlone(t *testing.T) {
 	}
 }
 
-// asAccount is a client with the token of a new service account, which has no rights; it verifies no certificates.
+// asAccount returns a client with the token of a new service account without rights; it does not verify certificates.
 func (c *cluster) asAccount(name string) (*http.Client, error) {
 	c.t.Helper()
 	c.run(kubectl, "create", "serviceaccount", name)
@@ -194,8 +194,8 @@ func (c *cluster) asAccount(name string) (*http.Client, error) {
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 }
 
-// An extension server that is away is missed only where it is asked for; what waits for it goes on when it is back.
-func TestExtensions_ThatAreAwayHoldUpNothingElse(t *testing.T) {
+// An unavailable extension server only affects requests and work that need it; pending work continues when it is back.
+func TestExtensions_OutagesAffectOnlyTheirGroup(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "0")
 	server := sampleAPIServer(c)
@@ -210,7 +210,7 @@ func TestExtensions_ThatAreAwayHoldUpNothingElse(t *testing.T) {
 	c.run(kubectl, "get", "all,namespaces")
 	require.Contains(t, c.run(kubectl, "api-resources", "--api-group=apps"), "deployments")
 
-	// Garbage is collected as before.
+	// Garbage collection works as before.
 	c.run(kubectl, "create", "configmap", "owner")
 	c.run(kubectl, "create", "configmap", "owned")
 	c.own("configmap/owned", "v1", "ConfigMap", "configmap", "owner")
@@ -224,17 +224,17 @@ func TestExtensions_ThatAreAwayHoldUpNothingElse(t *testing.T) {
 		`@.type=="NamespaceDeletionDiscoveryFailure")].message}`), "Discovery failed for some groups, 1 failing: unable to "+
 		"retrieve the complete list of server APIs: wardle.example.com/v1alpha1: stale GroupVersion discovery: "+
 		"wardle.example.com/v1alpha1")
-	require.Empty(t, c.run(kubectl, "get", "configmaps", "-n", "waiting", "-o", "name"), "what can be deleted is")
+	require.Empty(t, c.run(kubectl, "get", "configmaps", "-n", "waiting", "-o", "name"), "all other objects are deleted")
 	server.run()
 	c.available("v1alpha1.wardle.example.com", "True")
 	c.run(kubectl, "wait", "--for=delete", "namespace/waiting", "--timeout=60s")
 }
 
-// metrics-server takes the place of the API server's own metrics, reads the agents of the nodes itself, and leaves
-// the place again with its APIService.
-func TestExtensions_MetricsServerTakesThePlaceOfOurMetrics(t *testing.T) {
+// metrics-server replaces the API server's own metrics and scrapes the agents of the nodes itself. Deleting its
+// APIService restores the API server's own metrics.
+func TestExtensions_MetricsServerReplacesOurMetrics(t *testing.T) {
 	t.Parallel()
-	c := up(t, dataDir(t), "--nodes", "1") // which has the agent's endpoint for itself
+	c := up(t, dataDir(t), "--nodes", "1") // this agent has its endpoint for itself
 	c.nodesReady(1)
 	c.run(kubectl, "create", "deployment", "web", "--image=web", "--replicas=2")
 	c.run(kubectl, "rollout", "status", "deployment/web", "--timeout=60s")
@@ -265,11 +265,11 @@ func TestExtensions_MetricsServerTakesThePlaceOfOurMetrics(t *testing.T) {
 	})
 }
 
-// An autoscaler follows a metric that an adapter serves, with the rights of the bootstrap policy.
-func TestExtensions_AutoscalersFollowTheMetricsOfAnAdapter(t *testing.T) {
+// An autoscaler follows a metric of an adapter, with the rights of the bootstrap policy.
+func TestExtensions_AutoscalersUseMetricsOfAnAdapter(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "1")
-	c.run(kubectl, "apply", "-f", "testdata/extensions/metrics.yaml") // the account and the Service are good for any
+	c.run(kubectl, "apply", "-f", "testdata/extensions/metrics.yaml") // the account and the Service work for any adapter
 	server := c.extend("adapter", "--lister-kubeconfig", "kube-system", "metrics-server", "metrics-server")
 	server.run()
 	server.register("external.metrics.k8s.io", "v1beta1", "kube-system", "metrics-server")

@@ -26,11 +26,11 @@ import (
 // etcd is an etcd server as a process of its own.
 type etcd struct {
 	*process
-	// flags tell an API server where it is.
+	// flags are the API server's flags for this etcd.
 	flags []string
 }
 
-// startEtcd starts one on loopback, plain or with TLS on both sides.
+// startEtcd starts an etcd on loopback, plain or with TLS on both sides.
 func startEtcd(t *testing.T, secure bool, more ...string) *etcd {
 	t.Helper()
 	scheme, flags := "http", []string(nil)
@@ -59,14 +59,14 @@ func startEtcd(t *testing.T, secure bool, more ...string) *etcd {
 	return &etcd{process: p, flags: append(flags, "--etcd-servers", client)}
 }
 
-// apiserver starts an API server on it.
+// apiserver starts an API server on this etcd.
 func (e *etcd) apiserver(dir string, args ...string) *cluster {
 	e.t.Helper()
 	args = append([]string{"apiserver", "--data-dir", dir, "--secure-port", "0"}, args...)
 	return serving(e.t, start(e.t, append(args, e.flags...)...), dir)
 }
 
-// component starts one of the API server's clients, by its own identity.
+// component starts one of the API server's clients, with its own identity.
 func (c *cluster) component(name string, args ...string) *process {
 	c.t.Helper()
 	kubeconfig := filepath.Join(filepath.Dir(c.kubeconfig), name+".kubeconfig")
@@ -99,8 +99,9 @@ func TestExternalEtcd_WithEachPartAProcess(t *testing.T) {
 	}
 }
 
-// TestFullQuota fills an etcd up to its quota: deletions go on, and writes again when room is made.
-func TestFullQuota_OfAnExternalEtcdIsMadeRoomIn(t *testing.T) {
+// TestFullQuota_OfAnExternalEtcdIsRecovered fills an etcd up to its quota: deletions still work, and writes work again
+// after room is made.
+func TestFullQuota_OfAnExternalEtcdIsRecovered(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, true, "--quota-backend-bytes=8388608")
 	c := e.apiserver(dataDir(t))
@@ -118,7 +119,7 @@ func TestFullQuota_OfAnExternalEtcdIsMadeRoomIn(t *testing.T) {
 	}
 	require.ErrorContains(t, err, "etcd is out of space")
 	code, body := c.get("/readyz/etcd")
-	require.Equal(t, 200, code, body, "reads and deletions go on")
+	require.Equal(t, 200, code, body, "reads and deletions still work")
 	for i := range made - 1 {
 		require.NoError(t, maps.Delete(t.Context(), fmt.Sprint("big-", i), metav1.DeleteOptions{}))
 	}
@@ -133,9 +134,9 @@ func TestFullQuota_OfAnExternalEtcdIsMadeRoomIn(t *testing.T) {
 	require.Equal(t, 200, code, body)
 }
 
-// TestTwoAPIServers share an etcd and a CA: what one writes the other shows, watchers see
-// both, and each goes on without the other.
-func TestTwoAPIServers_AreOne(t *testing.T) {
+// TestTwoAPIServers_ShareTheirData runs two API servers with one etcd and one CA: each shows the other's writes in
+// reads and watches, and works without the other.
+func TestTwoAPIServers_ShareTheirData(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, false)
 	first := e.apiserver(dataDir(t))
@@ -154,7 +155,7 @@ func TestTwoAPIServers_AreOne(t *testing.T) {
 	second.run(kubectlLite, "patch", "configmap", "shared", "-p", `{"data":{"by":"second"}}`)
 	require.Equal(t, "second", first.run(kubectlLite, "get", "configmap", "shared", "-o", "jsonpath={.data.by}"))
 
-	// A client that trusts one trusts the other: they have one CA.
+	// A client that trusts one server trusts the other, because they share a CA.
 	code, body := first.get("/api/v1/namespaces/default/configmaps/shared")
 	require.Equal(t, 200, code, body)
 	first.config.Host = second.config.Host
@@ -205,7 +206,7 @@ func TestLeader_IsReplacedWhenKilled(t *testing.T) {
 	c.run(kubectl, "wait", "deployment/guestbook", "--for=jsonpath={.status.readyReplicas}=5", "--timeout=60s")
 }
 
-// certificates makes a CA, and one certificate that serves both sides of a connection, for loopback and these names.
+// certificates creates a CA, and one certificate for loopback and these names, for both sides of a connection.
 func certificates(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

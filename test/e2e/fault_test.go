@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStoppedEtcd freezes etcd: reads and writes are answered with a Status in good time,
-// and once etcd moves again the server goes on by itself.
-func TestStoppedEtcd_IsSaidAndSurvived(t *testing.T) {
+// TestEtcdOutage_IsReportedAndRecovered freezes etcd: reads and writes are answered with a Status in time, and the
+// server recovers by itself once etcd continues.
+func TestEtcdOutage_IsReportedAndRecovered(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, false)
 	c := e.apiserver(dataDir(t), "--request-timeout", "2s")
@@ -41,9 +41,9 @@ func TestStoppedEtcd_IsSaidAndSurvived(t *testing.T) {
 		requireAnyStatus(t, body)
 	}
 	code, _ = c.get("/livez")
-	require.Equal(t, http.StatusOK, code, "the server itself is well")
+	require.Equal(t, http.StatusOK, code, "the server itself is alive")
 	code, body = c.get(configMaps + "?resourceVersion=0")
-	require.Equal(t, http.StatusOK, code, "what may be stale is served from memory: %s", body)
+	require.Equal(t, http.StatusOK, code, "reads that may be stale are served from memory: %s", body)
 
 	e.signal(syscall.SIGCONT)
 	eventually(t, time.Minute, "the server goes on", func() bool {
@@ -55,8 +55,8 @@ func TestStoppedEtcd_IsSaidAndSurvived(t *testing.T) {
 	eventually(t, time.Minute, "/readyz", func() bool { code, _ := c.get("/readyz"); return code == http.StatusOK })
 }
 
-// TestKilledEtcd restarts etcd under a running server.
-func TestKilledEtcd_IsReconnectedTo(t *testing.T) {
+// TestKilledEtcd_IsReconnected restarts etcd under a running server.
+func TestKilledEtcd_IsReconnected(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, false)
 	c := e.apiserver(dataDir(t), "--request-timeout", "2s")
@@ -77,9 +77,9 @@ func TestKilledEtcd_IsReconnectedTo(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, code, "a write that was refused: %s", body)
 }
 
-// TestFullDisk fills the disk under a control plane: writes are refused with a Status, reads
-// go on, nothing acknowledged is lost, and with space again writes go on.
-func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
+// TestFullDisk_IsReportedAndRecovered fills the disk under a control plane: writes are rejected with a Status, reads
+// still work, no acknowledged write is lost, and writes work again with free space.
+func TestFullDisk_IsReportedAndRecovered(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t)
 	dir := filepath.Join(disk, "data")
@@ -91,9 +91,9 @@ func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
 
 	refused := 0
 	value := strings.Repeat("x", 512<<10)
-	// Long enough for etcd to try to write by itself what it has in memory.
+	// Long enough for etcd to write data from memory by itself.
 	for i, full := 0, time.Now(); refused < 3 || time.Since(full) < 2*time.Second; i++ {
-		require.Less(t, time.Since(full), time.Minute, "the disk is full, and nothing was refused")
+		require.Less(t, time.Since(full), time.Minute, "the disk is full, but no write was rejected")
 		name := fmt.Sprintf("large-%03d", i)
 		code, body := c.do("POST", configMaps, asJSON,
 			fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"v":%q}}`, name,
@@ -128,7 +128,7 @@ func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
 	c.server.interrupt()
 }
 
-// smallDisk is a disk of 192 MiB. The test is skipped where none can be mounted.
+// smallDisk mounts a disk of 192 MiB. It skips the test if that is not possible.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -142,7 +142,7 @@ func smallDisk(t *testing.T) string {
 	return disk
 }
 
-// fill takes all the space there is.
+// fill uses all free space.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -157,7 +157,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// requireAnyStatus requires that the answer is a metav1.Status that says what went wrong.
+// requireAnyStatus requires that the answer is a metav1.Status with a message.
 func requireAnyStatus(t *testing.T, body string) {
 	t.Helper()
 	var status metav1.Status

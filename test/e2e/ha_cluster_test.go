@@ -30,12 +30,12 @@ type haCluster struct {
 	environment []string
 	ports       []string               // of the API servers on this machine
 	ids         map[string]string      // of the containers, by service
-	config      *rest.Config           // of the administrator, with the first API server
-	client      kubernetes.Interface   // goes to any API server that answers
-	each        []kubernetes.Interface // of one API server each, with a second's patience
+	config      *rest.Config           // of the administrator, for the first API server
+	client      kubernetes.Interface   // uses any API server that answers
+	each        []kubernetes.Interface // one for each API server, with a timeout of a second
 }
 
-// startHA brings the control plane up and takes it down with everything that was made for it at the end of the test.
+// startHA brings up the control plane, and removes everything at the end of the test.
 func startHA(t *testing.T) *haCluster {
 	t.Helper()
 	compose := composeCommand(t)
@@ -95,11 +95,11 @@ func (h *haCluster) do(args ...string) string {
 	return h.run(append(slices.Clone(h.compose), args...)...)
 }
 
-// haServices are the services that run all the time.
+// haServices are the services that run permanently.
 var haServices = []string{"etcd-1", "etcd-2", "etcd-3", "apiserver-1", "apiserver-2", "apiserver-3", "controllers-1",
 	"controllers-2", "scheduler-1", "scheduler-2", "nodes"}
 
-// up creates and starts what is missing, and makes clients.
+// up creates and starts missing containers, and creates clients.
 func (h *haCluster) up(flags ...string) {
 	h.t.Helper()
 	h.do(append([]string{"up", "--detach"}, flags...)...)
@@ -121,8 +121,8 @@ func (h *haCluster) up(flags ...string) {
 	}
 }
 
-// clientFor is a client that connects to the first of the servers, by their ports, that accepts a connection, and does
-// not stay on a connection that is silent. One of a single server gives a request a second.
+// clientFor returns a client that connects to the first server, by port, that accepts a connection, and leaves silent
+// connections. A client for a single server limits requests to a second.
 func (h *haCluster) clientFor(ports ...string) kubernetes.Interface {
 	h.t.Helper()
 	security, err := rest.TLSConfigFor(h.config)

@@ -29,8 +29,8 @@ const (
 	haReplicas = 6   // of the Deployment
 )
 
-// haLoad is what goes on while parts fail: writers, of which each begins with another API server and goes to the next
-// when a write fails; rollouts of a Deployment, one after the other; and informers, which must miss nothing.
+// haLoad is the load while parts fail: writers, each of which begins with another API server and moves to the next one
+// when a write fails; rollouts of a Deployment, one after the other; and informers, which must not miss an event.
 type haLoad struct {
 	*haCluster
 	stop    context.CancelFunc
@@ -40,23 +40,23 @@ type haLoad struct {
 	rolled  atomic.Int64 // rollouts completed
 
 	mu    sync.Mutex
-	last  time.Time     // when any write was acknowledged
-	pause time.Duration // the longest between two of them, of all writers
-	wait  time.Duration // the longest that one writer waited
+	last  time.Time     // time of the last acknowledged write
+	pause time.Duration // the longest time without an acknowledged write
+	wait  time.Duration // the longest time that one writer waited
 
 	configMaps cache.SharedIndexInformer
 	pods       cache.SharedIndexInformer
 	seen       podsSeen
 }
 
-// haWriter writes to objects of its own. Its fields are its goroutine's until the load has ended, last apart.
+// haWriter writes to objects of its own. Its fields belong to its goroutine until the load has ended, except last.
 type haWriter struct {
 	*haLoad
 	number  int
-	server  int                       // to which it writes, by index
+	server  int                       // index of its current server
 	acked   map[string]int            // the last acknowledged value of each object
-	last    atomic.Pointer[time.Time] // when the last write was acknowledged
-	wrong   []string                  // what must not be
+	last    atomic.Pointer[time.Time] // time of the last acknowledged write
+	wrong   []string                  // violations
 	version map[string]string         // resourceVersions
 }
 
@@ -72,7 +72,7 @@ func startLoad(h *haCluster) *haLoad {
 		UpdateFunc: func(_, o any) { l.seen.see(o.(*corev1.Pod)) },
 	})
 	require.NoError(h.t, err)
-	factory.Start(h.t.Context().Done()) // they go on when the load has ended
+	factory.Start(h.t.Context().Done()) // they continue after the load has ended
 	factory.WaitForCacheSync(h.t.Context().Done())
 	for i := range haWriters {
 		w := &haWriter{haLoad: l, number: i, server: i % len(h.each), acked: map[string]int{},
@@ -86,7 +86,7 @@ func startLoad(h *haCluster) *haLoad {
 
 func (l *haLoad) end() { l.stop(); l.ended.Wait() }
 
-// write writes at its share of the rate until ctx ends. A write is repeated until it is acknowledged.
+// write writes at its share of the rate until ctx ends. It repeats a write until it is acknowledged.
 func (w *haWriter) write(ctx context.Context) {
 	tick := time.NewTicker(time.Second * haWriters / haRate)
 	defer tick.Stop()
@@ -113,7 +113,7 @@ func (w *haWriter) write(ctx context.Context) {
 	}
 }
 
-// acknowledged records that a writer's write was acknowledged, and how long ago its last one was.
+// acknowledged records the acknowledgement of a writer's write, and the time since its previous one.
 func (l *haLoad) acknowledged(now time.Time, waited time.Duration) {
 	l.changes.Add(1)
 	l.mu.Lock()
@@ -124,7 +124,7 @@ func (l *haLoad) acknowledged(now time.Time, waited time.Duration) {
 	l.last, l.wait = now, max(l.wait, waited)
 }
 
-// put makes one attempt. Where an earlier one may have been done without an answer, it looks first.
+// put makes one attempt. If an earlier attempt may have succeeded without an answer, it reads first.
 func (w *haWriter) put(ctx context.Context, name string, value int) bool {
 	client := w.each[w.server].CoreV1().ConfigMaps("default")
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version[name],
@@ -156,8 +156,8 @@ func (w *haWriter) put(ctx context.Context, name string, value int) bool {
 	return found == value
 }
 
-// measure makes parts fail and returns, when all writers' writes are acknowledged again, the longest time in which
-// nobody's was, and the longest that one writer waited.
+// measure makes parts fail. When all writers' writes are acknowledged again, it returns the longest time without any
+// acknowledged write, and the longest that one writer waited.
 func (l *haLoad) measure(limit time.Duration, fail func()) (pause, wait time.Duration) {
 	l.t.Helper()
 	l.mu.Lock()
@@ -175,7 +175,7 @@ func (l *haLoad) measure(limit time.Duration, fail func()) (pause, wait time.Dur
 	return l.pause, l.wait
 }
 
-// roll rolls a Deployment from image to image, whatever fails meanwhile.
+// roll rolls a Deployment from image to image, despite all failures.
 func (l *haLoad) roll(ctx context.Context) {
 	selector, template := podsOf("rolling", "image-0", map[string]string{"sim.coxswain.dev/ready-after": "200ms"})
 	deployments := l.client.AppsV1().Deployments("default")
@@ -193,7 +193,7 @@ func (l *haLoad) roll(ctx context.Context) {
 			l.rolled.Add(1)
 			image++
 			d.Spec.Template.Spec.Containers[0].Image = fmt.Sprint("image-", image)
-			_, _ = deployments.Update(short, d, metav1.UpdateOptions{}) // if it fails, the next turn tries again
+			_, _ = deployments.Update(short, d, metav1.UpdateOptions{}) // the next turn retries a failure
 		}
 		cancel()
 	}
@@ -205,14 +205,14 @@ func complete(d *appsv1.Deployment) bool {
 		s.AvailableReplicas == haReplicas && s.Replicas == haReplicas
 }
 
-// podsSeen is what an informer has seen of pods.
+// podsSeen is an informer's record of pods.
 type podsSeen struct {
 	mu          sync.Mutex
 	uids, nodes map[string]string // UIDs by name, and nodes by UID
 	wrong       []string
 }
 
-// see records a pod. None may be on two nodes, nor two of one name in turn: these names are random.
+// see records a pod. A pod must not be on two nodes, nor two pods have one name in turn: names are random.
 func (p *podsSeen) see(pod *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,8 +227,8 @@ func (p *podsSeen) see(pod *corev1.Pod) {
 	p.nodes[uid] = pod.Spec.NodeName
 }
 
-// check ends the load and requires that nothing acknowledged is lost, that the Deployment has its pods once, and that
-// informers know what the servers know.
+// check ends the load. It requires that no acknowledged write is lost, that the Deployment has the right pods, and that
+// informers agree with the servers.
 func (l *haLoad) check() {
 	l.t.Helper()
 	l.end()
@@ -280,11 +280,11 @@ func (l *haLoad) checkWrites(server kubernetes.Interface, number int) {
 	for _, w := range l.writers {
 		require.Empty(l.t, w.wrong)
 		for name, value := range w.acked {
-			// One write may have been under way when the load ended.
+			// One write may have been in progress when the load ended.
 			require.GreaterOrEqual(l.t, values[name], value, "API server %d lost a write of %s", number+1, name)
 		}
 	}
-	eventually(l.t, time.Minute, "the informer has what the server has", func() bool {
+	eventually(l.t, time.Minute, "the informer agrees with the server", func() bool {
 		have := map[string]string{}
 		for _, o := range l.configMaps.GetStore().List() {
 			if m := o.(*corev1.ConfigMap); m.Labels["load"] != "" {

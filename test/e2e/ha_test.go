@@ -22,14 +22,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The goals are those of docs/operations.md; a test machine that does much else is given haSlack times as long.
+// The goals are documented in docs/operations.md; a busy test machine gets haSlack times as long.
 const (
 	haWrites  = 2 * time.Second
 	haLeaders = 5 * time.Second
 	haSlack   = 4
 )
 
-// haSoak is COXSWAIN_SOAK, a duration for which each container is taken away in each way, again and again; 0 is once.
+// haSoak returns COXSWAIN_SOAK, a duration in which every fault is repeated on each container; 0 injects each fault
+// once.
 func haSoak(t *testing.T) time.Duration {
 	text := os.Getenv("COXSWAIN_SOAK")
 	if text == "" {
@@ -40,8 +41,8 @@ func haSoak(t *testing.T) time.Duration {
 	return d
 }
 
-// TestHA takes the containers of deploy/compose-ha.yaml away under load, one after the other and all at once. It does
-// not run beside other tests: it measures.
+// TestHA injects faults in the containers of deploy/compose-ha.yaml under load, one after the other and all at once. It
+// must not run beside other tests, because it measures.
 func TestHA(t *testing.T) {
 	h := startHA(t)
 	l := startLoad(h)
@@ -67,11 +68,12 @@ func TestHA(t *testing.T) {
 	h.restore()
 }
 
-// fail makes one fault, measures what clients see of it, and repairs it.
+// fail injects one fault, measures its effect on clients, and repairs it.
 func (l *haLoad) fail(service, fault string, table *tabwriter.Writer) {
 	l.t.Helper()
 	pause, wait := l.measure(time.Minute, func() {
-		// On a busy machine a container may not freeze at once, and a leader may lose its lease just now and end.
+		// On a busy machine a container may not freeze at once, and a leader may lose its lease at this moment and
+		// exit.
 		eventually(l.t, time.Minute, service+" to "+fault, func() bool { return l.take(service, fault) == nil })
 	})
 	var again time.Duration
@@ -96,7 +98,7 @@ func (l *haLoad) fail(service, fault string, table *tabwriter.Writer) {
 	require.Less(l.t, again, haSlack*haLeaders, "%s, %s: acts again", service, fault)
 }
 
-// networks are those of a service, with the names that it has there.
+// networks returns the networks of a service, with the names that it has there.
 func (h *haCluster) networks(service string) map[string][]string {
 	all := map[string][]string{}
 	switch {
@@ -110,7 +112,7 @@ func (h *haCluster) networks(service string) map[string][]string {
 	return all
 }
 
-// take makes a fault. The error is docker's, of a container that does not run.
+// take injects a fault. The error is docker's for a container that does not run.
 func (h *haCluster) take(service, fault string) error {
 	h.t.Helper()
 	if fault != "cut off" {
@@ -123,7 +125,7 @@ func (h *haCluster) take(service, fault string) error {
 	return nil
 }
 
-// giveBack repairs the fault and waits until the part is as good as before.
+// giveBack repairs the fault and waits until the part has recovered.
 func (h *haCluster) giveBack(service, fault string) {
 	h.t.Helper()
 	switch fault {
@@ -155,7 +157,7 @@ func (h *haCluster) awaitHealthy(service string) {
 		_, err := h.try(ctx, "docker", "exec", h.ids[service], "/coxswain", "health", url)
 		return err == nil
 	})
-	if number, ok := strings.CutPrefix(service, "apiserver-"); ok { // and from here
+	if number, ok := strings.CutPrefix(service, "apiserver-"); ok { // and is reachable from here
 		eventually(h.t, time.Minute, service+" is reached", func() bool {
 			return ready(h.t.Context(), h.each[number[0]-'1'])
 		})
@@ -164,11 +166,11 @@ func (h *haCluster) awaitHealthy(service string) {
 
 func ready(ctx context.Context, c kubernetes.Interface) bool {
 	code := 0
-	_ = c.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code) // 0 where none answers
+	_ = c.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code) // 0 without an answer
 	return code == http.StatusOK
 }
 
-// awaitControllers is how long the controllers take to look at a new Deployment.
+// awaitControllers measures the time until the controllers process a new Deployment.
 func (h *haCluster) awaitControllers() time.Duration {
 	h.t.Helper()
 	selector, template := podsOf("probe", "one", nil)
@@ -186,13 +188,13 @@ func (h *haCluster) awaitControllers() time.Duration {
 	return took
 }
 
-// awaitScheduler is how long a new pod is without a Node.
+// awaitScheduler measures the time until a new pod is scheduled.
 func (h *haCluster) awaitScheduler() time.Duration {
 	h.t.Helper()
 	return h.awaitPod("the scheduler acts", func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
 }
 
-// awaitNodes is how long a new pod takes until it runs.
+// awaitNodes measures the time until a new pod runs.
 func (h *haCluster) awaitNodes() time.Duration {
 	h.t.Helper()
 	return h.awaitPod("the nodes act", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
@@ -214,7 +216,7 @@ func (h *haCluster) awaitPod(what string, done func(*corev1.Pod) bool) time.Dura
 	return took
 }
 
-// losePower kills everything at once and starts it again.
+// losePower kills all containers at once and starts them again.
 func (l *haLoad) losePower() {
 	l.t.Helper()
 	var all []string
@@ -225,7 +227,7 @@ func (l *haLoad) losePower() {
 	l.docker(append([]string{"start"}, all...)...)
 }
 
-// replaceServers replaces one API server after the other while clients that try twice work: none may fail.
+// replaceServers replaces one API server after the other while clients that retry once work: no request may fail.
 func (l *haLoad) replaceServers() {
 	l.t.Helper()
 	for _, service := range haServices {
@@ -272,7 +274,8 @@ func (l *haLoad) replaceServers() {
 	require.Positive(l.t, requests.Load())
 }
 
-// restore saves a snapshot and the CAs, forgets everything, and makes a new control plane of them, as on new machines.
+// restore saves a snapshot and the CAs, deletes everything, and creates a new control plane from them, as on new
+// machines.
 func (h *haCluster) restore() {
 	h.t.Helper()
 	dir := h.t.TempDir()
@@ -288,7 +291,7 @@ func (h *haCluster) restore() {
 	h.docker("cp", h.ids["certs"]+":/pki", pki)
 	h.do("down", "--volumes", "--timeout", "5")
 
-	h.do("up", "--no-start", "certs") // which has all volumes
+	h.do("up", "--no-start", "certs") // this service has all volumes
 	certs := h.do("ps", "--all", "-q", "certs")
 	h.docker("cp", pki+"/.", certs+":/pki")
 	h.docker("start", "--attach", certs)
@@ -299,7 +302,7 @@ func (h *haCluster) restore() {
 			"coxswain:"+h.project, "etcd", "snapshot", "restore", inside+"backup.db", "--etcd-data-dir="+inside+"data"))
 	}
 	h.up()
-	require.Equal(h.t, old.TLSClientConfig.CAData, h.config.TLSClientConfig.CAData, "old kubeconfigs are good")
+	require.Equal(h.t, old.TLSClientConfig.CAData, h.config.TLSClientConfig.CAData, "old kubeconfigs are still valid")
 	for _, c := range h.each {
 		var after *corev1.ConfigMapList
 		eventually(h.t, time.Minute, "the restored objects", func() bool {

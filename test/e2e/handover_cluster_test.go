@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// handover is an API server with two processes of controllers, of which one leads.
+// handover is an API server with two processes of controllers; one of them leads.
 type handover struct {
 	*cluster
 	leading, standby *process
@@ -48,19 +48,19 @@ func (h *handover) holder() string {
 	return *lease.Spec.HolderIdentity
 }
 
-// killLeader kills the leader once begun holds, so that the standby has to finish, and starts another standby.
+// killLeader kills the leader once begun returns true, so that the standby has to finish, and starts another standby.
 func (h *handover) killLeader(t *testing.T, what string, begun func() bool) {
 	t.Helper()
 	first := h.holder()
-	for deadline := time.Now().Add(time.Minute); !begun(); { // often: what begins is soon over
+	for deadline := time.Now().Add(time.Minute); !begun(); { // poll often: the work is soon over
 		require.True(t, time.Now().Before(deadline), "not begun: %s", what)
 	}
 	h.leading.kill()
 	eventually(t, time.Minute, "another leader", func() bool { return h.holder() != first && h.holder() != "" })
-	h.leading, h.standby = h.standby, h.controllers() // not before: it might have been the new one that leads
+	h.leading, h.standby = h.standby, h.controllers() // not earlier, or the new process might become leader
 }
 
-// each does something n times, some of them at once.
+// each calls do n times, with some calls in parallel.
 func each(t *testing.T, n int, do func(i int) error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -93,7 +93,7 @@ func (h *handover) configMap(namespace, name string, owners ...*corev1.ConfigMap
 	return h.client.CoreV1().ConfigMaps(namespace).Create(h.t.Context(), m, metav1.CreateOptions{})
 }
 
-// pod is one on a Node; it is ready if ip is not empty.
+// pod returns a pod on a Node; it is ready if ip is not empty.
 func (h *handover) pod(name, node, app, ip string, tolerations ...corev1.Toleration) error {
 	pods := h.client.CoreV1().Pods("default")
 	pod, err := pods.Create(h.t.Context(), &corev1.Pod{
@@ -117,7 +117,7 @@ func (h *handover) node(name string) {
 	require.NoError(h.t, err)
 }
 
-// count is how many of the default namespace's pods there are of an app, and how many are being deleted.
+// count returns the number of the default namespace's pods of an app, and the number of terminating ones.
 func (h *handover) count(app string) (all, ending int) {
 	pods, err := h.client.CoreV1().Pods("default").List(h.t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 	require.NoError(h.t, err)
@@ -129,9 +129,9 @@ func (h *handover) count(app string) (all, ending int) {
 	return len(pods.Items), ending
 }
 
-// TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder kills the leading controllers with kill -9 in the middle of one
-// piece of work after the other; the standby comes to the same end.
-func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
+// TestHandover_FinishesTheWorkOfAKilledLeader kills the leading controllers with kill -9 in the middle of one
+// task after the other. The standby must reach the same result.
+func TestHandover_FinishesTheWorkOfAKilledLeader(t *testing.T) {
 	t.Parallel()
 	h := newHandover(t)
 	core, ctx := h.client.CoreV1(), t.Context()
@@ -190,7 +190,7 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 		require.NoError(t, core.ConfigMaps("default").Delete(ctx, "root",
 			metav1.DeleteOptions{PropagationPolicy: &foreground}))
 		h.killLeader(t, "the deletion", func() bool { return len(names()) < 300 })
-		eventually(t, time.Minute, "the owner goes last, and what has another stays", func() bool {
+		eventually(t, time.Minute, "the owner is deleted last, and objects with another owner stay", func() bool {
 			left := names()
 			require.True(t, left["root"] || len(left) <= 2, "%d are left behind", len(left))
 			return len(left) == 2 && left["other"] && left["shared"]
@@ -222,27 +222,27 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 			}, metav1.CreateOptions{})
 			return err
 		})
-		bound := func() map[string]string { // claims by volume
+		bound := func() map[string]string { // bound claims by volume
 			list, err := core.PersistentVolumeClaims("default").List(ctx, metav1.ListOptions{})
 			require.NoError(t, err)
-			of := map[string]string{}
+			claims := map[string]string{}
 			for _, c := range list.Items {
 				if c.Status.Phase == corev1.ClaimBound {
-					require.Empty(t, of[c.Spec.VolumeName], "no volume has two claims")
-					of[c.Spec.VolumeName] = c.Name
+					require.Empty(t, claims[c.Spec.VolumeName], "no volume has two claims")
+					claims[c.Spec.VolumeName] = c.Name
 				}
 			}
-			return of
+			return claims
 		}
 		h.killLeader(t, "binding", func() bool { return len(bound()) > 10 })
 		eventually(t, time.Minute, "all are bound", func() bool { return len(bound()) == n })
-		of := bound()
+		claims := bound()
 		eventually(t, time.Minute, "the volumes know it", func() bool {
 			list, err := core.PersistentVolumes().List(ctx, metav1.ListOptions{})
 			require.NoError(t, err)
 			agree := 0
 			for _, v := range list.Items {
-				if v.Status.Phase == corev1.VolumeBound && v.Spec.ClaimRef.Name == of[v.Name] {
+				if v.Status.Phase == corev1.VolumeBound && v.Spec.ClaimRef.Name == claims[v.Name] {
 					agree++
 				}
 			}
@@ -259,7 +259,7 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 				Ports: []corev1.ServicePort{{Port: 80}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
-		told := func() (addresses map[string]int) {
+		listed := func() (addresses map[string]int) {
 			list, err := h.client.DiscoveryV1().EndpointSlices("default").List(ctx,
 				metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=web"})
 			require.NoError(t, err)
@@ -278,10 +278,10 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 				return h.pod(fmt.Sprint("web-", i), "steady", "web", fmt.Sprintf("10.1.0.%d", i+1))
 			})
 		}()
-		h.killLeader(t, "the rollout", func() bool { return len(told()) > 10 })
+		h.killLeader(t, "the rollout", func() bool { return len(listed()) > 10 })
 		<-made
-		eventually(t, time.Minute, "each is told once", func() bool {
-			all := told()
+		eventually(t, time.Minute, "each address is listed once", func() bool {
+			all := listed()
 			for _, times := range all {
 				if times != 1 {
 					return false
@@ -301,8 +301,8 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 		h.killLeader(t, "the eviction", func() bool { _, ending := h.count("app"); return ending > 5 })
 		eventually(t, time.Minute, "all go", func() bool { all, ending := h.count("app"); return all == ending })
 		all, ending := h.count("patient")
-		require.Equal(t, []int{1, 0}, []int{all, ending}, "who tolerates it stays")
+		require.Equal(t, []int{1, 0}, []int{all, ending}, "a pod that tolerates the taint stays")
 		_, ending = h.count("web")
-		require.Zero(t, ending, "and others do")
+		require.Zero(t, ending, "other pods are evicted")
 	})
 }

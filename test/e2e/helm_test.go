@@ -14,10 +14,9 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
 )
 
-// TestHelm_TakesAChartThroughItsLife has the real Helm 3 install a chart that has one of
-// each kind that charts have, change it, take the change back, and remove it; each step
-// waits until all is ready.
-func TestHelm_TakesAChartThroughItsLife(t *testing.T) {
+// TestHelm_RunsTheLifeCycleOfAChart installs a chart with one object of each common kind by the real Helm 3, upgrades
+// it, rolls it back, and uninstalls it. Each step waits until all objects are ready.
+func TestHelm_RunsTheLifeCycleOfAChart(t *testing.T) {
 	t.Parallel()
 	helm := os.Getenv("HELM")
 	require.NotEmpty(t, helm, "make e2e sets HELM")
@@ -76,7 +75,7 @@ func TestHelm_TakesAChartThroughItsLife(t *testing.T) {
 		"pdb", "jobs", "cronjobs"} {
 		require.Empty(t, c.run(kubectl, "--namespace", "shop", "get", kind, "-o", "name"))
 	}
-	for _, kind := range []string{"configmap", "serviceaccount"} { // each namespace has some
+	for _, kind := range []string{"configmap", "serviceaccount"} { // each namespace has default ones
 		require.Empty(t, c.run(kubectl, "--namespace", "shop", "get", kind, "shop", "-o", "name", "--ignore-not-found"))
 	}
 }

@@ -16,30 +16,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// systemd is the first program of a machine.
+// systemd is the init program of a machine.
 const systemd = "/usr/lib/systemd/systemd"
 
-// datacenter is a network of machines, which have one image.
+// datacenter is a network of machines with the same image.
 type datacenter struct {
 	t    *testing.T
 	name string
 }
 
-// machine is a container that boots systemd, with this machine's /usr and everything else its own.
+// machine is a container that boots systemd. It shares only this machine's /usr.
 type machine struct {
 	t       *testing.T
 	name    string
-	kubectl string // a shell command there
+	kubectl string // a shell command in the machine
 }
 
-// newDatacenter makes a network and the image of its machines. Both are gone at the end of the test.
+// newDatacenter creates a network and the image of its machines. Both are removed at the end of the test.
 func newDatacenter(t *testing.T) *datacenter {
 	t.Helper()
 	needDocker(t)
 	if _, err := os.Stat(systemd); err != nil {
 		t.Skipf("SKIPPED: systemd is not installed here: %v", err)
 	}
-	if to, err := os.Readlink("/lib"); err != nil || to != "usr/lib" {
+	if target, err := os.Readlink("/lib"); err != nil || target != "usr/lib" {
 		t.Skip("SKIPPED: systemd cannot run from /usr alone here: /lib is no link to usr/lib")
 	}
 	d := &datacenter{t, "coxswain-machines-" + freePort(t)}
@@ -53,8 +53,8 @@ func newDatacenter(t *testing.T) *datacenter {
 	return d
 }
 
-// emptySystem is an archive of what systemd wants to find: a system that boots to multi-user.target. It masks units
-// that are for hardware and for the kernel, which is this machine's.
+// emptySystem returns an archive with the files that systemd needs to boot to multi-user.target. It masks units for
+// hardware and for the kernel, which is this machine's.
 func emptySystem(t *testing.T) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -80,20 +80,20 @@ func emptySystem(t *testing.T) []byte {
 		"systemd-remount-fs.service", "systemd-udevd.service", "getty.target"} {
 		units[masked] = "/dev/null"
 	}
-	for name, to := range units {
-		add(tar.Header{Name: "etc/systemd/system/" + name, Linkname: to, Typeflag: tar.TypeSymlink}, "")
+	for name, target := range units {
+		add(tar.Header{Name: "etc/systemd/system/" + name, Linkname: target, Typeflag: tar.TypeSymlink}, "")
 	}
 	require.NoError(t, w.Close())
 	return out.Bytes()
 }
 
-// asOnAMachine lets systemd make cgroups, and see the mounts by which it hands credentials to services.
+// asOnAMachine lets systemd create cgroups, and see the mounts that pass credentials to services.
 const asOnAMachine = `mount --make-rshared /
 for cgroups in /sys/fs/cgroup /sys/fs/cgroup/*/; do mount -o remount,bind,rw "$cgroups" || :; done
 `
 
-// boot starts a machine of that name, which has this repository's deploy and bin, the programs under test, in /src, and
-// kubectl in /usr/local/bin. The other machines know it by the aliases as well.
+// boot starts a machine with this name. It has this repository's deploy and bin, with the programs under test, in /src,
+// and kubectl in /usr/local/bin. Other machines also resolve its aliases.
 func (d *datacenter) boot(name string, aliases ...string) *machine {
 	d.t.Helper()
 	m := &machine{t: d.t, name: d.name + "-" + name}
@@ -119,7 +119,7 @@ func (d *datacenter) boot(name string, aliases ...string) *machine {
 	return m
 }
 
-// remove ends the machine. Of a failed test what its units have said is shown.
+// remove removes the machine. If the test failed, it logs the output of its units.
 func (m *machine) remove() {
 	if m.t.Failed() {
 		out, _ := docker("exec", m.name, "journalctl", "--no-pager", "--lines=100", "--unit=coxswain*")
@@ -130,7 +130,7 @@ func (m *machine) remove() {
 	}
 }
 
-// powerOn boots the machine, until no unit is being started.
+// powerOn boots the machine, and waits until no unit is starting.
 func (m *machine) powerOn() {
 	m.t.Helper()
 	mustDocker(m.t, "start", m.name)
@@ -140,13 +140,13 @@ func (m *machine) powerOn() {
 	})
 }
 
-// powerOff ends the machine at once, as a cut cable does.
+// powerOff stops the machine at once, like a power cut.
 func (m *machine) powerOff() {
 	m.t.Helper()
 	mustDocker(m.t, "kill", m.name)
 }
 
-// copy brings a file or folder to the machine, where it is root's.
+// copy copies a file or folder to the machine, owned by root.
 func (m *machine) copy(from, to string) {
 	m.t.Helper()
 	mustDocker(m.t, "cp", from, m.name+":"+to)
@@ -171,7 +171,7 @@ func mustDocker(t *testing.T, args ...string) {
 	require.NoError(t, err, "docker %v: %s", args, out)
 }
 
-// docker runs docker for two minutes at most.
+// docker runs docker with a timeout of two minutes.
 func docker(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

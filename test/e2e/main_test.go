@@ -1,8 +1,8 @@
 //go:build e2e
 
-// Package e2e holds the black-box tests: they start the shipped binaries as processes and
-// look at them as users do, with kubectl, kubectl-lite and plain HTTP. They know nothing of
-// the code inside. `make e2e` builds what they need and runs them.
+// Package e2e holds the black-box tests: they start the shipped binaries as processes and use them like users, with
+// kubectl, kubectl-lite and plain HTTP. They do not import the code inside. `make e2e` builds all programs that they
+// need and runs them.
 //
 // COXSWAIN_BIN is the folder of coxswain and kubectl-lite, KUBECTL the real kubectl.
 package e2e

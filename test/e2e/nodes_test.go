@@ -36,7 +36,7 @@ func (c *cluster) prints(want string, args ...string) {
 	})
 }
 
-// podDevices are the devices of pod networks on this machine.
+// podDevices returns the devices of pod networks on this machine.
 func podDevices(t *testing.T) map[string]bool {
 	t.Helper()
 	devices, err := net.Interfaces()
@@ -50,7 +50,7 @@ func podDevices(t *testing.T) map[string]bool {
 	return all
 }
 
-// TestPrograms_ReachEachOther is the network of a node's pods, with the agent killed in the middle.
+// TestPrograms_ReachEachOther checks the network of a node's pods. It kills the agent in the middle.
 func TestPrograms_ReachEachOther(t *testing.T) {
 	needNamespaces(t)
 	before := podDevices(t)
@@ -67,7 +67,7 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 	ip := c.kubectl("get", "pod", "server", "-o", "jsonpath={.status.podIP}")
 	own := c.kubectl("get", "pod", "client", "-o", "jsonpath={.status.podIP}")
 	gateway := ip[:strings.LastIndex(ip, ".")] + ".1"
-	reach := func(who string) {
+	reach := func(name string) {
 		t.Helper()
 		eventually(t, time.Minute, "the node reaches the pod", func() bool {
 			r, err := http.Get("http://" + ip + ":8080/")
@@ -80,7 +80,7 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 		})
 		require.Equal(t, "hello "+own+"\n", c.kubectl("exec", "client", "--", "perl", "-MIO::Socket::INET", "-e",
 			`$s = IO::Socket::INET->new(PeerAddr => "`+ip+
-				`:8080", Timeout => 20) or die $!; print $s "GET / HTTP/1.0\r\n\r\n"; local $/; <$s> =~ /\r\n\r\n(.*)/s; print $1`), who)
+				`:8080", Timeout => 20) or die $!; print $s "GET / HTTP/1.0\r\n\r\n"; local $/; <$s> =~ /\r\n\r\n(.*)/s; print $1`), name)
 		require.Contains(t, c.kubectl("get", "--raw", "/api/v1/namespaces/default/pods/server:8080/proxy/"), "hello ")
 		c.prints("hello ", "get", "--raw", "/api/v1/namespaces/default/services/server:80/proxy/")
 		require.Contains(t, c.forwarded("pod/server", "8080"), "hello 127.0.0.1")
@@ -92,7 +92,7 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 	c.agentAnswers()
 	c.kubectl("apply", "-f", "testdata/network.yaml")
 	reach("after the agent is killed")
-	require.Len(t, podDevices(t), len(before)+1, "the network is the same")
+	require.Len(t, podDevices(t), len(before)+1, "the network is still the same")
 	c.kubectl("delete", "pod", "client", "--wait=true")
 	c.kubectl("apply", "-f", "testdata/network.yaml")
 	c.kubectl("wait", "--for=condition=ready", "pod/client", "--timeout=50s")
@@ -105,7 +105,7 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 	})
 }
 
-// TestPrograms_SeeEachOthersProcesses is shareProcessNamespace, and kubectl debug with a target.
+// TestPrograms_SeeEachOthersProcesses checks shareProcessNamespace, and kubectl debug with a target.
 func TestPrograms_SeeEachOthersProcesses(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
@@ -129,7 +129,7 @@ func TestPrograms_SeeEachOthersProcesses(t *testing.T) {
 	c.server.interrupt()
 }
 
-// TestPrograms_AreEvicted starts an agent again, with a threshold that every machine is below.
+// TestPrograms_AreEvicted restarts an agent with an eviction threshold that every machine exceeds.
 func TestPrograms_AreEvicted(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
@@ -149,7 +149,7 @@ func TestPrograms_AreEvicted(t *testing.T) {
 	c.server.interrupt()
 }
 
-// TestSimulated_NodeUnderPressure shows how users test their pods under pressure on a node.
+// TestSimulated_NodeUnderPressure shows how users test their pods on a node under pressure.
 func TestSimulated_NodeUnderPressure(t *testing.T) {
 	c := up(t, dataDir(t), "--nodes", "1", "--eviction-pressure-transition-period", "15s").withAccount()
 	c.kubectl("run", "greedy", "--image=any", "--annotations=sim.coxswain.dev/memory=1Gi")
@@ -163,13 +163,13 @@ func TestSimulated_NodeUnderPressure(t *testing.T) {
 	c.server.interrupt()
 }
 
-// TestNode_ShutsDownGracefully ends the pods with the agent that is told to.
+// TestNode_ShutsDownGracefully shuts down an agent, which must end its pods.
 func TestNode_ShutsDownGracefully(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
 	c := serving(t, start(t, "apiserver", "--data-dir", dir, "--secure-port", "0", "--nodes", "1"), dir)
-	// They sign the agent's serving certificate, without which the API server does not ask it for logs. It is for an
-	// address of the API server's machine, which takes an administrator's word.
+	// The controllers sign the agent's serving certificate; without it the API server does not connect to the agent for
+	// logs. The certificate is for an address of the API server's machine, which requires an administrator's approval.
 	c.component("controllers", "--cluster-signing-kubelet-serving-cert-file",
 		filepath.Join(dir, "pki", "kubelet-serving-ca.crt"), "--cluster-signing-kubelet-serving-key-file",
 		filepath.Join(dir, "pki", "kubelet-serving-ca.key"))
@@ -197,7 +197,7 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	require.Equal(t, "node is shutting down",
 		c.kubectl("get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`))
 	for _, left := range leftOf(t, dir, uids) {
-		require.NotContains(t, left, "/proc/", "no shim outlives a shutdown")
+		require.NotContains(t, left, "/proc/", "no shim survives a shutdown")
 	}
 	node = agent()
 	c.prints("True", "get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
@@ -208,7 +208,7 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	_ = os.RemoveAll(root)
 }
 
-// TestPrograms_KeepTheirVolumes is a StatefulSet whose pods find what those before them wrote.
+// TestPrograms_KeepTheirVolumes runs a StatefulSet whose pods read the files of their predecessors.
 func TestPrograms_KeepTheirVolumes(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
@@ -232,7 +232,7 @@ func TestPrograms_KeepTheirVolumes(t *testing.T) {
 	c.server.interrupt()
 }
 
-// TestSimulated_ManyNodesShareAnIdentity is a fleet, which has the rights that its pods need.
+// TestSimulated_ManyNodesShareAnIdentity runs a fleet, which has the rights that its pods need.
 func TestSimulated_ManyNodesShareAnIdentity(t *testing.T) {
 	const nodes = 120
 	c := up(t, dataDir(t), "--nodes", fmt.Sprint(nodes)).withAccount()

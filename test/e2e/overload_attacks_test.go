@@ -28,13 +28,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// attack is a request that clients make again and again, each on a connection of its own.
+// attack is a request that clients repeat, each on a connection of its own.
 type attack struct {
 	name                                    string
 	method, path, accept, contentType, body string
 	clients                                 int
-	codes                                   []int // that may be the answer
-	// raw, if not nil, is done in place of requests: it holds things open until ctx ends.
+	codes                                   []int // possible status codes of the answer
+	// raw, if not nil, replaces the requests: it keeps connections or requests open until ctx ends.
 	raw func(ctx context.Context, t *testing.T, c *confined) (note string)
 }
 
@@ -151,7 +151,7 @@ func attacks() []attack {
 	}
 }
 
-// podOfVariables is a pod with 10,000 environment variables of one value, few of which are alike.
+// podOfVariables returns a pod with 10,000 environment variables that share a value.
 func podOfVariables(value string) string {
 	var b strings.Builder
 	for i := range 10_000 {
@@ -169,7 +169,7 @@ func fieldsOf(n int) string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// listOf is the inside of a list of n texts.
+// listOf returns the items of a list of n texts.
 func listOf(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -182,19 +182,19 @@ var costlyDefinition = definitionOf(`{"type":"object","properties":{"a":{"type":
 "x-kubernetes-validations":[{"rule":
 "self.a.all(x, self.a.all(y, self.a.all(z, x.matches('(a+)+b') && y + z != x)))"}]}`)
 
-// definitionOf defines a kind by the schema of its spec.
+// definitionOf returns a CRD with this schema of its spec.
 func definitionOf(spec string) string {
 	return `{"metadata":{"name":"boats.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 "names":{"plural":"boats","singular":"boat","kind":"Boat","listKind":"BoatList"},"versions":[{"name":"v1","served":true,
 "storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":` + spec + `}}}}]}}`
 }
 
-// costly is a ConfigMap for which costlyPolicy does what it can.
+// costly returns a ConfigMap that makes costlyPolicy as expensive as possible.
 func costly(data string) string {
 	return `{"metadata":{"generateName":"c-","labels":{"costly":"yes"}},"data":{` + data + `}}`
 }
 
-// costlyPolicy is what an administrator may well write, without a thought of what clients will send.
+// costlyPolicy is a policy that an administrator could write without considering malicious input.
 const costlyPolicy = `{"metadata":{"name":"costly"},"spec":{"matchConstraints":{
 "objectSelector":{"matchLabels":{"costly":"yes"}},
 "resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},
@@ -216,7 +216,8 @@ func (c *confined) applyCostlyPolicy(t *testing.T) {
 	})
 }
 
-// attack lets one loose, and requires that it is answered, the server lives and the normal clients go on.
+// attack runs one attack, and requires that it is answered, that the server survives and that the normal clients
+// continue.
 func (c *confined) attack(t *testing.T, a attack, normal *calm) {
 	ctx, cancel := context.WithTimeout(t.Context(), attackFor)
 	defer cancel()
@@ -239,7 +240,7 @@ func (c *confined) attack(t *testing.T, a attack, normal *calm) {
 	require.Equal(t, http.StatusOK, code, answer)
 }
 
-// repeat makes the attack's request until ctx ends, and notes the answers.
+// repeat repeats the attack's request until ctx ends, and records the answers.
 func (c *confined) repeat(ctx context.Context, t *testing.T, a attack) string {
 	var mu sync.Mutex
 	codes := map[int]int{}
@@ -251,7 +252,7 @@ func (c *confined) repeat(ctx context.Context, t *testing.T, a attack) string {
 				code, answer, err := c.as(ctx, client, "attacker", a.method, a.path, cmp.Or(a.accept, asJSON), a.contentType,
 					a.body)
 				if ctx.Err() != nil {
-					return // in the midst of an answer
+					return // in the middle of an answer
 				}
 				mu.Lock()
 				codes[code]++
@@ -261,7 +262,7 @@ func (c *confined) repeat(ctx context.Context, t *testing.T, a attack) string {
 					assert.Fail(t, "an unexpected answer", "%d %v %s", code, err, answer)
 				}
 				if code == http.StatusTooManyRequests {
-					time.Sleep(100 * time.Millisecond) // less than is asked for
+					time.Sleep(100 * time.Millisecond) // less than Retry-After
 				}
 			}
 		})
@@ -286,7 +287,7 @@ func (c *confined) dial(ctx context.Context, i int, config *tls.Config, head str
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return conn, errors.Join(err, conn.Close())
 	}
-	_ = secure.SetDeadline(time.Now().Add(2 * time.Second)) // the server may not want to read all of it
+	_ = secure.SetDeadline(time.Now().Add(2 * time.Second)) // the server may not read all of it
 	_, _ = io.WriteString(secure, head)
 	return secure, nil
 }
@@ -313,15 +314,15 @@ func (c *confined) hold(t *testing.T, n int, protocol, head string) string {
 	}
 	opening.Wait()
 	time.Sleep(2 * time.Second)
-	held := 0
+	open := 0
 	for _, conn := range conns {
 		if conn != nil {
-			held++
+			open++
 			_ = conn.Close()
 		}
 	}
-	require.Greater(t, held, 100)
-	return fmt.Sprintf("%d held, %d hung up on", held, n-held)
+	require.Greater(t, open, 100)
+	return fmt.Sprintf("%d held, %d hung up on", open, n-open)
 }
 
 func headOf(method, path, more string) string {
@@ -329,15 +330,15 @@ func headOf(method, path, more string) string {
 		"Impersonate-Group: system:serviceaccounts\r\nImpersonate-Group: system:authenticated\r\n" + more + "\r\n"
 }
 
-// unread makes requests whose answers are not read.
+// unread makes requests without reading the answers.
 func unread(n int, path string) func(context.Context, *testing.T, *confined) string {
 	return func(_ context.Context, t *testing.T, c *confined) string {
 		return c.hold(t, n, "http/1.1", headOf("GET", path, ""))
 	}
 }
 
-// unreadHTTP2 makes requests on each of n connections whose answers are not read. window is how much the client says
-// that the server may send of each.
+// unreadHTTP2 makes requests on each of n connections without reading the answers. window is the flow-control window of
+// each stream.
 func unreadHTTP2(n, requests int, path string, window uint32) func(context.Context, *testing.T, *confined) string {
 	return func(_ context.Context, t *testing.T, c *confined) string {
 		var fields, head bytes.Buffer
@@ -361,13 +362,13 @@ func unreadHTTP2(n, requests int, path string, window uint32) func(context.Conte
 	}
 }
 
-// trickle sends most of large bodies, and then nothing more.
+// trickle sends most of large request bodies, and then stops.
 func trickle(_ context.Context, t *testing.T, c *confined) string {
 	head := headOf("POST", attacked, "Content-Type: application/json\r\nContent-Length: 3000000\r\n")
 	return c.hold(t, 200, "http/1.1", head+`{"data":{"a":"`+strings.Repeat("x", 400_000))
 }
 
-// slowly holds connections that say nothing or a part of something.
+// slowly holds connections that send no data or only a part of a request.
 func slowly(ctx context.Context, t *testing.T, c *confined) string {
 	address := strings.TrimPrefix(c.config.Host, "https://")
 	conns := make([]net.Conn, slowConnections)
@@ -383,12 +384,12 @@ func slowly(ctx context.Context, t *testing.T, c *confined) string {
 	}
 	opening.Wait()
 	<-ctx.Done()
-	held := 0
+	open := 0
 	for _, conn := range conns {
 		if conn != nil {
-			held++
+			open++
 			_ = conn.Close()
 		}
 	}
-	return fmt.Sprintf("%d of %d opened", held, len(conns))
+	return fmt.Sprintf("%d of %d opened", open, len(conns))
 }

@@ -21,21 +21,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// calm is the process of the normal clients. They go on whatever happens to the server. The attackers are busy in the
-// test's own process: clients there would wait for them, and not only for the server.
+// calm is the process of the normal clients, which run during all attacks. It is separate because the attackers keep
+// the test's own process busy: clients there would wait for them, and not only for the server.
 type calm struct {
 	ask     *os.File
 	answers *json.Decoder
 }
 
-// calmNumber is how many clients there are, one that watches apart.
+// calmNumber is the number of clients, besides one that watches.
 const calmNumber = 4
 
 // calmKubeconfig makes this program such a process.
 const calmKubeconfig = "COXSWAIN_E2E_CALM"
 
-// calmFigures are what the clients have seen since they were asked last, and how many objects they have created and
-// their watch has seen in all.
+// calmFigures are the clients' measurements since the last report, with the total number of created objects and of
+// watch events.
 type calmFigures struct {
 	Requests      int
 	P50, P99      time.Duration
@@ -48,13 +48,13 @@ func startCalm(t *testing.T, c *confined) *calm {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), calmKubeconfig+"="+c.kubeconfig)
 	cmd.Stderr = os.Stderr
-	asked, ask, err := os.Pipe()
+	requests, ask, err := os.Pipe()
 	require.NoError(t, err)
-	cmd.Stdin = asked
+	cmd.Stdin = requests
 	answers, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	require.NoError(t, asked.Close())
+	require.NoError(t, requests.Close())
 	t.Cleanup(func() {
 		_ = ask.Close()
 		if err := cmd.Wait(); err != nil {
@@ -64,7 +64,7 @@ func startCalm(t *testing.T, c *confined) *calm {
 	return &calm{ask, json.NewDecoder(answers)}
 }
 
-// since waits for the requests under way, and returns what there was since the last call.
+// since waits for requests in progress, and returns the measurements since the last call.
 func (n *calm) since(t *testing.T) (figures calmFigures) {
 	t.Helper()
 	_, err := fmt.Fprintln(n.ask)
@@ -73,7 +73,7 @@ func (n *calm) since(t *testing.T) (figures calmFigures) {
 	return figures
 }
 
-// beCalm is the other process.
+// beCalm runs in the other process.
 func beCalm(kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -96,16 +96,16 @@ func beCalm(kubeconfig string) error {
 	defer cancel()
 	going.Go(func() { n.run(ctx, clients[0], clients[1:]) })
 	answers := json.NewEncoder(os.Stdout)
-	for asked := bufio.NewScanner(os.Stdin); asked.Scan() && err == nil; {
+	for requests := bufio.NewScanner(os.Stdin); requests.Scan() && err == nil; {
 		err = answers.Encode(n.since())
 	}
 	return err
 }
 
-// calmClients create, read, list, patch and delete, and one watches.
+// calmClients create, read, list, patch and delete objects, and one client watches.
 type calmClients struct {
 	c *confined
-	// between is held for reading while a request is under way.
+	// between is read-locked during a request.
 	between sync.RWMutex
 	mu      sync.Mutex
 	took    []time.Duration
@@ -127,7 +127,7 @@ func (n *calmClients) run(ctx context.Context, watching *http.Client, clients []
 	running.Wait()
 }
 
-// round is what one client does with one object.
+// round makes one client's requests for one object.
 func (n *calmClients) round(ctx context.Context, client *http.Client, name string) {
 	const calm = "/api/v1/namespaces/calm/configmaps"
 	for _, step := range []struct {
@@ -183,7 +183,7 @@ func (n *calmClients) watch(ctx context.Context, client *http.Client) {
 	}
 }
 
-// since waits for the requests under way, and begins anew.
+// since waits for requests in progress, returns the measurements and resets them.
 func (n *calmClients) since() calmFigures {
 	n.between.Lock()
 	defer n.between.Unlock()

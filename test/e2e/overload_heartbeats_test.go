@@ -23,8 +23,8 @@ const (
 	nodeLeases      = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 )
 
-// heartbeats renews the Leases of 1,000 nodes once, as kubelets do every ten seconds, while 200 clients list
-// everything. Every renewal must be answered within the period.
+// heartbeats renews the Leases of 1,000 nodes once, as kubelets do every ten seconds, while 200 clients list all
+// objects. Every renewal must be answered within the period.
 func (c *confined) heartbeats(t *testing.T) {
 	code, answer := c.do("POST", "/api/v1/namespaces", asJSON, []byte(`{"metadata":{"name":"kube-node-lease"}}`))
 	require.Contains(t, []int{201, 409}, code, answer)
@@ -58,8 +58,8 @@ func (c *confined) heartbeats(t *testing.T) {
 	require.Less(t, slowest, heartbeatPeriod)
 }
 
-// beats makes a request for each node, one each pause, and returns how long the slowest took.
-func (c *confined) beats(t *testing.T, pause time.Duration, of func(node string) (method, path, body string)) (
+// beats makes a request for each node, one per pause, and returns the longest time of a request.
+func (c *confined) beats(t *testing.T, pause time.Duration, request func(node string) (method, path, body string)) (
 	slowest time.Duration) {
 	var mu sync.Mutex
 	var running sync.WaitGroup
@@ -74,7 +74,7 @@ func (c *confined) beats(t *testing.T, pause time.Duration, of func(node string)
 		running.Go(func() {
 			defer func() { clients <- client }()
 			node := fmt.Sprintf("beating-%d", i)
-			code, answer := c.asNode(t.Context(), client, node, of)
+			code, answer := c.asNode(t.Context(), client, node, request)
 			mu.Lock()
 			defer mu.Unlock()
 			slowest = max(slowest, time.Since(due))

@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	// smallServer is the memory of the server under attack, in MiB, and manyObjects what it stores.
+	// smallServer is the memory limit of the server under attack, in MiB, and manyObjects the number of its objects.
 	smallServer = 256
 	manyObjects = 50_000
-	// attackFor is how long each attack goes on.
+	// attackFor is the duration of each attack.
 	attackFor = 2 * time.Second
-	// calmLimit is what the normal clients' 99th percentile must stay under on a machine on which others build and test
-	// at the same time, and which the attackers share. The goal is 250 ms; what it is, is logged.
+	// calmLimit is the limit for the normal clients' 99th percentile, on a machine that is shared with other builds and
+	// tests and with the attackers. The goal is 250 ms; the measured value is logged.
 	calmLimit = 3 * time.Second
 )
 
 // confined is a server in a cgroup of its own.
 type confined struct {
 	*cluster
-	group string // the folder of the cgroup; "" where none can be made
+	group string // the folder of the cgroup; "" without one
 	peak  atomic.Int64
 }
 
-// confine starts an API server that may have so many MiB of memory. Where no cgroup can be made it has a GOMEMLIMIT
-// instead, and its anonymous memory is watched.
+// confine starts an API server with a memory limit in MiB. Without a cgroup it uses GOMEMLIMIT instead, and watches the
+// server's anonymous memory.
 func confine(t *testing.T, mebibytes int64) *confined {
 	t.Helper()
 	dir, args := dataDir(t), []string{"apiserver", "--secure-port", "0", "--data-dir"}
@@ -66,7 +66,7 @@ func confine(t *testing.T, mebibytes int64) *confined {
 	return c
 }
 
-// memoryGroup makes a cgroup of version 2 or 1; "" if that is not possible.
+// memoryGroup creates a cgroup of version 2 or 1; "" if that is not possible.
 func memoryGroup(t *testing.T, limit int64) string {
 	t.Helper()
 	name := fmt.Sprintf("coxswain-e2e-%d", os.Getpid())
@@ -79,19 +79,19 @@ func memoryGroup(t *testing.T, limit int64) string {
 		}
 		t.Cleanup(func() { _ = os.Remove(dir) })
 		file, err := os.OpenFile(filepath.Join(dir, version.limit), os.O_WRONLY, 0)
-		if err != nil { // the controller is not on here
+		if err != nil { // the controller is not enabled here
 			continue
 		}
 		_, err = file.WriteString(strconv.FormatInt(limit, 10))
 		require.NoError(t, err)
 		require.NoError(t, file.Close())
-		_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0) // where there is swap
+		_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0) // if there is swap
 		return dir
 	}
 	return ""
 }
 
-// anonymous is how much of the server's memory is no file's, in bytes.
+// anonymous returns the server's anonymous memory, in bytes.
 func (c *confined) anonymous() int64 {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.server.cmd.Process.Pid))
 	_, rest, _ := strings.Cut(string(status), "RssAnon:")
@@ -100,7 +100,7 @@ func (c *confined) anonymous() int64 {
 	return kilobytes << 10
 }
 
-// kills is how many processes the kernel has killed in the cgroup.
+// kills returns the number of processes that the kernel killed in the cgroup.
 func (c *confined) kills() string {
 	for _, name := range []string{"memory.oom_control", "memory.events"} {
 		text, err := os.ReadFile(filepath.Join(c.group, name))
@@ -112,14 +112,14 @@ func (c *confined) kills() string {
 	return "0"
 }
 
-// as makes a request as a service account; code is 0 if no answer came.
-func (c *confined) as(ctx context.Context, client *http.Client, who, method, path, accept, contentType, body string) (
+// as makes a request as a service account; code is 0 if there is no answer.
+func (c *confined) as(ctx context.Context, client *http.Client, user, method, path, accept, contentType, body string) (
 	code int, answer string, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.config.Host+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
-	req.Header["Impersonate-User"] = []string{"system:serviceaccount:default:" + who}
+	req.Header["Impersonate-User"] = []string{"system:serviceaccount:default:" + user}
 	req.Header["Impersonate-Group"] = []string{"system:serviceaccounts", "system:authenticated"}
 	req.Header.Set("Accept", accept)
 	if contentType != "" {
@@ -143,7 +143,7 @@ func (c *confined) as(ctx context.Context, client *http.Client, who, method, pat
 	return response.StatusCode, string(start[:n]), err
 }
 
-// client is one with a connection of its own, which it keeps.
+// client returns a client with its own persistent connection.
 func (c *confined) client() *http.Client {
 	client := c.fresh()
 	client.Transport.(*http.Transport).DisableKeepAlives = false
@@ -151,7 +151,7 @@ func (c *confined) client() *http.Client {
 	return client
 }
 
-// fill creates the objects that are there to be listed.
+// fill creates the objects that clients list.
 func (c *confined) fill(t *testing.T, n int) {
 	t.Helper()
 	var next atomic.Int64
@@ -171,9 +171,9 @@ func (c *confined) fill(t *testing.T, n int) {
 	filling.Wait()
 }
 
-// TestOverload_IsAnsweredAndDisturbsNobody lets each attack of a table loose on a server with 256 MiB of memory and
-// 50,000 objects, while normal clients go on beside it.
-func TestOverload_IsAnsweredAndDisturbsNobody(t *testing.T) {
+// TestOverload_IsRejectedWithoutAffectingOthers runs each attack of a table against a server with 256 MiB of memory and
+// 50,000 objects, beside normal clients.
+func TestOverload_IsRejectedWithoutAffectingOthers(t *testing.T) {
 	c := confine(t, smallServer)
 	for _, name := range []string{"many", "calm", "attack"} {
 		code, answer := c.do("POST", "/api/v1/namespaces", asJSON, []byte(`{"metadata":{"name":"`+name+`"}}`))
@@ -210,7 +210,7 @@ func TestOverload_IsAnsweredAndDisturbsNobody(t *testing.T) {
 	require.True(t, c.server.running())
 	total := normal.since(t)
 	require.Positive(t, total.Created)
-	require.Positive(t, total.Seen, "the watch goes on")
+	require.Positive(t, total.Seen, "the watch still delivers events")
 	t.Logf("at most %d MiB of anonymous memory", c.peak.Load()>>20)
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPolicies_RefuseWarnAndChange has the real kubectl set admission policies, and meet them.
-func TestPolicies_RefuseWarnAndChange(t *testing.T) {
+// TestPolicies_RejectWarnAndMutate creates admission policies with the real kubectl, and triggers them.
+func TestPolicies_RejectWarnAndMutate(t *testing.T) {
 	t.Parallel()
 	kubectl := os.Getenv("KUBECTL")
 	require.NotEmpty(t, kubectl, "make e2e sets KUBECTL")

@@ -18,16 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process is a program that a test has started and that ends with the test at the latest.
+// process is a program that a test has started, and that ends with the test at the latest.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	out    output
-	exited chan struct{} // closed when the process has ended; err says how
+	exited chan struct{} // closed when the process has ended, after err is set
 	err    error
 }
 
-// output collects what a process prints.
+// output collects the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -45,7 +45,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// start starts coxswain. What it prints is shown if the test fails.
+// start starts coxswain. Its output is logged if the test fails.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	return startProgram(t, coxswain, args...)
@@ -69,13 +69,13 @@ func startProgram(t *testing.T, program string, args ...string) *process {
 	return p
 }
 
-// kill ends the process as kill -9 does, stopped or not, and waits until it is gone.
+// kill ends the process like kill -9, even a stopped one, and waits for it.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.exited
 }
 
-// interrupt ends the process as Ctrl-C does and requires that it ends well, and soon.
+// interrupt ends the process like Ctrl-C, and requires a successful exit, soon.
 func (p *process) interrupt() {
 	p.t.Helper()
 	p.signal(syscall.SIGINT)
@@ -106,8 +106,8 @@ func (p *process) running() bool {
 	}
 }
 
-// eventually requires that the condition comes true within the limit. It asks often: what
-// is waited for takes milliseconds.
+// eventually requires that the condition becomes true within the limit. It polls often, because most conditions take
+// milliseconds.
 func eventually(t *testing.T, limit time.Duration, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -123,11 +123,11 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 	}
 }
 
-// givenPorts are those that freePort has returned.
+// givenPorts are the ports that freePort has returned.
 var givenPorts sync.Map
 
-// freePort is a port that nobody listened on a moment ago, for programs that cannot choose one themselves. None is
-// given twice: the kernel may offer one again before the program that it is for has taken it.
+// freePort returns a port that was free a moment ago, for programs that cannot choose one themselves. It never returns
+// a port twice: the kernel may offer one again before its program listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for {
@@ -135,7 +135,7 @@ func freePort(t *testing.T) string {
 		require.NoError(t, err)
 		port := strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
 		require.NoError(t, ln.Close())
-		if _, given := givenPorts.LoadOrStore(port, true); !given {
+		if _, loaded := givenPorts.LoadOrStore(port, true); !loaded {
 			return port
 		}
 	}
@@ -148,7 +148,7 @@ func tail(s string, n int) string {
 	return s
 }
 
-// dataDir is a folder that does not exist yet, as for a user's first start.
+// dataDir returns the path of a folder that does not exist yet, as at a user's first start.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "coxswain-e2e-")

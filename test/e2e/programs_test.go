@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// needNamespaces skips where programs cannot be run as containers.
+// needNamespaces skips the test if programs cannot run as containers.
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -31,8 +31,8 @@ func needNamespaces(t *testing.T) {
 	}
 }
 
-// kubectlWith runs kubectl and returns what it printed. tooEarly is what kubectl before 1.34 may log of exec
-// and attach: it reads the server's first message, which is empty, before it has made the streams.
+// tooEarly matches a line that kubectl before 1.34 may log for exec and attach: it reads the server's first message,
+// which is empty, before it has created the streams.
 var tooEarly = regexp.MustCompile(`(?m)^E\d{4} .*websocket\.go:\d+\] Unknown stream id \d+, discarding message\n`)
 
 func (c *cluster) kubectlWith(stdin string, args ...string) (string, error) {
@@ -52,8 +52,8 @@ func (c *cluster) kubectl(args ...string) string {
 	return out
 }
 
-// agentAnswers waits until node-0 is served by the agent that runs now. Where the agent before it was killed, the Node
-// tells for a moment longer where that one listened, and that it is ready.
+// agentAnswers waits until the current agent serves node-0. After a kill, the Node shows the previous agent's address
+// and readiness for a moment.
 func (c *cluster) agentAnswers() {
 	c.t.Helper()
 	eventually(c.t, time.Minute, "the node's agent answers", func() bool {
@@ -62,7 +62,7 @@ func (c *cluster) agentAnswers() {
 	})
 }
 
-// leftOf is what a node's runtime with its data in dir has on this machine: shims, mounts, folders, and the
+// leftOf returns the remains of a node's runtime with its data in dir on this machine: shims, mounts, folders, and the
 // cgroups of pods.
 func leftOf(t *testing.T, dir string, uids []string) (left []string) {
 	t.Helper()
@@ -97,8 +97,8 @@ func leftOf(t *testing.T, dir string, uids []string) (left []string) {
 	return left
 }
 
-// TestPrograms_OnSeveralNodes is one machine as three Nodes, whose pods reach each other, also when the agent
-// was killed, and move when a Node is drained.
+// TestPrograms_OnSeveralNodes runs one machine as three Nodes. Their pods reach each other, even after the agent was
+// killed, and move when a Node is drained.
 func TestPrograms_OnSeveralNodes(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
@@ -141,7 +141,7 @@ func TestPrograms_OnSeveralNodes(t *testing.T) {
 	c.server.interrupt()
 }
 
-// TestPrograms_Run is the process runtime as a user meets it, with the agent killed in the middle.
+// TestPrograms_Run uses the process runtime like a user. It kills the agent in the middle.
 func TestPrograms_Run(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
@@ -182,7 +182,7 @@ func TestPrograms_Run(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sent, back)
 
-	eventually(t, time.Minute, "kubectl top shows what it takes", func() bool {
+	eventually(t, time.Minute, "kubectl top shows its usage", func() bool {
 		out, err := c.kubectlWith("", "top", "pods", "-l", "app=web", "--no-headers")
 		return err == nil && regexp.MustCompile(`^web-\S+ +[0-9]+m +[1-9][0-9]*Mi`).MatchString(out)
 	})
@@ -206,18 +206,18 @@ func TestPrograms_Run(t *testing.T) {
 	c = up(t, dir, "--runtime", "process")
 	c.agentAnswers()
 	require.Equal(t, "still\n", c.kubectl("exec", pod, "-c", "web", "--", "echo", "still"))
-	require.Equal(t, id, field(pod, "containerID"), "the new agent has adopted what ran")
+	require.Equal(t, id, field(pod, "containerID"), "the new agent has adopted the running container")
 	require.Equal(t, restarts, field(pod, "restartCount"))
 	require.Equal(t, "hello\n", c.forwarded("service/web", "80"))
 
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
-	require.NotEmpty(t, leftOf(t, dir, uids), "there is something to be left")
+	require.NotEmpty(t, leftOf(t, dir, uids), "there are remains")
 	c.kubectl("delete", "-f", "testdata/programs.yaml", "--wait=true")
 	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
 	c.server.interrupt()
 }
 
-// forwarded is what a port answers through `kubectl port-forward`.
+// forwarded returns the answer of a port through `kubectl port-forward`.
 func (c *cluster) forwarded(to, port string) string {
 	c.t.Helper()
 	local := freePort(c.t)

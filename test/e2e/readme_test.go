@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestReadme_TourRunsAsItIsWritten pastes the blocks of README's tour into a shell, beside a control plane that has
-// just said that it is ready.
-func TestReadme_TourRunsAsItIsWritten(t *testing.T) {
+// TestReadme_TourRunsAsWritten pastes the blocks of README's tour into a shell, beside a control plane that has
+// just reported that it is ready.
+func TestReadme_TourRunsAsWritten(t *testing.T) {
 	t.Parallel()
 	blocks := tourBlocks(t)
 	for name, client := range map[string]string{"kubectl": kubectl, "kubectl-lite": kubectlLite} {
@@ -24,8 +24,8 @@ func TestReadme_TourRunsAsItIsWritten(t *testing.T) {
 			t.Parallel()
 			dir, err := filepath.EvalSymlinks(t.TempDir())
 			require.NoError(t, err)
-			for link, to := range map[string]string{"bin": filepath.Dir(coxswain), "examples": "../../examples"} {
-				target, err := filepath.Abs(to)
+			for link, target := range map[string]string{"bin": filepath.Dir(coxswain), "examples": "../../examples"} {
+				target, err := filepath.Abs(target)
 				require.NoError(t, err)
 				require.NoError(t, os.Symlink(target, filepath.Join(dir, link)))
 			}
@@ -65,7 +65,7 @@ func TestReadme_TourRunsAsItIsWritten(t *testing.T) {
 	}
 }
 
-// tourBlocks are the commands of README's tour, block by block.
+// tourBlocks returns the commands of README's tour, block by block.
 func tourBlocks(t *testing.T) []string {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
@@ -87,8 +87,8 @@ func tourBlocks(t *testing.T) []string {
 	return blocks
 }
 
-// TestMake_UpTakesFlagsAndLeavesNothingForGit: what README's commands write is no part of a commit.
-func TestMake_UpTakesFlagsAndLeavesNothingForGit(t *testing.T) {
+// TestMake_UpPassesFlagsAndLeavesACleanTree checks that README's commands create no files that git would add.
+func TestMake_UpPassesFlagsAndLeavesACleanTree(t *testing.T) {
 	t.Parallel()
 	recipe, err := exec.CommandContext(t.Context(), "make", "-n", "-C", "../..", "up",
 		"ARGS=--nodes 5").CombinedOutput()

@@ -20,9 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestKill_LosesNothingAcknowledged kills the whole control plane in the middle of a rollout
-// while a client writes as fast as it can. Started again, everything that was acknowledged
-// is there, and the rollout finishes.
+// TestKill_LosesNothingAcknowledged kills the whole control plane in the middle of a rollout while a client writes as
+// fast as it can. After a restart, every acknowledged write exists, and the rollout finishes.
 func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -73,8 +72,8 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	t.Logf("%d writes were acknowledged before the kill; all are there", len(acknowledged))
 }
 
-// TestInterrupt_EndsInOrder ends a busy control plane with Ctrl-C and starts it again.
-func TestInterrupt_EndsInOrder(t *testing.T) {
+// TestInterrupt_ShutsDownGracefully ends a busy control plane with Ctrl-C and starts it again.
+func TestInterrupt_ShutsDownGracefully(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	c := up(t, dir)
@@ -117,12 +116,12 @@ func TestDataDir_BelongsToOneProcessAndOneUser(t *testing.T) {
 		require.Contains(t, second.out.String(), dir)
 	}
 	code, _ := c.get("/readyz")
-	require.Equal(t, 200, code, "the first goes on")
+	require.Equal(t, 200, code, "the first server still serves")
 
 	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		require.NoError(t, err)
 		info, err := entry.Info()
-		if os.IsNotExist(err) { // etcd renames files while we look
+		if os.IsNotExist(err) { // etcd renames files during the walk
 			return nil
 		}
 		require.NoError(t, err)
@@ -139,7 +138,7 @@ func TestDataDir_BelongsToOneProcessAndOneUser(t *testing.T) {
 	}))
 }
 
-func TestUp_SaysWhatItCannotDo(t *testing.T) {
+func TestUp_ReportsInvalidOptions(t *testing.T) {
 	t.Parallel()
 	taken := up(t, dataDir(t), "--nodes", "0")
 	port := taken.config.Host[strings.LastIndex(taken.config.Host, ":")+1:]
@@ -165,7 +164,7 @@ func TestUp_SaysWhatItCannotDo(t *testing.T) {
 	}
 }
 
-// writer creates ConfigMaps one after the other and notes which the server acknowledged.
+// writer creates ConfigMaps one after the other and records the acknowledged ones.
 type writer struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -174,7 +173,7 @@ type writer struct {
 	acknowledged map[string]string // name → data
 }
 
-// writeConfigMaps writes until stopped, or until the server does not answer any more.
+// writeConfigMaps writes until stopped, or until the server no longer answers.
 func (c *cluster) writeConfigMaps() *writer {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	w := &writer{cancel: cancel, done: make(chan struct{}), acknowledged: map[string]string{}}
@@ -209,7 +208,7 @@ func (w *writer) stop() map[string]string {
 	return w.acknowledged
 }
 
-// requireConfigMaps requires that everything acknowledged is there as it was written.
+// requireConfigMaps requires that all acknowledged objects exist unchanged.
 func (c *cluster) requireConfigMaps(acknowledged map[string]string) {
 	c.t.Helper()
 	list, err := c.client.CoreV1().ConfigMaps("default").List(c.t.Context(), metav1.ListOptions{})

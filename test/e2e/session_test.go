@@ -21,9 +21,9 @@ import (
 
 var update = flag.Bool("update", false, "write the sessions in testdata anew")
 
-// TestKubectl_Sessions types what testdata/kubectl/*.session say into a shell and compares what
-// kubectl prints. A session is what a terminal shows: "$ " before a command, "> " before
-// its further lines, then the output; "[exit N]" follows where the exit code is not 0.
+// TestKubectl_Sessions runs the sessions in testdata/kubectl/*.session in a shell and compares kubectl's output. A
+// session is written like a terminal: "$ " before a command, "> " before its further lines, then the output; "[exit N]"
+// follows if the exit code is not 0.
 //
 // Values that differ each time are written as <age>, <hash>, <ip> and so on; "…" in a line matches
 // anything, for texts that differ between releases of kubectl.
@@ -58,7 +58,7 @@ func TestKubectl_Sessions(t *testing.T) {
 
 // step is one command of a session.
 type step struct {
-	head    string // as it stands in the file
+	head    string // as written in the file
 	command string
 	want    string
 }
@@ -98,7 +98,7 @@ func matches(want, have string) bool {
 	return true
 }
 
-// session is a shell in a folder of its own beside a cluster of its own.
+// session is a shell in a folder of its own, with its own cluster.
 type session struct {
 	t       *testing.T
 	cluster *cluster
@@ -119,7 +119,7 @@ func newSession(t *testing.T) *session {
 	return s
 }
 
-// run types one command and returns what the terminal would show.
+// run runs one command and returns the text that a terminal would show.
 func (s *session) run(command string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
@@ -143,7 +143,7 @@ func (s *session) run(command string) string {
 	return text
 }
 
-// shapes are what is different each time.
+// shapes replace values that differ each time.
 var shapes = []struct {
 	of  *regexp.Regexp
 	out string
@@ -160,12 +160,12 @@ var shapes = []struct {
 	{regexp.MustCompile(`(resourceVersion"?: )"\d+"`), "${1}<rv>"},
 	{regexp.MustCompile(`(?m)[ \t]+$`), ""},
 	{tooEarly, ""},
-	// Lines that kubectl got after 1.33.
+	// Lines that kubectl prints since 1.33.
 	{regexp.MustCompile(`(?m)^Warning: resource .* was previously managed with 'kubectl apply'\..*\n`), ""},
 	{regexp.MustCompile(
 		`(?m)^(Time Zone|Service Name|Pod Management Policy|Persistent Volume Claim Retention Policy|  When(Deleted|Scaled)):.*\n`), ""},
 	{regexp.MustCompile(`(?m)^Namespace:.*\n(Selector:.*\nNode-Selector:)`), "$1"}, // of a DaemonSet
-	// The widths of columns follow what is in them.
+	// The widths of columns depend on their content.
 	{regexp.MustCompile(`(\S) {2,}`), "$1   "},
 }
 

@@ -18,20 +18,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowConnections is how many the issue asks for; where this process may not have as many, it takes as
-// many as it may.
+// slowConnections is the target number of connections. If this process may not open as many, it uses its limit.
 const slowConnections = 10_000
 
-// TestSlowConnections_DisturbNobodyAndAreCutOff holds ten thousand connections that say nothing, a part
-// of a TLS handshake, or a part of a request. Others are served meanwhile, and the server hangs up
-// on every one of the slow by itself. They come from several addresses, because one may not have so many.
-func TestSlowConnections_DisturbNobodyAndAreCutOff(t *testing.T) {
+// TestSlowConnections_AreClosedWithoutAffectingOthers holds ten thousand connections that send no data, a part of a TLS
+// handshake, or a part of a request. Other clients are served meanwhile, and the server closes every slow connection by
+// itself. They come from several addresses, because of the limit per address.
+func TestSlowConnections_AreClosedWithoutAffectingOthers(t *testing.T) {
 	t.Parallel()
 	var limit syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)) // Go has raised it to what it may be
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)) // Go has raised it to the hard limit
 	want := slowConnections
-	if most := int(min(limit.Cur, 1<<20)) - 1000; want > most {
-		want = most
+	if maximum := int(min(limit.Cur, 1<<20)) - 1000; want > maximum {
+		want = maximum
 	}
 	t.Logf("%d connections (this process may have %d files open)", want, limit.Cur)
 	dir := dataDir(t)
@@ -50,26 +49,26 @@ func TestSlowConnections_DisturbNobodyAndAreCutOff(t *testing.T) {
 		})
 	}
 	opening.Wait()
-	held := 0
+	open := 0
 	for _, conn := range conns {
 		if conn != nil {
-			held++
+			open++
 		}
 	}
-	require.Greater(t, held, want*9/10, "so many could be opened")
+	require.Greater(t, open, want*9/10, "most connections could be opened")
 
 	worst := time.Duration(0)
-	anew := c.fresh()
+	client := c.fresh()
 	for i := range 20 {
 		began := time.Now()
 		body := strings.NewReader(fmt.Sprintf(`{"metadata":{"name":"meanwhile-%d"}}`, i))
-		res, err := anew.Post(c.config.Host+"/api/v1/namespaces/default/configmaps", "application/json", body)
+		res, err := client.Post(c.config.Host+"/api/v1/namespaces/default/configmaps", "application/json", body)
 		require.NoError(t, err)
 		_ = res.Body.Close()
 		require.Equal(t, http.StatusCreated, res.StatusCode)
 		worst = max(worst, time.Since(began))
 	}
-	t.Logf("with %d held, a request on a new connection took %v at most", held, worst)
+	t.Logf("with %d held, a request on a new connection took %v at most", open, worst)
 
 	ended := make(chan error, len(conns))
 	for _, conn := range conns {
@@ -83,9 +82,9 @@ func TestSlowConnections_DisturbNobodyAndAreCutOff(t *testing.T) {
 			ended <- err
 		}()
 	}
-	for range held {
+	for range open {
 		if timeout, ok := (<-ended).(net.Error); ok {
-			require.False(t, timeout.Timeout(), "the server lets a slow client hold a connection")
+			require.False(t, timeout.Timeout(), "the server did not close a slow connection")
 		}
 	}
 	code, answer := c.get("/readyz")
@@ -93,7 +92,7 @@ func TestSlowConnections_DisturbNobodyAndAreCutOff(t *testing.T) {
 	c.server.interrupt()
 }
 
-// openSlowly opens the i-th connection and says a little; nil if it could not.
+// openSlowly opens the i-th connection and sends a part of a request, or returns nil on failure.
 func openSlowly(ctx context.Context, address string, i int) net.Conn {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i%4))}}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
@@ -101,7 +100,7 @@ func openSlowly(ctx context.Context, address string, i int) net.Conn {
 		return nil
 	}
 	switch {
-	case i%3 == 0: // nothing at all
+	case i%3 == 0: // no data at all
 	case i%10 != 1:
 		_, _ = io.WriteString(conn, "\x16\x03\x01")
 	default:

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSystemd_OneProcess installs coxswain.service on a machine as the comment in it says. The test kills the process,
-// stops the unit, and cuts the machine's power.
+// TestSystemd_OneProcess installs coxswain.service on a machine by the instructions in its comment. The test kills the
+// process, stops the unit, and cuts the machine's power.
 func TestSystemd_OneProcess(t *testing.T) {
 	t.Parallel()
 	m := newDatacenter(t).boot("one")
@@ -23,7 +23,7 @@ func TestSystemd_OneProcess(t *testing.T) {
 	m.run(kubectl + "create configmap kept")
 
 	require.Equal(t, "2147483648", m.property("coxswain", "MemoryMax"))
-	require.Regexp(t, "^[1-9][0-9]+$", m.property("coxswain", "MemoryCurrent"), "what counts against the limit")
+	require.Regexp(t, "^[1-9][0-9]+$", m.property("coxswain", "MemoryCurrent"), "the memory that counts against the limit")
 
 	m.run("kill -9 " + m.property("coxswain", "MainPID"))
 	m.eventuallyRuns("the killed process is back", kubectl+"get configmap kept")
@@ -37,9 +37,8 @@ func TestSystemd_OneProcess(t *testing.T) {
 	m.eventuallyRuns("the machine's services are back", kubectl+"get configmap kept")
 }
 
-// TestSystemd_Parts installs the parts as units of their own, as the comment in coxswain-apiserver.service says. Each
-// part runs as a user of its own, who cannot read the files of the others. The test kills each part, and cuts the
-// machine's power.
+// TestSystemd_Parts installs the parts as separate units by the instructions in coxswain-apiserver.service. Each part
+// runs as its own user, which cannot read the files of others. The test kills each part, and cuts the machine's power.
 func TestSystemd_Parts(t *testing.T) {
 	t.Parallel()
 	m := newDatacenter(t).boot("parts")
@@ -52,12 +51,12 @@ func TestSystemd_Parts(t *testing.T) {
 	for unit := range secrets {
 		pid, uid := m.property(unit, "MainPID"), m.property(unit, "UID")
 		require.NotEqual(t, "0", uid, unit)
-		for of, file := range secrets {
-			// As the unit's user, where the other one's process has its files.
-			path := "/proc/" + m.property(of, "MainPID") + "/root/run/credentials/" + of + ".service/" + file
+		for other, file := range secrets {
+			// As the unit's user, try the path of the other process's files.
+			path := "/proc/" + m.property(other, "MainPID") + "/root/run/credentials/" + other + ".service/" + file
 			m.run("test -s " + path)
 			_, err := m.try("nsenter --target " + pid + " --mount --setuid " + uid + " --setgid " + uid + " cat " + path)
-			require.Equal(t, unit == of, err == nil, "%s reads %s of %s", unit, file, of)
+			require.Equal(t, unit == other, err == nil, "%s reads %s of %s", unit, file, other)
 		}
 	}
 	m.run("test -s /var/lib/coxswain-pki/pki/ca.key")
@@ -84,7 +83,7 @@ func TestSystemd_Parts(t *testing.T) {
 		END`)
 	m.eventuallyRuns("the controllers sign a token", m.kubectl+"get secret token -o jsonpath={.data.token} | grep .")
 
-	// Certificates for another name: the others are restarted with those that they are in.
+	// New certificates with another name: units with these certificates are restarted.
 	m.run(`mkdir /etc/systemd/system/coxswain-certs.service.d
 		cat > /etc/systemd/system/coxswain-certs.service.d/names.conf <<-'END'
 		[Service]
@@ -96,8 +95,8 @@ func TestSystemd_Parts(t *testing.T) {
 	m.rollsOut("third")
 }
 
-// TestSystemd_ThreeMachines installs three of everything as docs/operations.md says. Either machine with controllers
-// may be lost, and takes its place again by itself.
+// TestSystemd_ThreeMachines installs three instances of each part by docs/operations.md. Either machine with
+// controllers may fail, and rejoins by itself.
 func TestSystemd_ThreeMachines(t *testing.T) {
 	t.Parallel()
 	d := newDatacenter(t)
@@ -154,7 +153,7 @@ const threeMachines = `
 	for file in *.service */three-machines.conf; do install -D -m 0644 "$file" "/etc/systemd/system/$file"; done
 	systemctl daemon-reload`
 
-// rollsOut makes a Deployment and requires that its pods run within a minute.
+// rollsOut creates a Deployment and requires that its pods run within a minute.
 func (m *machine) rollsOut(name string) {
 	m.t.Helper()
 	m.eventuallyRuns("a Deployment is made", m.kubectl+"get deployment "+name+" || "+
@@ -162,7 +161,7 @@ func (m *machine) rollsOut(name string) {
 	m.run(m.kubectl + "rollout status --timeout=60s deployment " + name)
 }
 
-// installation is what the comment at the top of a unit says to run.
+// installation returns the commands in the comment at the top of a unit.
 func installation(t *testing.T, unit string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(systemdUnits, unit))
@@ -170,7 +169,7 @@ func installation(t *testing.T, unit string) string {
 	comment, _, _ := strings.Cut(string(content), "[Unit]")
 	var commands []string
 	for line := range strings.Lines(comment) {
-		if command, is := strings.CutPrefix(line, "#   "); is {
+		if command, ok := strings.CutPrefix(line, "#   "); ok {
 			commands = append(commands, command)
 		}
 	}
@@ -178,7 +177,7 @@ func installation(t *testing.T, unit string) string {
 	return strings.Join(commands, "")
 }
 
-// property is one of a unit's.
+// property returns a property of a unit.
 func (m *machine) property(unit, name string) string {
 	m.t.Helper()
 	return m.run("systemctl show -P " + name + " " + unit)

@@ -16,8 +16,8 @@ import (
 
 const systemdUnits = "../../deploy/systemd"
 
-// TestSystemd_UnitsAreUnderstood has systemd read the units as one machine has them and as each of three does.
-func TestSystemd_UnitsAreUnderstood(t *testing.T) {
+// TestSystemd_UnitsAreValid makes systemd read the units, as installed on one machine and on each of three.
+func TestSystemd_UnitsAreValid(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -40,15 +40,15 @@ func TestSystemd_UnitsAreUnderstood(t *testing.T) {
 			}
 			var units []string
 			for _, file := range unitFiles(t) {
-				at, err := filepath.Rel(systemdUnits, file)
+				path, err := filepath.Rel(systemdUnits, file)
 				require.NoError(t, err)
-				if dropIns || filepath.Dir(at) == "." {
+				if dropIns || filepath.Dir(path) == "." {
 					content, err := os.ReadFile(file)
 					require.NoError(t, err)
-					place(t, filepath.Join(root, "etc/systemd/system", at), content, 0o644)
+					place(t, filepath.Join(root, "etc/systemd/system", path), content, 0o644)
 				}
-				if filepath.Dir(at) == "." && !strings.Contains(at, "@") {
-					units = append(units, at)
+				if filepath.Dir(path) == "." && !strings.Contains(path, "@") {
+					units = append(units, path)
 				}
 			}
 			units = append(units, "coxswain@controllers.service", "coxswain@scheduler.service", "coxswain@node.service")
@@ -65,7 +65,7 @@ var (
 	unitFlag    = regexp.MustCompile(`--[a-z0-9-]+`)
 )
 
-// TestSystemd_FlagsAreKnown looks at the flags of each command line of the units.
+// TestSystemd_FlagsAreKnown checks the flags of each command line in the units.
 func TestSystemd_FlagsAreKnown(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -83,9 +83,9 @@ func TestSystemd_FlagsAreKnown(t *testing.T) {
 			for _, part := range parts {
 				help, err := exec.CommandContext(t.Context(), coxswain, part, "--help").CombinedOutput()
 				require.NoError(t, err, "%s", help)
-				known := unitFlag.FindAllString(string(help), -1)
+				flags := unitFlag.FindAllString(string(help), -1)
 				for _, flag := range unitFlag.FindAllString(command[2], -1) {
-					require.Contains(t, known, flag, "%s: coxswain %s", file, part)
+					require.Contains(t, flags, flag, "%s: coxswain %s", file, part)
 					seen++
 				}
 			}
@@ -94,7 +94,7 @@ func TestSystemd_FlagsAreKnown(t *testing.T) {
 	require.Greater(t, seen, 50)
 }
 
-// unitFiles are the units and their drop-ins.
+// unitFiles returns the units and their drop-ins.
 func unitFiles(t *testing.T) []string {
 	t.Helper()
 	units, err := filepath.Glob(systemdUnits + "/*.service")

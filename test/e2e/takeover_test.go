@@ -19,11 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// TestTakeover_OfEachKindInTheMiddleOfItsRollout kills the leading controllers with kill -9, first while all rollouts
-// stand half-way (nothing schedules pods, so that none can end), then in full motion. Each time a standby takes over.
-// In the end every kind is as its spec wants it, and the pods ever made and ended are those that an undisturbed
-// rollout makes and ends.
-func TestTakeover_OfEachKindInTheMiddleOfItsRollout(t *testing.T) {
+// TestTakeover_FinishesRolloutsOfEachKind kills the leading controllers with kill -9, first while all rollouts
+// are half-way (pods are not scheduled, so no rollout can end), then in full motion. Each time a standby takes over. In
+// the end every kind matches its spec, and the created and deleted pods are the same as in an undisturbed rollout.
+func TestTakeover_FinishesRolloutsOfEachKind(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	c := &takeover{cluster: serving(t, start(t, "apiserver", "--data-dir", dir, "--secure-port", "0"), dir)}
@@ -46,7 +45,7 @@ func TestTakeover_OfEachKindInTheMiddleOfItsRollout(t *testing.T) {
 	c.patch("cronjobs", `{"spec":{"suspend":false}}`)
 	c.until("the ReplicaSet grows", func() []string { return unless(c.replicas() > replicas+20, "ReplicaSet") })
 	c.killLeader()
-	// Nobody acts now, until the standby does.
+	// From now on no controller acts, until the standby does.
 	require.Empty(t, c.notBegun())
 	require.Len(t, c.incomplete("two"), 6, "none can be over")
 
@@ -68,7 +67,7 @@ func TestTakeover_OfEachKindInTheMiddleOfItsRollout(t *testing.T) {
 		ended, "pods ended")
 }
 
-// The sizes of what is rolled out.
+// The sizes of the rollouts.
 const (
 	nodesOfTakeover = 3
 	replicas        = 6
@@ -76,15 +75,15 @@ const (
 	completions     = 10
 )
 
-// takeover is a control plane whose controllers run more than once. It has one object of each kind, all of the name
-// web; its pods have the kind, in plural, as a label.
+// takeover is a control plane with several processes of controllers. It has one object of each kind, all named web; the
+// label of its pods is the kind in plural.
 type takeover struct {
 	*cluster
 	controllers []*process
 }
 
-// standby starts one more process of controllers. The lease is short, but long beside the moments for which a slow
-// machine may hold up its holder.
+// standby starts one more process of controllers. The lease is short, but longer than the pauses of a leader on a slow
+// machine.
 func (c *takeover) standby() {
 	c.controllers = append(c.controllers, c.component("controllers", "--log-level=info",
 		"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=200ms"))
@@ -111,8 +110,8 @@ func (c *takeover) killLeader() {
 		leader.cmd.Process.Pid, c.replicas(), c.job().Status.Succeeded, c.incomplete("two"))
 }
 
-// until waits until nothing is missing any more. A leader that could not renew its Lease in time has ended by itself:
-// somebody always stands by.
+// until waits until no item is missing. A leader that could not renew its Lease in time has exited by itself, so it
+// always keeps a standby running.
 func (c *takeover) until(what string, missing func() []string) {
 	c.t.Helper()
 	var left []string
@@ -147,7 +146,7 @@ func podsOf(plural, image string, annotations map[string]string) (*metav1.LabelS
 	}
 }
 
-// makeAll makes one of each kind but the Job. The CronJob's only time was at the last New Year.
+// makeAll creates one object of each kind except the Job. The CronJob's only time was at the last New Year.
 func (c *takeover) makeAll() {
 	t, ctx, apps := c.t, c.t.Context(), c.client.AppsV1()
 	meta := metav1.ObjectMeta{Name: "web"}
@@ -231,7 +230,7 @@ func (c *takeover) replicas() int {
 	return len(list.Items)
 }
 
-// images counts the pods of each kind and image, those of Jobs left out.
+// images counts the pods by kind and image, except pods of Jobs.
 func (c *takeover) images() map[string]int {
 	list, err := c.client.CoreV1().Pods("default").List(c.t.Context(), metav1.ListOptions{})
 	require.NoError(c.t, err)
@@ -242,7 +241,7 @@ func (c *takeover) images() map[string]int {
 	return n
 }
 
-// notBegun are the kinds of which no pod has the second image yet.
+// notBegun returns the kinds without a pod of the second image.
 func (c *takeover) notBegun() (missing []string) {
 	have := c.images()
 	for _, plural := range []string{"deployments", "statefulsets", "daemonsets"} {
@@ -251,8 +250,8 @@ func (c *takeover) notBegun() (missing []string) {
 	return missing
 }
 
-// incomplete are the kinds that are not, by their status, what their spec wants: of the image, which those that have a
-// rollout have; the second goes with a Job, a CronJob that has run and a larger ReplicaSet.
+// incomplete returns the kinds whose status does not match their spec yet. image applies to the kinds with a rollout;
+// the second image goes with a Job, a CronJob that has run and a larger ReplicaSet.
 func (c *takeover) incomplete(image string) (missing []string) {
 	ctx, apps, batch := c.t.Context(), c.client.AppsV1(), c.client.BatchV1()
 	have, second := c.images(), image == "two"
@@ -292,8 +291,8 @@ func (c *takeover) incomplete(image string) (missing []string) {
 		len(cron.Status.Active) == 0, "CronJob")...)
 }
 
-// history counts, by kind, the pods that were made and ended after the version: a pod that is made now tells when all
-// that was before has been seen.
+// history counts, by kind, the created and deleted pods since a version. It creates a marker pod: once the watch shows
+// it, all earlier events have been seen.
 func (c *takeover) history(from string) (made, ended map[string]int) {
 	ctx, pods := c.t.Context(), c.client.CoreV1().Pods("default")
 	_, template := podsOf("none", "one", nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testServer is where `coxswain test-server --json` says it is.
+// testServer is the output of `coxswain test-server --json`.
 type testServer struct {
 	Endpoint, CA, Token, Kubeconfig string
 	PID                             int
@@ -40,30 +40,30 @@ func (s testServer) gone(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(s.Kubeconfig))
 }
 
-// The server is ready when it says where it is: the Node is Ready and the kinds of --crds are served.
-func TestTestServer_IsReadyWhenItSaysSo(t *testing.T) {
+// When the server prints its address, it is ready: the Node is Ready and the kinds of --crds are served.
+func TestTestServer_IsReadyWhenItPrintsItsAddress(t *testing.T) {
 	t.Parallel()
 	p := start(t, "test-server", "--json", "--crds", "../../examples/operator/manifests", "--nodes", "2",
 		"--node-prefix", "worker-")
 	eventually(t, time.Minute, "the server is ready", func() bool { return strings.Contains(p.out.String(), "\n") })
-	at := readTestServer(t, p.out.String())
-	require.Equal(t, p.cmd.Process.Pid, at.PID)
-	c := connect(t, at.Kubeconfig)
+	server := readTestServer(t, p.out.String())
+	require.Equal(t, p.cmd.Process.Pid, server.PID)
+	c := connect(t, server.Kubeconfig)
 	require.Contains(t, c.run(kubectl, "get", "nodes"), "worker-1   Ready")
 	require.Empty(t, c.run(kubectl, "get", "sites"), "the kind is served; a message that there is none is on stderr")
-	// A client without a kubeconfig needs the other three.
+	// A client without a kubeconfig needs the other three fields.
 	c.config.CertData, c.config.KeyData, c.config.CAData = nil, nil, nil
-	c.config.CAFile, c.config.BearerToken, c.config.Host = at.CA, at.Token, at.Endpoint
+	c.config.CAFile, c.config.BearerToken, c.config.Host = server.CA, server.Token, server.Endpoint
 	c.reconnect()
 	code, body := c.get("/api/v1/namespaces/default")
 	require.Equal(t, http.StatusOK, code, body)
 	p.interrupt()
-	at.gone(t)
+	server.gone(t)
 }
 
 func TestTestServer_EndsWithItsParent(t *testing.T) {
 	t.Parallel()
-	// The shell, which waits for another child, is killed as no trap sees.
+	// The shell waits for another child and is killed by a signal that no trap can catch.
 	parent := exec.Command("sh", "-c", "\"$0\" test-server --api-only --json & cat", coxswain)
 	in, err := parent.StdinPipe()
 	require.NoError(t, err)
@@ -73,10 +73,10 @@ func TestTestServer_EndsWithItsParent(t *testing.T) {
 	require.NoError(t, parent.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	at := readTestServer(t, line)
+	server := readTestServer(t, line)
 	require.NoError(t, parent.Process.Kill())
 	require.Error(t, parent.Wait())
-	at.gone(t)
+	server.gone(t)
 }
 
 func TestTestServer_EndsWithStandardInput(t *testing.T) {
@@ -92,13 +92,13 @@ func TestTestServer_EndsWithStandardInput(t *testing.T) {
 	require.NoError(t, theirs.Close())
 	line, err := bufio.NewReader(ready).ReadString('\n')
 	require.NoError(t, err)
-	at := readTestServer(t, line)
+	info := readTestServer(t, line)
 	require.NoError(t, in.Close())
 	require.NoError(t, server.Wait())
-	at.gone(t)
+	info.gone(t)
 }
 
-func TestTestServer_IsOneLineOfShell(t *testing.T) {
+func TestTestServer_PrintsOneLineOfShell(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]string{"kubectl": kubectl, "kubectl-lite": kubectlLite} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestTestServer_IsOneLineOfShell(t *testing.T) {
 	eventually(t, 10*time.Second, "the server ends with the shell", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-func TestTestServer_RefusesDefinitionsThatAreNone(t *testing.T) {
+func TestTestServer_RejectsFoldersWithoutDefinitions(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command(coxswain, "test-server", "--api-only", "--crds", "../../examples/guestbook").CombinedOutput()
 	require.Error(t, err)

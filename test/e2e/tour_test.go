@@ -21,7 +21,7 @@ import (
 
 const guestbook = "../../examples/guestbook"
 
-// TestTour has both clients do the same, at once, on one control plane.
+// TestTour runs the tour with both clients in parallel on one control plane.
 func TestTour(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t))
@@ -33,7 +33,7 @@ func TestTour(t *testing.T) {
 	}
 }
 
-// tour takes the guestbook through its life in a namespace of its own.
+// tour runs the guestbook through its life cycle in a namespace of its own.
 func (c *cluster) tour(client, namespace string) {
 	t := c.t
 	c.nodesReady(3)
@@ -86,7 +86,7 @@ func TestDemo_RunsTheTourWithEachClient(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			require.NotContains(t, string(out), "Ctrl-C",
-				"what is said to a user of `coxswain up` is not true of the demo")
+				"the hints of `coxswain up` do not apply to the demo")
 			left, err := os.ReadDir(tmp)
 			require.NoError(t, err)
 			require.Empty(t, left, "the demo leaves nothing behind")
@@ -94,11 +94,11 @@ func TestDemo_RunsTheTourWithEachClient(t *testing.T) {
 	}
 }
 
-// TestWatch_ShowsEachEventAsItHappens reads the chunked stream that curl shows.
+// TestWatch_ShowsEachEventAsItHappens reads the chunked stream, like curl.
 func TestWatch_ShowsEachEventAsItHappens(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "0")
-	c.config.NextProtos = []string{"http/1.1"} // HTTP/2 has frames in place of chunks
+	c.config.NextProtos = []string{"http/1.1"} // HTTP/2 has frames instead of chunks
 	c.reconnect()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+
 		"/api/v1/namespaces/default/pods?watch=1", nil)
@@ -129,7 +129,7 @@ func TestWatch_ShowsEachEventAsItHappens(t *testing.T) {
 	kind, phase, _ := next()
 	require.Equal(t, []string{"ADDED", "Pending"}, []string{kind, phase})
 	c.run(kubectl, "label", "pod", "web", "seen=yes")
-	for label := ""; label != "yes"; { // the scheduler may have its say first
+	for label := ""; label != "yes"; { // the scheduler's update may come first
 		kind, _, label = next()
 		require.Equal(t, "MODIFIED", kind)
 	}
@@ -140,8 +140,8 @@ func TestWatch_ShowsEachEventAsItHappens(t *testing.T) {
 	}
 }
 
-// TestKubectl_FindsItsWay tries what people type while they look around.
-func TestKubectl_FindsItsWay(t *testing.T) {
+// TestKubectl_SupportsCommandsForExploration runs commands that people use to look around.
+func TestKubectl_SupportsCommandsForExploration(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t))
 	c.nodesReady(3)
@@ -194,7 +194,7 @@ func TestKubectl_FindsItsWay(t *testing.T) {
 	require.Contains(t, stderr, `unknown field "datum"`)
 }
 
-func TestRequests_WithoutACredentialAreRefused(t *testing.T) {
+func TestRequests_WithoutACredentialAreRejected(t *testing.T) {
 	t.Parallel()
 	c := up(t, dataDir(t), "--nodes", "0")
 	stranger := connect(t, c.kubeconfig)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// refuseExpiry is a policy that keeps what has outlived its time.
+// refuseExpiry is a policy that rejects the deletion of expired objects.
 const refuseExpiry = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -28,9 +28,9 @@ metadata: {name: keep}
 spec: {policyName: keep, validationActions: [Deny]}
 `
 
-// TestTTL_SurvivesAKill kills the control plane with kill -9 when the leases of a ConfigMap and of a
-// Namespace have ended and neither has been deleted. Started again it deletes them, the Namespace with its
-// contents, once that is allowed.
+// TestTTL_SurvivesAKill kills the control plane with kill -9 when the leases of a ConfigMap and of a Namespace have
+// ended but neither has been deleted. After a restart it deletes them, the Namespace with its contents, once the policy
+// allows it.
 func TestTTL_SurvivesAKill(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpgrade_OpensWhatEarlierVersionsStored starts on data directories that earlier versions have written, each of the
-// commit that is the archive's name: etcd, the CAs, a configuration of encryption, and a list of all objects. A change
-// of the stored format adds the archive of the commit before it.
-func TestUpgrade_OpensWhatEarlierVersionsStored(t *testing.T) {
+// TestUpgrade_OpensDataOfEarlierVersions starts on data directories that earlier versions wrote; the name of each
+// archive is its commit. They contain etcd, the CAs, an encryption configuration, and a list of all objects. A change
+// of the stored format adds an archive of the commit before it.
+func TestUpgrade_OpensDataOfEarlierVersions(t *testing.T) {
 	t.Parallel()
 	archives, err := filepath.Glob("testdata/upgrade/*.tar.gz")
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestUpgrade_OpensWhatEarlierVersionsStored(t *testing.T) {
 	}
 }
 
-// requireStored requires that every object of the list is there, with its UID, that content is as it was, and that
+// requireStored requires that every object of the list exists with its UID, that the content is unchanged, and that
 // every kind can be written.
 func requireStored(t *testing.T, c *cluster, list string) {
 	t.Helper()
@@ -85,7 +85,7 @@ func requireStored(t *testing.T, c *cluster, list string) {
 		"upgraded=yes")
 }
 
-// unpack writes the files of an archive below a new folder, for this user alone.
+// unpack extracts an archive to a new folder that only this user can read.
 func unpack(t *testing.T, archive, dir string) {
 	t.Helper()
 	f, err := os.Open(archive)

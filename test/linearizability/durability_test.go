@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ledger is what a server with an embedded etcd has acknowledged.
+// ledger records the acknowledged state of a server with an embedded etcd.
 type ledger struct {
 	mu      sync.Mutex
 	next    int
@@ -22,7 +22,7 @@ type ledger struct {
 	newest  int64
 	present map[string]string // name → value
 	gone    map[string]bool
-	doubt   map[string]bool // a deletion was sent and not answered
+	doubt   map[string]bool // a deletion was sent but not answered
 }
 
 // write creates objects, and deletes some again, until the server is dead.
@@ -33,7 +33,7 @@ func (l *ledger) write(c *client) {
 		name := fmt.Sprintf("d%d", l.next)
 		victim := ""
 		if l.next%5 == 0 {
-			for victim = range l.present { // any
+			for victim = range l.present { // a random one
 				delete(l.present, victim)
 				l.doubt[victim] = true
 				break
@@ -50,7 +50,7 @@ func (l *ledger) write(c *client) {
 	}
 }
 
-// acknowledge notes an answer; false when there was none.
+// acknowledge records an answer. It returns false if there was none.
 func (l *ledger) acknowledge(o outcome, name string, created *configMap) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *ledger) acknowledge(o outcome, name string, created *configMap) bool {
 	return true
 }
 
-// check reads everything back.
+// check reads all objects and compares them.
 func (l *ledger) check(t *testing.T, c *client) {
 	t.Helper()
 	response, err := c.http.Get(c.base)

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fault breaks something and returns what mends it.
+// fault breaks something and returns a function that repairs it.
 type fault struct {
 	name  string
 	begin func() (mend func())
 }
 
-// faultsOf is all that can go wrong. Of etcd, one member at a time: more is an outage.
+// faultsOf returns all faults. For etcd they affect one member at a time: more would be an outage.
 func faultsOf(servers []*server, members []*process, wires [][]*wire) []fault {
 	var all []fault
 	for _, s := range servers {
@@ -62,16 +62,16 @@ func faultsOf(servers []*server, members []*process, wires [][]*wire) []fault {
 	return all
 }
 
-// inject breaks and mends, n times, with so many requests in between that the fault was met.
+// inject injects and repairs n faults, with enough requests in between that each fault has an effect.
 func inject(t *testing.T, n int, all []fault, r *recorder, each int64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(7, 7))
 	order := random.Perm(len(all))
-	pass := func(what string) {
+	pass := func(state string) {
 		until := r.count.Load() + each
 		require.Eventually(t, func() bool {
 			return r.count.Load() >= until
-		}, patience, 5*time.Millisecond, "no requests end: %s", what)
+		}, patience, 5*time.Millisecond, "no requests end: %s", state)
 	}
 	pass("at first")
 	for i := range n {

@@ -79,7 +79,7 @@ func TestThroughFaults_ReadsAndWritesAreLinearizableAndWatchesComplete(t *testin
 	report(t, r, truth)
 }
 
-// checkAcknowledged: what clients were told of revisions is what etcd has there.
+// checkAcknowledged checks that etcd has the acknowledged values at the acknowledged revisions.
 func checkAcknowledged(t *testing.T, operations []operation, truth *history) {
 	t.Helper()
 	for _, o := range operations {

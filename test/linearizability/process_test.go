@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience is how long a test waits for what must come. Nothing is measured by it.
+// patience is how long a test waits for an expected event. It is not a measurement.
 const patience = time.Minute
 
-// faults is how many faults a test injects.
+// faults returns the number of faults that a test injects.
 func faults(t *testing.T, short int) int {
 	t.Helper()
 	soak := os.Getenv("COXSWAIN_SOAK")
@@ -36,7 +36,7 @@ func faults(t *testing.T, short int) int {
 	return n
 }
 
-// process is one of ours that can be killed, paused and started again with the same arguments.
+// process is a process of ours that can be killed, paused and started again with the same arguments.
 type process struct {
 	t    *testing.T
 	name string
@@ -73,12 +73,12 @@ func (p *process) start() {
 	require.NoError(p.t, p.cmd.Start())
 }
 
-// kill is kill -9, and waits until nothing is left of it.
+// kill kills the process with kill -9, and waits until it is gone.
 func (p *process) kill() {
 	if p.cmd == nil {
 		return
 	}
-	_ = p.cmd.Process.Kill() // also of one that ended by itself
+	_ = p.cmd.Process.Kill() // even if it ended by itself
 	_ = p.cmd.Wait()
 	p.cmd = nil
 }
@@ -91,7 +91,7 @@ func (p *process) signal(s syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s), p.name)
 }
 
-// freePort is one that a process can be given, and given again after it was killed.
+// freePort returns a port for a process that can be used again after a kill.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +100,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// server is an API server and how to reach it as its administrator.
+// server is an API server with its administrator's client.
 type server struct {
 	*process
 	url    string
@@ -123,7 +123,7 @@ func startServer(t *testing.T, name string, args ...string) *server {
 	return s
 }
 
-// client has connections of its own, so that one that hangs holds nobody else up.
+// client returns a client with connections of its own, so that a blocked one does not affect others.
 func (s *server) client() *http.Client {
 	s.t.Helper()
 	config, err := rest.TLSConfigFor(s.config)
@@ -131,7 +131,7 @@ func (s *server) client() *http.Client {
 	return &http.Client{Timeout: requestTimeout, Transport: transport(config)}
 }
 
-// watcher's client has no timeout: watches last.
+// watcher returns a client without a timeout, for watches.
 func (s *server) watchClient() *http.Client {
 	c := s.client()
 	c.Timeout = 0
@@ -146,7 +146,7 @@ func transport(config *tls.Config) *http.Transport {
 	}
 }
 
-// requestTimeout is short, so that clients of a paused server soon do something else.
+// requestTimeout is short, so that clients of a paused server soon continue with another request.
 const requestTimeout = 2 * time.Second
 
 func (s *server) awaitReady() {

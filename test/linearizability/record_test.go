@@ -18,18 +18,18 @@ import (
 	"time"
 )
 
-// kind is what a client asked for.
+// kind is the kind of a client's request.
 type kind string
 
 const (
 	create  kind = "create"
 	update  kind = "update"  // with the resourceVersion that was read
-	replace kind = "replace" // without one
+	replace kind = "replace" // without a resourceVersion
 	remove  kind = "delete"
-	get     kind = "get" // of one, or as part of a list
+	get     kind = "get" // of one object, or as part of a list
 )
 
-// outcome is what it was told.
+// outcome is the result of a request as its client saw it.
 type outcome string
 
 const (
@@ -37,19 +37,18 @@ const (
 	missing  outcome = "not found"
 	exists   outcome = "already exists"
 	conflict outcome = "conflict"
-	unknown  outcome = "unknown" // it may have happened, now or later
-	refused  outcome = "refused" // it certainly did not
+	unknown  outcome = "unknown" // it may have been executed, or may be later
+	refused  outcome = "refused" // it was certainly not executed
 )
 
-// operation is one request, or one key's part of a list. Values are never written twice, so
-// that a value stands for a revision.
+// operation is one request, or one key's part of a list. Values are unique, so that a value identifies a revision.
 type operation struct {
 	kind     kind
 	key      string
 	value    string // written, or read
-	expected string // the value that was read at the resourceVersion of an update
+	expected string // for updates: the value at the resourceVersion of the request
 	outcome  outcome
-	revision int64 // of what was read or written
+	revision int64 // of the value
 
 	call, end int64 // in nanoseconds since the test began
 }
@@ -64,10 +63,10 @@ type listing struct {
 	values   map[string]string
 }
 
-// recorder collects what all clients did.
+// recorder collects the operations of all clients.
 type recorder struct {
 	began time.Time
-	count atomic.Int64 // of requests that a server had to do with, however they ended
+	count atomic.Int64 // requests that reached a server, with any outcome
 
 	mu         sync.Mutex
 	operations []operation
@@ -78,7 +77,7 @@ func (r *recorder) now() int64 { return int64(time.Since(r.began)) }
 
 func (r *recorder) add(operations ...operation) {
 	if operations[0].outcome == refused {
-		return // it says nothing, and a server that is dead refuses thousands
+		return // no information; a dead server refuses thousands of connections
 	}
 	r.count.Add(1)
 	r.mu.Lock()
@@ -86,7 +85,7 @@ func (r *recorder) add(operations ...operation) {
 	r.operations = append(r.operations, operations...)
 }
 
-// configMap is as much of one as we need.
+// configMap is a ConfigMap reduced to the necessary fields.
 type configMap struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
@@ -110,14 +109,14 @@ func (m *configMap) revision() int64 { return number(m.Metadata.ResourceVersion)
 func number(version string) int64 {
 	n, err := strconv.ParseInt(version, 10, 64)
 	if err != nil {
-		return math.MinInt64 // no server gives it: every check fails
+		return math.MinInt64 // not a valid revision: every check fails
 	}
 	return n
 }
 
 const path = "/api/v1/namespaces/default/configmaps"
 
-// client makes one random request after the other to one server.
+// client makes random requests to one server, one after the other.
 type client struct {
 	id      int
 	base    string
@@ -126,7 +125,7 @@ type client struct {
 	random  *rand.Rand
 	keys    []string
 	written int
-	read    map[string]*configMap // what it read last, to be updated
+	read    map[string]*configMap // the last read state, for updates
 }
 
 func newClient(id int, s *server, r *recorder, keys []string) *client {
@@ -136,7 +135,7 @@ func newClient(id int, s *server, r *recorder, keys []string) *client {
 	}
 }
 
-// run goes on until stop is closed.
+// run makes requests until stop is closed.
 func (c *client) run(stop <-chan struct{}) {
 	for {
 		select {
@@ -205,7 +204,7 @@ func (c *client) get(key string) {
 	c.record.add(o)
 }
 
-// list is a get of every key, and all at one revision.
+// list records a get of every key, all at one revision.
 func (c *client) list() {
 	var answer struct {
 		Metadata struct {
@@ -239,7 +238,7 @@ func (c *client) list() {
 	c.record.listings = append(c.record.listings, listing{number(answer.Metadata.ResourceVersion), found})
 }
 
-// do sends a request and says what its answer means.
+// do sends a request and returns the outcome by its answer.
 func (c *client) do(method, url string, body, into any) outcome {
 	var reader io.Reader
 	if body != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// register is what one key should do. Its state is its value, "" while there is none. An
-// operation of unknown outcome takes effect at some time after it was called, if it can;
-// what takes effect when everything else is over never did.
+// register is the model of one key. Its state is its value, "" if it does not exist. An operation with unknown outcome
+// takes effect at some time after its call, if possible; if it takes effect after all other operations, it has no
+// effect.
 var register = porcupine.Model{
 	Init:  func() any { return "" },
 	Equal: func(a, b any) bool { return a == b },
@@ -45,7 +45,7 @@ var register = porcupine.Model{
 	DescribeOperation: func(input, _ any) string { return input.(operation).String() },
 }
 
-// checkRegisters finds an order of each key's operations that explains all answers.
+// checkRegisters searches an order of each key's operations that explains all answers.
 func checkRegisters(t *testing.T, operations []operation, truth *history) {
 	t.Helper()
 	byKey := map[string][]porcupine.Operation{}
@@ -53,7 +53,7 @@ func checkRegisters(t *testing.T, operations []operation, truth *history) {
 		if o.kind == get && o.outcome != done && o.outcome != missing {
 			continue
 		}
-		// What etcd never saw did not happen; leaving it out spares the search.
+		// Values that etcd never stored were not written; leaving them out shortens the search.
 		if o.outcome == unknown && o.kind != remove && !truth.has(o.key, o.value) {
 			continue
 		}
@@ -72,8 +72,8 @@ func checkRegisters(t *testing.T, operations []operation, truth *history) {
 	}
 }
 
-// checkRevisions: a revision that was acknowledged is larger than all that were before its
-// request was sent, whatever the keys.
+// checkRevisions checks that an acknowledged revision is larger than all revisions that were acknowledged before its
+// request was sent, for any keys.
 func checkRevisions(t *testing.T, operations []operation) {
 	t.Helper()
 	type point struct {

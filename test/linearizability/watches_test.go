@@ -22,21 +22,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// event is one change, as etcd has it or as a watcher was told of it.
+// event is one change, from etcd's history or from a watch.
 type event struct {
 	Type     string
 	Key      string
-	Value    string // of a deletion: the last
+	Value    string // for a deletion: the last value
 	Revision int64
 }
 
-// history is everything that happened to our keys, in order.
+// history is the sequence of all changes of our keys.
 type history struct {
 	events []event
-	values map[string]bool // "key value" of everything that was ever written
+	values map[string]bool // "key value" for all values that were ever written
 }
 
-// readHistory asks etcd, which was never compacted, for all of it.
+// readHistory reads all changes from etcd, which was never compacted.
 func readHistory(t *testing.T, urls []string) *history {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -46,7 +46,7 @@ func readHistory(t *testing.T, urls []string) *history {
 	defer client.Close()
 	const prefix = "/registry/core/configmaps/default/"
 	h, state := &history{values: map[string]bool{}}, map[string]string{}
-	const end = "/the-end" // outside of the servers' prefix, so that no watch of theirs tells it
+	const end = "/the-end" // outside the servers' prefix, so that their watches do not deliver it
 	_, err = client.Put(ctx, end, "")
 	require.NoError(t, err)
 	for response := range client.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
@@ -67,7 +67,7 @@ func readHistory(t *testing.T, urls []string) *history {
 				var m configMap
 				require.NoError(t, json.Unmarshal(change.Kv.Value, &m))
 				e.Value = m.value()
-				if _, known := state[key]; !known {
+				if _, exists := state[key]; !exists {
 					e.Type = "ADDED"
 				}
 				state[key] = e.Value
@@ -82,7 +82,7 @@ func readHistory(t *testing.T, urls []string) *history {
 
 func (h *history) has(key, value string) bool { return h.values[key+" "+value] }
 
-// between is what happened after one revision, up to another.
+// between returns the changes after one revision, up to another.
 func (h *history) between(after, upTo int64) []event {
 	index := func(revision int64) int {
 		return sort.Search(len(h.events), func(i int) bool { return h.events[i].Revision > revision })
@@ -90,7 +90,7 @@ func (h *history) between(after, upTo int64) []event {
 	return h.events[index(after):max(index(after), index(upTo))]
 }
 
-// at is the state at a revision.
+// at returns the state at a revision.
 func (h *history) at(revision int64) map[string]string {
 	state := map[string]string{}
 	for _, e := range h.between(0, revision) {
@@ -101,30 +101,30 @@ func (h *history) at(revision int64) map[string]string {
 	return state
 }
 
-// segment is what a watcher was told by one connection.
+// segment is the part of a watch that one connection delivered.
 type segment struct {
-	after   int64             // it was opened at this revision, or its initial events end there
-	initial map[string]string // nil when it was opened at a revision
-	begun   bool              // the initial events are over
+	after   int64             // the revision of the request, or of the end of the initial events
+	initial map[string]string // nil if the request had a revision
+	begun   bool              // the initial events are complete
 	events  []event
-	// bookmarks are revisions, by how many events came before them.
+	// bookmarks are revisions, by the number of preceding events.
 	bookmarks map[int][]int64
 	last      int64
 }
 
-// watcher watches one server after the other, and goes on where it was.
+// watcher watches one server after the other, and resumes each time.
 type watcher struct {
 	t       *testing.T
 	servers []*server
-	fresh   bool // begins with initial events, every time
+	fresh   bool // requests initial events every time
 
 	mu       sync.Mutex
 	segments []*segment
 	last     int64
-	fault    error // what no fault of ours explains
+	fault    error // an error that no injected fault explains
 }
 
-// run goes on until ctx ends.
+// run watches until ctx ends.
 func (w *watcher) run(ctx context.Context, after int64) {
 	w.last = after
 	for i := 0; ctx.Err() == nil; i++ {
@@ -148,7 +148,7 @@ func (w *watcher) connect(ctx context.Context, s *server, client *http.Client) {
 	}
 	w.segments = append(w.segments, current)
 	w.mu.Unlock()
-	// A server that is paused keeps its connections.
+	// A paused server does not close its connections.
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second+requestTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path+"?"+query.Encode(), nil)
@@ -174,7 +174,7 @@ func (w *watcher) connect(ctx context.Context, s *server, client *http.Client) {
 			Object configMap `json:"object"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &frame); err != nil {
-			return // cut off
+			return // disconnected
 		}
 		w.take(current, frame.Type, &frame.Object, lines.Text())
 	}
@@ -220,14 +220,14 @@ func (w *watcher) reached(revision int64) bool {
 	return w.last >= revision
 }
 
-// check holds a watcher's record against what happened.
+// check compares a watcher's record with the history.
 func (w *watcher) check(t *testing.T, truth *history) {
 	t.Helper()
 	require.NoError(t, w.fault)
 	events, bookmarks := 0, 0
 	for i, s := range w.segments {
 		if !s.begun {
-			continue // cut off amid the initial events
+			continue // disconnected during the initial events
 		}
 		if s.initial != nil {
 			require.Equal(t, truth.at(s.after), s.initial,

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wire is the network between one API server and one member of etcd. Cut, it swallows what
-// is sent without a word, as a broken network does; mended, it lets its old connections go.
+// wire is the network between one API server and one member of etcd. While cut, it silently drops all data, like a
+// broken network. When repaired, it closes its old connections.
 type wire struct {
 	listener net.Listener
 	to       string
@@ -59,7 +59,7 @@ func (w *wire) accept() {
 	}
 }
 
-// track notes connections to be closed with the wire; false when it is closed already.
+// track records connections, which close with the wire. It returns false if the wire is already closed.
 func (w *wire) track(conns ...net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *wire) carry(from, to net.Conn) {
 		select {
 		case <-whole:
 		default:
-			// Data under way when the wire breaks never arrive.
+			// Data in transit when the wire breaks is lost.
 			_, _ = io.Copy(io.Discard, from)
 			return
 		}

@@ -55,7 +55,7 @@ func serve(t *testing.T, l launch, dir string, args ...string) *cluster {
 	return served(t, dir, args, func(args []string) *process { return l.start(t, args...) })
 }
 
-// served is serve for a command that start starts.
+// served is like serve, for a command that start starts.
 func served(t *testing.T, dir string, args []string, start func(args []string) *process) *cluster {
 	t.Helper()
 	host := "127.0.0.1"

@@ -113,7 +113,7 @@ func fullDisk(t *testing.T) {
 }
 
 // selfFilledDisk fills the disk with objects. Once they are deleted there is room again. Watches need not resume after
-// the restart: as long as the disk is nearly full, the server gives up history for room.
+// the restart: as long as the disk is nearly full, the server drops history to save space.
 func selfFilledDisk(t *testing.T) {
 	c := up(t, launch{}, smallDisk(t, 128))
 	var err error

@@ -162,7 +162,7 @@ func freePort(t *testing.T, host string) string {
 		_, port, err := net.SplitHostPort(ln.Addr().String())
 		require.NoError(t, err)
 		require.NoError(t, ln.Close())
-		if _, given := givenPorts.LoadOrStore(port, true); !given {
+		if _, loaded := givenPorts.LoadOrStore(port, true); !loaded {
 			return port
 		}
 	}

@@ -19,13 +19,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// cluster is one of three machines whose pods are programs. The first machine has the control plane.
+// cluster is a cluster of three machines whose pods are programs. The first machine has the control plane.
 type cluster struct {
 	machines   []*machine
-	agents     []string // the Nodes that have an agent of ours
+	agents     []string // the Nodes with an agent of ours
 	kubeconfig string
 	client     kubernetes.Interface
-	processes  map[string]*process // the agents by the names of their Nodes, and what else runs
+	processes  map[string]*process // agents by the names of their Nodes, and other processes
 	dir        string
 	closeAll   func()
 }
@@ -40,8 +40,8 @@ func startCluster(control []string, flags ...string) (c *cluster, err error) {
 	return startClusterOf(nodes, control, flags...)
 }
 
-// startClusterOf starts one with agents for some of the Nodes only. There are three machines all the same. Without the
-// first Node, the control plane is there by itself.
+// startClusterOf starts a cluster with agents for some of the Nodes only. There are always three machines. Without the
+// first Node, the control plane runs by itself.
 func startClusterOf(agents, control []string, flags ...string) (c *cluster, err error) {
 	c = &cluster{agents: agents, processes: map[string]*process{}}
 	defer func() {
@@ -92,13 +92,13 @@ func (c *cluster) connect() error {
 	return err
 }
 
-// startControlPlane starts it on the first machine, without an agent.
+// startControlPlane starts the control plane on the first machine, without an agent.
 func (c *cluster) startControlPlane(flags ...string) error {
 	return c.start(c.machines[0], "control plane", append([]string{"up", "--data-dir", c.dir, "--bind-address",
 		"192.0.2.1", "--nodes", "0"}, flags...)...)
 }
 
-// startAgent starts a Node's agent, on the first machine with the control plane in the same process.
+// startAgent starts a Node's agent; on the first machine it runs in the process of the control plane.
 func (c *cluster) startAgent(node string, flags ...string) error {
 	letter := node[:1]
 	args := []string{"up", "--data-dir", c.dir, "--bind-address", "192.0.2.1", "--nodes", "1"}
@@ -113,7 +113,7 @@ func (c *cluster) startAgent(node string, flags ...string) error {
 
 func (c *cluster) machineOf(node string) *machine { return c.machines[slices.Index(nodes, node)] }
 
-// folder is where a Node's agent keeps its files.
+// folder returns the folder of a Node's agent.
 func (c *cluster) folder(node string) string {
 	if node == "a-0" {
 		return filepath.Join(c.dir, "node")
@@ -121,7 +121,7 @@ func (c *cluster) folder(node string) string {
 	return filepath.Join(c.dir, "root-"+node)
 }
 
-// start starts a part of coxswain in place of the one that had the name.
+// start starts a part of coxswain, instead of an earlier one with this name.
 func (c *cluster) start(m *machine, name string, args ...string) error {
 	p, err := m.start(coxswain, args...)
 	if err == nil {
@@ -148,7 +148,7 @@ func (c *cluster) waitForNodes() error {
 	})
 }
 
-// eventually waits until a condition holds. The last of its errors says why it never did.
+// eventually waits until a condition holds. After a timeout it returns the condition's last error.
 func eventually(what string, holds func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -172,7 +172,7 @@ func (c *cluster) kubectl(args ...string) (string, error) {
 	return c.machines[0].try(kubectl, append([]string{"--kubeconfig", c.kubeconfig}, args...)...)
 }
 
-// printed is what the cluster's processes have printed last, and how its pods are.
+// printed returns the last output of the cluster's processes, and the state of its pods.
 func (c *cluster) printed() string {
 	var all bytes.Buffer
 	for _, p := range c.processes {
@@ -194,7 +194,7 @@ func (c *cluster) printed() string {
 	return all.String()
 }
 
-// close ends all of the cluster, its pods first: agents that are killed leave theirs to the next.
+// close ends the whole cluster, its pods first: agents that are killed leave their pods to the next agent.
 func (c *cluster) close() {
 	if c.client != nil {
 		_, _ = c.kubectl("delete", "deployments,statefulsets,pods", "--all", "--all-namespaces", "--grace-period=1",

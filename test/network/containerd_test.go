@@ -21,10 +21,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// foreign is the Node of the third machine, whose containers are containerd's.
+// foreign is the Node of the third machine. Its runtime is containerd.
 const foreign = "d-0"
 
-// Containers of the real containerd have the network that pods have which our own agents run.
+// Containers of the real containerd are on the same network as pods of our own agents.
 func TestContainerd_ContainersHaveTheSameNetwork(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -57,7 +57,7 @@ func TestContainerd_ContainersHaveTheSameNetwork(t *testing.T) {
 	s.silent("client", "http://web/hostname")
 	s.answers("api", "http://web/hostname", host)
 	container.stop()
-	require.Empty(t, e.addresses(), "the address of a container that has ended is free")
+	require.Empty(t, e.addresses(), "the address of a deleted container is free")
 }
 
 func needContainerd(t *testing.T) {
@@ -69,7 +69,7 @@ func needContainerd(t *testing.T) {
 	}
 }
 
-// surviveDaemon ends the daemon as kill -9 does, and starts it again, while a pod has a stream from the container.
+// surviveDaemon kills the daemon with kill -9 and restarts it, while a pod has a stream from the container.
 func (s *space) surviveDaemon(e *containerd, of *foreignContainer) {
 	s.Helper()
 	until := make(chan struct{})
@@ -91,14 +91,14 @@ func (s *space) surviveDaemon(e *containerd, of *foreignContainer) {
 	require.Empty(s, failures)
 }
 
-// foreignNode makes the Node, as a kubelet would, and has it live.
+// foreignNode creates the Node, like a kubelet, and renews its Lease.
 func (s *space) foreignNode() {
 	s.Helper()
 	client, now := s.client, metav1.NewMicroTime(time.Now())
 	n, err := client.CoreV1().Nodes().Create(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: foreign},
 		Spec: corev1.NodeSpec{Unschedulable: true, PodCIDRs: []string{"10.244.13.0/24"}}}, metav1.CreateOptions{})
 	require.NoError(s, err)
-	n.ResourceVersion = "" // its controllers have seen it meanwhile
+	n.ResourceVersion = "" // controllers have updated it meanwhile
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: s.machines[2].address}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
 		Reason: "KubeletReady"}}
@@ -128,13 +128,13 @@ func (s *space) foreignNode() {
 	s.Cleanup(func() { cancel(); <-ended })
 }
 
-// foreignPod makes the pod of a container, as a kubelet would.
+// foreignPod creates the pod of a container, like a kubelet.
 func (s *space) foreignPod(name, address string) {
 	s.Helper()
 	s.create(name, name, on(foreign, corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "netexec",
 		Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}))
 	pods := s.client.CoreV1().Pods(s.name)
-	s.Cleanup(func() { // nobody else will
+	s.Cleanup(func() { // no kubelet does
 		_ = pods.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 	})
 	s.eventually("the pod has a status", func() error {
@@ -149,7 +149,7 @@ func (s *space) foreignPod(name, address string) {
 	})
 }
 
-// onlyFrom has pods with a label answer those with another one only.
+// onlyFrom creates a policy: pods with a label answer only pods with another label.
 func (s *space) onlyFrom(label, from string) {
 	s.Helper()
 	_, err := s.client.NetworkingV1().NetworkPolicies(s.name).Create(s.Context(), &networkingv1.NetworkPolicy{
@@ -163,13 +163,14 @@ func (s *space) onlyFrom(label, from string) {
 	require.NoError(s, err)
 }
 
-// containerd is one of the test's own, on the third machine.
+// containerd is the test's own containerd, on the third machine.
 type containerd struct {
 	*space
 	dir string
 }
 
-// startContainerd starts it, with more lines of configuration. Nothing of it is where the machine's own would have it.
+// startContainerd starts containerd, with additional configuration. All its folders differ from the machine's own
+// containerd.
 func (s *space) startContainerd(configuration string) *containerd {
 	s.Helper()
 	e := &containerd{s, filepath.Join(s.dir, "containerd")}
@@ -235,28 +236,28 @@ func (e *containerd) waitForDaemon() {
 	})
 }
 
-// addresses are those that are taken, by their containers.
+// addresses returns the allocated addresses, by container.
 func (e *containerd) addresses() map[string]string {
 	e.Helper()
 	links, err := filepath.Glob(filepath.Join(e.state(), "addresses", "*"))
 	require.NoError(e, err)
-	of := map[string]string{}
+	owners := map[string]string{}
 	for _, link := range links {
 		if attachment, err := os.Readlink(link); err == nil {
-			of[strings.Split(attachment, "/")[1]] = filepath.Base(link)
+			owners[strings.Split(attachment, "/")[1]] = filepath.Base(link)
 		}
 	}
-	return of
+	return owners
 }
 
-// foreignContainer is one of containerd's.
+// foreignContainer is a container of containerd.
 type foreignContainer struct {
 	*containerd
 	name, address string
 	process       *process
 }
 
-// start runs a server in a container. The folders of ctr, which are those of a machine, are the daemon's.
+// start runs a server in a container. The folders of ctr are a machine's, so they are the daemon's.
 func (e *containerd) start(name string) *foreignContainer {
 	e.Helper()
 	const folders = `mount -t tmpfs none /etc && mkdir -p /etc/cni/net.d && mount --bind "$0/net.d" /etc/cni/net.d &&
@@ -294,7 +295,7 @@ func (c *foreignContainer) answers(url, want string) {
 	})
 }
 
-// stop ends the container, and waits until ctr has taken down its network.
+// stop ends the container, and waits until ctr has removed its network.
 func (c *foreignContainer) stop() {
 	_, _ = c.ctr("task", "kill", "--signal", "KILL", c.name) // it may have ended
 	<-c.process.exited

@@ -23,10 +23,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sandboxImage is the image of sandboxes, which is made FROM scratch: there is no registry.
+// sandboxImage is the image of sandboxes, built FROM scratch: there is no registry.
 const sandboxImage = "coxswain.test/pause:1"
 
-// withCRI has containerd serve kubelets. Sandboxes have the daemon's network.
+// withCRI configures containerd for kubelets. Sandboxes are on the daemon's network.
 const withCRI = `disabled_plugins = ["io.containerd.internal.v1.opt"]
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "` + sandboxImage + `"
@@ -40,7 +40,7 @@ snapshotter = "native"
 bin_dir = "DIR/bin"
 conf_dir = "DIR/net.d"`
 
-// A sandbox of a pod starts once the pod's policies are in the kernel, although the API shows no address of it.
+// A sandbox starts only once the pod's policies are in the kernel, although the API does not show its address.
 func TestCRI_SandboxesStartOnceTheirPoliciesAreInForce(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -60,7 +60,7 @@ func TestCRI_SandboxesStartOnceTheirPoliciesAreInForce(t *testing.T) {
 	s.run("api", "api", on("a-0", idle()))
 	s.onlyFrom("web", "api")
 
-	// The client asks from before the sandbox starts, and for a while after it does.
+	// The client sends requests from before the start of the sandbox until a while after it.
 	until := make(chan struct{})
 	asks := s.untilClosed(until, "get", "-until-eof", "-every", "2ms", "-timeout", "100ms",
 		"http://10.244.13.2:8080/hostname")
@@ -98,7 +98,7 @@ func TestCRI_SandboxesStartOnceTheirPoliciesAreInForce(t *testing.T) {
 	require.Empty(t, e.addresses())
 }
 
-// boundPod creates a pod on the foreign Node, whose status stays empty.
+// boundPod creates a pod on the foreign Node. Its status stays empty.
 func (s *space) boundPod(name, label string) *corev1.Pod {
 	s.Helper()
 	s.create(name, label, on(foreign, corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "netexec"}}}))
@@ -109,7 +109,7 @@ func (s *space) boundPod(name, label string) *corev1.Pod {
 	return pod
 }
 
-// importSandboxImage gives containerd an image of one layer, which has the program that serves.
+// importSandboxImage imports an image with one layer, which contains the server program.
 func (e *containerd) importSandboxImage() {
 	e.Helper()
 	program, err := os.ReadFile(netexec)
@@ -142,8 +142,8 @@ func archive(t testing.TB, files map[string][]byte) []byte {
 	return out.Bytes()
 }
 
-// cri is a client of the Container Runtime Interface, as kubelets are. Its messages are written field by field: the
-// numbers are those of k8s.io/cri-api/pkg/apis/runtime/v1.
+// cri is a client of the Container Runtime Interface, like a kubelet. It encodes messages field by field, with the
+// field numbers of k8s.io/cri-api/pkg/apis/runtime/v1.
 type cri struct {
 	*containerd
 	conn      *grpc.ClientConn
@@ -161,7 +161,7 @@ func (e *containerd) connectCRI() *cri {
 	return k
 }
 
-// rawCodec passes messages on as they are.
+// rawCodec sends and receives messages as bytes.
 type rawCodec struct{}
 
 func (rawCodec) Name() string                       { return "proto" }
@@ -185,7 +185,7 @@ func (k *cri) run(pod *corev1.Pod) error {
 	return err
 }
 
-// address returns the address of a pod's sandbox, as its runtime has it.
+// address returns the address of a pod's sandbox, as reported by its runtime.
 func (k *cri) address(pod string) string {
 	k.Helper()
 	response, err := k.call("PodSandboxStatus", texts(1, k.sandboxes[pod]))
@@ -203,7 +203,7 @@ func (k *cri) stopAll() {
 	clear(k.sandboxes)
 }
 
-// texts returns a message of fields, given as pairs of a number and a text.
+// texts encodes a message of fields, given as pairs of a number and a text.
 func texts(pairs ...any) (message []byte) {
 	for i := 0; i < len(pairs); i += 2 {
 		message = protowire.AppendTag(message, protowire.Number(pairs[i].(int)), protowire.BytesType)
@@ -212,7 +212,7 @@ func texts(pairs ...any) (message []byte) {
 	return message
 }
 
-// field returns a field of a message, which is a text or a message; nil if the message has none.
+// field returns a field of a message, which is a text or a message, or nil.
 func field(message []byte, number protowire.Number) []byte {
 	for len(message) > 0 {
 		found, kind, n := protowire.ConsumeTag(message)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// digs waits until a name has just these records of a type in a pod.
+// digs waits until a name has exactly these records of a type in a pod.
 func (s *space) digs(pod, kind, name string, want ...string) {
 	s.Helper()
 	slices.Sort(want)
@@ -30,7 +30,7 @@ func (s *space) digs(pod, kind, name string, want ...string) {
 	})
 }
 
-// finds waits until programs in a pod find an address by a name.
+// finds waits until programs in a pod resolve a name to an address.
 func (s *space) finds(pod, name, address string) {
 	s.Helper()
 	s.eventually(name+" is "+address+" in "+pod, func() error {
@@ -127,7 +127,7 @@ func TestDNS_Subdomain(t *testing.T) {
 	}
 }
 
-// inSubdomain runs a pod that has its name from a headless Service.
+// inSubdomain runs a pod with a name of a headless Service.
 func (s *space) inSubdomain() *corev1.Pod {
 	s.Helper()
 	s.service("subdomain", "querier", func(spec *corev1.ServiceSpec) { spec.ClusterIP = corev1.ClusterIPNone })

@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
-// Two machines have agents, and the third one is a client outside of the cluster that routes to the second one.
+// Two machines have agents. The third one is a client outside the cluster that routes to the second one.
 func TestExternalAddresses_AnswerMachinesAndTheirClients(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -26,7 +26,7 @@ func TestExternalAddresses_AnswerMachinesAndTheirClients(t *testing.T) {
 	t.Cleanup(c.close)
 	s := c.space(t)
 	a, b, outside := s.machines[0], s.machines[1], s.machines[2]
-	for i, m := range s.machines { // the machines need a route to an address; what is behind it does not matter
+	for i, m := range s.machines { // the machines only need a route to an address, with any next hop
 		require.NoError(t, m.do(func() error { return routeExternal(s.machines[[]int{2, 2, 1}[i]].address) }))
 	}
 	s.pause("client")
@@ -38,11 +38,11 @@ func TestExternalAddresses_AnswerMachinesAndTheirClients(t *testing.T) {
 	everywhere := func() {
 		t.Helper()
 		for _, address := range addresses {
-			at := "http://" + address + "/hostname"
+			url := "http://" + address + "/hostname"
 			for _, m := range []*machine{a, b, outside} {
-				s.answersOn(m, at, "web")
+				s.answersOn(m, url, "web")
 			}
-			s.answers("client", at, "web")
+			s.answers("client", url, "web")
 		}
 	}
 	everywhere()
@@ -65,7 +65,7 @@ func TestExternalAddresses_AnswerMachinesAndTheirClients(t *testing.T) {
 	s.leaveNothing()
 }
 
-// obeyPolicies has a policy that admits nobody, which holds for clients outside, and not for the pod's own machine.
+// obeyPolicies creates a policy that admits no client. It applies to clients outside, but not to the pod's own machine.
 func (s *space) obeyPolicies(addresses []string) {
 	s.Helper()
 	policies := s.client.NetworkingV1().NetworkPolicies(s.name)
@@ -94,7 +94,7 @@ func (s *space) silentOn(m *machine, url string) {
 	})
 }
 
-// balancer is the address of a Service's load balancer, once it has one.
+// balancer returns the address of a Service's load balancer, once it has one.
 func (s *space) balancer(service string) (address string) {
 	s.Helper()
 	s.eventually("the load balancer has an address", func() error {
@@ -111,8 +111,8 @@ func (s *space) balancer(service string) (address string) {
 	return address
 }
 
-// stealNothing has a Service claim the addresses and ports of the API server and of an agent, and both still answer
-// there.
+// stealNothing creates a Service that claims the addresses and ports of the API server and of an agent. Both must still
+// answer there.
 func (s *space) stealNothing() {
 	s.Helper()
 	node, err := s.client.CoreV1().Nodes().Get(s.Context(), "b-0", metav1.GetOptions{})
@@ -134,10 +134,10 @@ func (s *space) stealNothing() {
 	require.NoError(s, err)
 	_, err = s.kubectl("get", "nodes")
 	require.NoError(s, err)
-	s.answers("web", "http://127.0.0.1:8080/hostname", "web") // by exec, which is of the agent
+	s.answers("web", "http://127.0.0.1:8080/hostname", "web") // by exec, which uses the agent
 }
 
-// leaveNothing deletes the Services, and then all that an agent has left that was killed.
+// leaveNothing deletes the Services, and then everything that a killed agent has left.
 func (s *space) leaveNothing() {
 	s.Helper()
 	b, outside := s.machines[1], s.machines[2]
@@ -164,15 +164,15 @@ func (s *space) leaveNothing() {
 	}))
 }
 
-// routeExternal has a machine route to the external addresses.
+// routeExternal adds a machine's route to the external addresses.
 func routeExternal(via string) error {
 	uplink, err := netlink.LinkByName("uplink")
 	if err != nil {
 		return err
 	}
-	_, to, err := net.ParseCIDR("203.0.113.0/24")
+	_, destination, err := net.ParseCIDR("203.0.113.0/24")
 	if err != nil {
 		return err
 	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: to, Gw: net.ParseIP(via)})
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: destination, Gw: net.ParseIP(via)})
 }

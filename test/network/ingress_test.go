@@ -52,8 +52,8 @@ func TestIngress_TwoHostsWithTLS(t *testing.T) {
 	require.NoError(t, err)
 
 	for i, shop := range []string{"tea", "coffee"} {
-		at := net.JoinHostPort(s.machines[i].address, fmt.Sprint(service.Spec.Ports[1].NodePort))
-		client := s.browser(at, roots)
+		address := net.JoinHostPort(s.machines[i].address, fmt.Sprint(service.Spec.Ports[1].NodePort))
+		client := s.browser(address, roots)
 		s.eventually(shop+" is served by its host's certificate", func() error {
 			body, err := body(client, "https://"+shop+".example.com/hostname")
 			if err == nil && body != shop {
@@ -103,7 +103,7 @@ func (s *space) ingressController() *corev1.Service {
 	return service
 }
 
-// certificate makes a Secret for a host, signed by itself, that the pool trusts.
+// certificate creates a Secret with a self-signed certificate for a host, and adds it to the pool.
 func (s *space) certificate(name, host string, trusted *x509.CertPool) {
 	s.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -124,7 +124,8 @@ func (s *space) certificate(name, host string, trusted *x509.CertPool) {
 	require.NoError(s, err)
 }
 
-// browser is a client on the last machine that finds every host at an address, and trusts these certificates only.
+// browser returns a client on the last machine that connects to an address for every host, and trusts only these
+// certificates.
 func (s *space) browser(at string, roots *x509.CertPool) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true,

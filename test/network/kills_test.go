@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Routes rather than VXLAN join the machines of this cluster, and its proxies and its DNS are processes of their own.
+// The machines of this cluster use routes rather than VXLAN, and its proxies and DNS servers are separate processes.
 func TestKills_PartsOfTheirOwnSurvive(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -44,8 +44,8 @@ func (c *cluster) startProxy(node string) error {
 		"--healthz-bind-address", "", "--metrics-bind-address", "127.0.0.1:0")
 }
 
-// patient is a pod that asks again soon, and often, where no DNS answer comes: a question that is lost with its server
-// would hold it up for five seconds.
+// patient makes a pod retry DNS questions soon and often. A question that is lost with its server would otherwise block
+// it for five seconds.
 func patient(spec corev1.PodSpec) corev1.PodSpec {
 	often, soon := "5", "1"
 	spec.DNSConfig = &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{
@@ -53,7 +53,7 @@ func patient(spec corev1.PodSpec) corev1.PodSpec {
 	return spec
 }
 
-// dnsServers share an address on the first machine, so that one answers while the other is gone.
+// dnsServers share an address on the first machine, so that one answers while the other is restarted.
 const dnsServers = 2
 
 func dnsName(i int) string { return fmt.Sprint("dns-", i) }
@@ -83,7 +83,7 @@ func (s *space) serveDNS() {
 	require.NoError(s, err)
 }
 
-// firstAddress is the router's own, of a Node's subnet.
+// firstAddress returns the router's own address in a Node's subnet.
 func (s *space) firstAddress(node string) (own string) {
 	s.Helper()
 	s.eventually(node+" has a subnet", func() error {
@@ -98,7 +98,8 @@ func (s *space) firstAddress(node string) (own string) {
 	return own
 }
 
-// startDNS starts a server until it is ready: its address is there once the agent has made the pods' network.
+// startDNS starts a server and waits until it is ready: its address exists once the agent has created the pods'
+// network.
 func (s *space) startDNS(i int) {
 	s.Helper()
 	metrics := fmt.Sprint("127.0.0.1:", 9153+i)
@@ -119,22 +120,22 @@ func (s *space) startDNS(i int) {
 	})
 }
 
-// surviveKills ends agents, proxies and DNS servers as kill -9 does, and starts them again, while a client in a pod has
-// streams open and makes connections. No stream may break, and one new connection in a thousand may fail.
+// surviveKills kills agents, proxies and DNS servers with kill -9 and restarts them, while a client in a pod has open
+// streams and makes new connections. No stream may break, and one new connection in a thousand may fail.
 func (s *space) surviveKills() {
 	s.Helper()
 	web, err := s.client.CoreV1().Services(s.name).Get(s.Context(), "web", metav1.GetOptions{})
 	require.NoError(s, err)
-	at := "http://" + web.Spec.ClusterIP
+	url := "http://" + web.Spec.ClusterIP
 	until := make(chan struct{})
 	var streams []*running
 	for range 6 {
-		streams = append(streams, s.untilClosed(until, "hold", at+":80/stream"))
+		streams = append(streams, s.untilClosed(until, "hold", url+":80/stream"))
 	}
-	// Several ask for names: one may wait for an answer that was lost with its server.
+	// Several clients resolve names: one may wait for an answer that was lost with its server.
 	connections := map[string]*running{
 		"address": s.untilClosed(until, "get", "-until-eof", "-clients", "2", "-every", "2ms", "-timeout", "5s",
-			at+"/hostname"),
+			url+"/hostname"),
 		"name": s.untilClosed(until, "get", "-until-eof", "-clients", "4", "-every", "2ms", "-timeout", "15s",
 			"http://web/hostname"),
 	}
@@ -144,9 +145,9 @@ func (s *space) surviveKills() {
 		if rounds++; rounds < killRounds {
 			return fmt.Errorf("%d rounds", rounds)
 		}
-		for what, r := range connections {
+		for method, r := range connections {
 			if total, _ := outcomes(r.out.String()); total < enoughConnections {
-				return fmt.Errorf("%d by %s after %d rounds", total, what, rounds)
+				return fmt.Errorf("%d by %s after %d rounds", total, method, rounds)
 			}
 		}
 		return nil
@@ -158,24 +159,24 @@ func (s *space) surviveKills() {
 		require.NoError(s, <-stream.ended, "a stream has broken")
 		require.Contains(s, stream.out.String(), "held")
 	}
-	for what, r := range connections {
+	for method, r := range connections {
 		require.NoError(s, <-r.ended)
 		total, failures := outcomes(r.out.String())
-		s.Logf("%d new connections by %s, %d failed, in %d rounds", total, what, len(failures), rounds)
-		require.LessOrEqual(s, len(failures), total/1000, "of %d connections by %s: %v", total, what, failures)
+		s.Logf("%d new connections by %s, %d failed, in %d rounds", total, method, len(failures), rounds)
+		require.LessOrEqual(s, len(failures), total/1000, "of %d connections by %s: %v", total, method, failures)
 	}
 }
 
-// Each process is killed killRounds times at least, and until there are enoughConnections by address and by name.
+// Each process is killed at least killRounds times, and until there are enoughConnections by address and by name.
 const killRounds, enoughConnections = 4, 1000
 
-// killEach kills one process after the other, the next when the one before is back.
+// killEach kills one process after the other, the next one when the previous one has recovered.
 func (s *space) killEach() {
 	s.Helper()
 	for _, node := range nodes {
 		s.processes["proxy-"+node].kill()
 		require.NoError(s, s.startProxy(node))
-		if node != "a-0" { // whose agent is the API server too, and has the client's terminal
+		if node != "a-0" { // its agent is also the API server, and has the client's terminal
 			s.processes[node].kill()
 			require.NoError(s, s.startAgent(node, flagsOfParts...))
 		}
@@ -187,7 +188,7 @@ func (s *space) killEach() {
 	require.NoError(s, s.waitForNodes())
 }
 
-// running is a program in the client's pod. What it prints can be read while it runs.
+// running is a program in the client's pod. Its output can be read while it runs.
 type running struct {
 	out   output
 	ended chan error
@@ -212,8 +213,8 @@ func (s *space) untilClosed(until <-chan struct{}, command ...string) *running {
 	return r
 }
 
-// leaveADeadMachine cuts a machine off and kills all that runs there: its endpoints get no more traffic once its Node
-// is found unreachable.
+// leaveADeadMachine disconnects a machine and kills all its processes. Its endpoints must get no more traffic once its
+// Node is unreachable.
 func (s *space) leaveADeadMachine() {
 	s.Helper()
 	left := s.podsOf("web", "a-0", "b-0")
@@ -225,7 +226,7 @@ func (s *space) leaveADeadMachine() {
 	s.Logf("traffic left the dead machine after %v", time.Since(begun).Round(time.Second))
 }
 
-// outcomes are the lines that netexec get prints: how many there are, and those that are failures.
+// outcomes parses the output of netexec get: the number of lines, and the failures.
 func outcomes(out string) (total int, failures []string) {
 	for line := range strings.Lines(out) {
 		total++

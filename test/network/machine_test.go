@@ -27,7 +27,7 @@ type machine struct {
 	address   string
 }
 
-// unsupported says why there can be no machines here, nil where there can.
+// unsupported returns why machines cannot be created here, or nil.
 func unsupported() error {
 	f, err := netns.New()
 	if err == nil {
@@ -37,10 +37,10 @@ func unsupported() error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	return nil // what else goes wrong fails the tests
+	return nil // other errors fail the tests
 }
 
-// segment makes machines on a network segment of their own: 192.0.2.1, 192.0.2.2, … They go when they are closed.
+// segment creates machines on a network segment of their own: 192.0.2.1, 192.0.2.2, … closeAll removes them.
 func segment(count int) (machines []*machine, closeAll func(), err error) {
 	var all []*machine
 	closeAll = func() {
@@ -55,7 +55,7 @@ func segment(count int) (machines []*machine, closeAll func(), err error) {
 		}
 		all = append(all, &machine{f, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String()})
 	}
-	between := all[0] // whose bridge is the segment
+	between := all[0] // its bridge is the segment
 	if err := between.do(func() error { return addBridge("segment") }); err != nil {
 		return nil, closeAll, err
 	}
@@ -77,7 +77,7 @@ func addBridge(name string) error {
 	return setUp(name)
 }
 
-// plug leads a cable from the bridge of this namespace to a machine.
+// plug connects the bridge of this namespace with a machine.
 func plug(machine *os.File, port string) error {
 	bridge, err := netlink.LinkByName("segment")
 	if err != nil {
@@ -114,9 +114,9 @@ func giveAddress(device, text string) error {
 	return setUp(device)
 }
 
-func (m *machine) do(what func() error) error { return netns.Do(m.namespace, what) }
+func (m *machine) do(do func() error) error { return netns.Do(m.namespace, do) }
 
-// unplug cuts the machine off from the others.
+// unplug disconnects the machine from the others.
 func (m *machine) unplug() error {
 	return m.do(func() error {
 		link, err := netlink.LinkByName("uplink")
@@ -136,7 +136,7 @@ func (m *machine) dial(ctx context.Context, protocol, address string) (conn net.
 	return conn, err
 }
 
-// try runs a program on the machine and returns what it prints to stdout. An error has what it prints to stderr.
+// try runs a program on the machine and returns its stdout. An error contains its stderr.
 func (m *machine) try(program string, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := m.run(nil, &out, program, args...)
@@ -177,13 +177,13 @@ func (m *machine) start(program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// kill ends the process as kill -9 does, and waits until it is gone.
+// kill kills the process with kill -9, and waits for it.
 func (p *process) kill() {
 	_ = p.command.Process.Kill() // it may have ended already
 	<-p.exited
 }
 
-// output collects what a process prints.
+// output collects the output of a process.
 type output struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -195,17 +195,17 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.all.Write(p)
 }
 
-// String is all that was printed.
+// String returns the whole output.
 func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.all.String()
 }
 
-// tail is the end of what was printed.
+// tail returns the end of the output.
 func (o *output) tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	const most = 8 << 10
-	return string(o.all.Bytes()[max(0, o.all.Len()-most):])
+	const limit = 8 << 10
+	return string(o.all.Bytes()[max(0, o.all.Len()-limit):])
 }

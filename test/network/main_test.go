@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// The programs under test, the client that people use, and what runs in pods.
+// The programs under test, the real client, and the program in pods.
 var coxswain, kubectl, netexec string
 
-// joined is the cluster that most tests share. Its machines are joined by VXLAN.
+// joined is the cluster that most tests share. Its machines are connected by VXLAN.
 var joined = sync.OnceValues(func() (*cluster, error) {
 	c, err := startCluster(nil, "--network-mode", "vxlan", "--masquerade", "--node-ports", "30000-32767")
 	if err == nil {

@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// enoughQuestions is how many times each pod asks in a state of the cluster.
+// enoughQuestions is the number of questions that each pod asks in one state of the cluster.
 const enoughQuestions = 100
 
-// Each node's server answers the node's pods while the API server is away, and while the node is cut off from all
+// Each node's server answers the node's pods while the API server is down, and while the node is disconnected from all
 // others.
 func TestNodeDNS_AnswersWithoutAPIServerAndWithoutOtherNodes(t *testing.T) {
 	t.Parallel()
@@ -100,14 +100,14 @@ func (s *space) publishes(want map[string]string) {
 	})
 }
 
-// answerLog has the answers that a pod writes to a file of the machine, which can be read without the API server.
+// answerLog reads the answers that a pod writes to a file of the machine, without the API server.
 type answerLog struct {
 	*space
 	file, want string
 	seen       int
 }
 
-// resolves runs a pod on a Node that asks for the address of a Service all the time.
+// resolves runs a pod on a Node that continuously resolves the name of a Service.
 func (s *space) resolves(node, service, want string) *answerLog {
 	s.Helper()
 	dir := filepath.Join(s.dir, "answers-"+node)
@@ -121,7 +121,7 @@ func (s *space) resolves(node, service, want string) *answerLog {
 	return &answerLog{space: s, file: filepath.Join(dir, "all"), want: want}
 }
 
-// recovers waits until the latest answers are right again, and logs how many questions before had no answer.
+// recovers waits until the latest answers are right again, and logs the number of unanswered questions before.
 func (a *answerLog) recovers() {
 	a.Helper()
 	failed, all := 0, []string(nil)
@@ -148,7 +148,7 @@ func (a *answerLog) recovers() {
 	a.seen += len(all)
 }
 
-// more waits for enough further answers, and fails if any is not the right one.
+// more waits for enough further answers, and fails if any is wrong.
 func (a *answerLog) more(when string) {
 	a.Helper()
 	var lines []string
@@ -158,7 +158,7 @@ func (a *answerLog) more(when string) {
 			return err
 		}
 		lines = strings.Split(string(content), "\n")
-		lines = lines[:len(lines)-1] // what follows the last newline may be half a line
+		lines = lines[:len(lines)-1] // the text after the last newline may be half a line
 		if len(lines) < a.seen+enoughQuestions {
 			return fmt.Errorf("%d so far", len(lines)-a.seen)
 		}

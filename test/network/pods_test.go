@@ -31,7 +31,7 @@ func TestNetworking_NodePodUDP(t *testing.T) {
 	fromPods(t, true, "udp", 8081)
 }
 
-// fromPods asks a server on every Node, from a pod in the network of pods or in that of its machine.
+// fromPods sends requests to a server on every Node, from a pod on the pod network or on the host network.
 func fromPods(t *testing.T, hostNetwork bool, scheme string, port int) {
 	t.Helper()
 	s := share(t)
@@ -58,24 +58,24 @@ func TestHostPort_HostPort(t *testing.T) {
 	serve("pod1", "127.0.0.1", corev1.ProtocolTCP, 8080)
 	serve("pod2", b.address, corev1.ProtocolTCP, 8080)
 	serve("pod3", b.address, corev1.ProtocolUDP, 8081)
-	at := b.address + ":54323"
+	address := b.address + ":54323"
 	s.answersOn(b, "http://127.0.0.1:54323/hostname", "pod1")
 	for _, m := range []*machine{b, c} {
-		s.answersOn(m, "http://"+at+"/hostname", "pod2")
-		s.answersOn(m, "udp://"+at+"/hostname", "pod3")
+		s.answersOn(m, "http://"+address+"/hostname", "pod2")
+		s.answersOn(m, "udp://"+address+"/hostname", "pod3")
 	}
-	s.answersOn(c, "http://"+at+"/clientip", c.address)
+	s.answersOn(c, "http://"+address+"/clientip", c.address)
 	s.run("client", "client", on("b-0", idle()))
-	s.answers("client", "http://"+at+"/hostname", "pod2")
+	s.answers("client", "http://"+address+"/hostname", "pod2")
 	_, err := s.kubectl("-n", s.name, "delete", "pod", "pod2", "--wait")
 	require.NoError(t, err)
 	s.eventually("the port of a pod that has gone is closed", func() error {
-		if out, err := c.try(netexec, "get", "-timeout", "500ms", "http://"+at+"/hostname"); err == nil {
+		if out, err := c.try(netexec, "get", "-timeout", "500ms", "http://"+address+"/hostname"); err == nil {
 			return fmt.Errorf("it answers %s", out)
 		}
 		return nil
 	})
-	s.answersOn(c, "udp://"+at+"/hostname", "pod3")
+	s.answersOn(c, "udp://"+address+"/hostname", "pod3")
 }
 
 // Kubectl Guestbook application should create and stop a working application

@@ -82,7 +82,8 @@ func TestServices_NodePortService(t *testing.T) {
 
 func nodePort(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort }
 
-// reachableEverywhere is by name, by cluster IP, and at the node port of every machine, from pods and from machines.
+// reachableEverywhere checks a Service by name, by cluster IP, and at the node port of every machine, from pods and
+// from machines.
 func (s *space) reachableEverywhere(service *corev1.Service, pods ...string) {
 	s.Helper()
 	s.answers("client", "http://"+service.Name+"/hostname", pods...)
@@ -91,9 +92,9 @@ func (s *space) reachableEverywhere(service *corev1.Service, pods ...string) {
 		return
 	}
 	for i, m := range s.machines {
-		at := fmt.Sprintf("http://%s:%d/hostname", m.address, service.Spec.Ports[0].NodePort)
-		s.answers("client", at, pods...)
-		s.answersOn(s.machines[(i+1)%len(s.machines)], at, pods...)
+		url := fmt.Sprintf("http://%s:%d/hostname", m.address, service.Spec.Ports[0].NodePort)
+		s.answers("client", url, pods...)
+		s.answersOn(s.machines[(i+1)%len(s.machines)], url, pods...)
 	}
 }
 
@@ -179,7 +180,7 @@ func TestServices_NodePortAffinityNone(t *testing.T) {
 	s.switchAffinity(fmt.Sprintf("http://%s:%d/hostname", s.machines[0].address, service.Spec.Ports[0].NodePort))
 }
 
-// affine has three pods that a Service can choose from.
+// affine creates three pods that a Service can choose from.
 func affine(t *testing.T) *space {
 	t.Helper()
 	s := share(t)
@@ -208,7 +209,7 @@ func (s *space) switchAffinity(url string) {
 	s.answers("client", url, three...)
 }
 
-// same waits until the client gets all its answers from one pod.
+// same waits until all of the client's answers come from one pod.
 func (s *space) same(url string) {
 	s.Helper()
 	s.eventually("one pod gives all answers", func() error {
@@ -248,7 +249,7 @@ func TestEndpointSlice_MultiPort(t *testing.T) {
 	s.answers("client", "http://custom:81/hostname", "pod2")
 }
 
-// slice makes an EndpointSlice of the Service custom, as those who have endpoints of their own do.
+// slice creates an EndpointSlice of the Service custom, as users with endpoints of their own do.
 func (s *space) slice(name, portName string, port int32, addresses ...string) {
 	s.Helper()
 	tcp := corev1.ProtocolTCP

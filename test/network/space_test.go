@@ -19,14 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// space is a namespace of a cluster that a test has for itself.
+// space is a namespace of a cluster that one test owns.
 type space struct {
 	testing.TB
 	*cluster
 	name string
 }
 
-// need skips a test where there can be no machines.
+// need skips a test if machines cannot be created here.
 func need(t testing.TB) {
 	t.Helper()
 	if err := unsupported(); err != nil {
@@ -61,7 +61,7 @@ func (c *cluster) space(t testing.TB) *space {
 	return &space{t, c, name}
 }
 
-// eventually fails the test if the condition never holds.
+// eventually fails the test if the condition does not hold in time.
 func (s *space) eventually(what string, holds func() error) {
 	s.Helper()
 	require.NoError(s, eventually(what, func(context.Context) (bool, error) {
@@ -70,10 +70,10 @@ func (s *space) eventually(what string, holds func() error) {
 	}))
 }
 
-// inPod is where pods have netexec.
+// inPod is the path of netexec in pods.
 const inPod = "/netexec/netexec"
 
-// program is the specification of a pod that runs netexec. Its server is ready when it answers.
+// program returns the spec of a pod that runs netexec. Its server is ready when it answers.
 func program(args ...string) corev1.PodSpec {
 	none, second := false, int64(1)
 	spec := corev1.PodSpec{
@@ -95,7 +95,7 @@ func readyAt(port int) *corev1.Probe {
 		TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(port)}}}
 }
 
-// server is a pod that serves, with the labels app=LABEL and name=NAME.
+// server returns a pod that serves, with the labels app=LABEL and name=NAME.
 func (s *space) server(name, label string) *corev1.Pod {
 	s.Helper()
 	return s.run(name, label, program("serve"))
@@ -132,7 +132,7 @@ func (s *space) ready(name string) (pod *corev1.Pod) {
 	return pod
 }
 
-// podsOf are the names of the pods with a label on some Nodes.
+// podsOf returns the names of the pods with a label on some Nodes.
 func (s *space) podsOf(label string, on ...string) (names []string) {
 	s.Helper()
 	pods, err := s.client.CoreV1().Pods(s.name).List(s.Context(), metav1.ListOptions{LabelSelector: "app=" + label})
@@ -145,13 +145,13 @@ func (s *space) podsOf(label string, on ...string) (names []string) {
 	return names
 }
 
-// on has a pod run on a Node.
+// on assigns a pod to a Node.
 func on(node string, spec corev1.PodSpec) corev1.PodSpec {
 	spec.NodeName = node
 	return spec
 }
 
-// idle is a pod that waits to be told what to ask.
+// idle returns a pod that waits for commands.
 func idle() corev1.PodSpec {
 	spec := program("serve")
 	spec.Containers[0].Command, spec.Containers[0].ReadinessProbe = []string{"sleep", "infinity"}, nil
@@ -182,7 +182,7 @@ func (s *space) deployment(name, label string, replicas int32) {
 	require.NoError(s, err)
 }
 
-// service makes one of the pods with a label; of none where the label is empty.
+// service creates a Service for the pods with a label, or without a selector if the label is empty.
 func (s *space) service(name, label string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	s.Helper()
 	spec := corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt(8080)}}}
@@ -198,7 +198,7 @@ func (s *space) service(name, label string, change func(*corev1.ServiceSpec)) *c
 	return service
 }
 
-// change changes a Service, again where somebody else has changed it meanwhile.
+// change updates a Service, and retries on a conflict.
 func (s *space) change(name string, how func(*corev1.ServiceSpec)) (service *corev1.Service) {
 	s.Helper()
 	s.eventually("the Service "+name+" is changed", func() (err error) {
@@ -212,13 +212,13 @@ func (s *space) change(name string, how func(*corev1.ServiceSpec)) (service *cor
 	return service
 }
 
-// in runs netexec in a pod and returns the lines that it prints.
+// in runs netexec in a pod and returns the lines of its output.
 func (s *space) in(pod string, args ...string) ([]string, error) {
 	out, err := s.kubectl(append([]string{"-n", s.name, "exec", pod, "--", inPod}, args...)...)
 	return strings.Fields(out), err
 }
 
-// answers waits until a URL, asked from a pod, has given just these answers.
+// answers waits until a URL, requested from a pod, has given exactly these answers.
 func (s *space) answers(pod, url string, want ...string) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("%s answers %v in %s", url, want, pod), func() error {
@@ -227,7 +227,7 @@ func (s *space) answers(pod, url string, want ...string) {
 	})
 }
 
-// answersOn is answers from a machine.
+// answersOn is like answers, but requests from a machine.
 func (s *space) answersOn(m *machine, url string, want ...string) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("%s answers %v on the machine %s", url, want, m.address), func() error {
@@ -245,7 +245,7 @@ func just(lines []string, err error, want []string) error {
 		missing[w] = true
 	}
 	for _, line := range lines {
-		if _, wanted := missing[line]; !wanted {
+		if _, expected := missing[line]; !expected {
 			return fmt.Errorf("it answers %v", lines)
 		}
 		missing[line] = false

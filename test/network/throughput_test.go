@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/network/netns"
 )
 
-// BenchmarkThroughput sends with iperf3, over one connection for a second each time, what it can over each way that
-// packets take: to a pod of the same machine and of another, directly and by a Service, beside a bare pair of veth
+// BenchmarkThroughput measures the throughput of iperf3, over one connection for a second each time, on each path of
+// packets: to a pod of the same machine and of another, directly and by a Service, compared with a plain pair of veth
 // devices in the same run.
 func BenchmarkThroughput(b *testing.B) {
 	need(b)
@@ -60,7 +60,7 @@ func (s *space) sender(to string) func() (string, error) {
 	}
 }
 
-// send reports what arrives, on the average of all times. The server may not have begun.
+// send reports the received throughput, averaged over all runs. The server may not have started yet.
 func send(b *testing.B, once func() (string, error)) {
 	b.Helper()
 	total := 0.0
@@ -84,7 +84,7 @@ func send(b *testing.B, once func() (string, error)) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// bareVeth sends between two namespaces with a pair of devices and nothing else.
+// bareVeth sends between two namespaces over a plain pair of devices.
 func bareVeth(b *testing.B) func() (string, error) {
 	b.Helper()
 	var ends []*machine

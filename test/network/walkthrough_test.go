@@ -21,14 +21,14 @@ func TestWalkthrough_DeploymentBehindAClusterIP(t *testing.T) {
 	s.walkDeployment()
 }
 
-// walkDeployment is a Deployment of three that another pod and the machines reach by its Service.
+// walkDeployment checks a Deployment of three pods that another pod and the machines reach by its Service.
 func (s *space) walkDeployment() {
 	s.Helper()
 	s.deployment("web", "web", 3)
 	service := s.service("web", "web", nil)
 	names := s.podsOf("web", nodes...)
 	for _, node := range nodes {
-		require.Len(s, s.podsOf("web", node), 1, "each is on a machine of its own")
+		require.Len(s, s.podsOf("web", node), 1, "each pod is on its own machine")
 	}
 	s.answers("client", "http://web/hostname", names...)
 	for _, m := range s.machines {
@@ -54,7 +54,7 @@ func TestWalkthrough_EachPodOfAStatefulSetHasAName(t *testing.T) {
 	}
 }
 
-func TestWalkthrough_CanaryGetsItsShare(t *testing.T) {
+func TestWalkthrough_CanaryGetsItsShareOfRequests(t *testing.T) {
 	s := share(t)
 	s.pause("client")
 	s.deployment("stable", "web", 3)
@@ -91,7 +91,7 @@ func TestWalkthrough_CanaryGetsItsShare(t *testing.T) {
 		})
 		return share
 	}
-	// Each endpoint has the same weight. The bounds are more than six standard deviations away.
+	// Each endpoint has the same weight. The limits are more than six standard deviations away.
 	require.InDelta(t, 0.25, canary(), 0.15, "one endpoint of four")
 	_, err := s.kubectl("-n", s.name, "scale", "deployment/canary", "--replicas=3")
 	require.NoError(t, err)
@@ -104,20 +104,20 @@ func TestWalkthrough_NodePortsAnswerAtMachines(t *testing.T) {
 	s := share(t)
 	s.run("web", "web", on("b-0", program("serve")))
 	service := s.service("web", "web", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
-	at := func(m *machine, path string) string {
+	url := func(m *machine, path string) string {
 		return fmt.Sprintf("http://%s:%d/%s", m.address, service.Spec.Ports[0].NodePort, path)
 	}
 	for _, m := range s.machines {
 		for _, from := range s.machines {
-			s.answersOn(from, at(m, "hostname"), "web")
+			s.answersOn(from, url(m, "hostname"), "web")
 		}
 	}
 	// With external policy Local only the endpoint's Node answers, and clients keep their addresses.
 	s.change("web", func(spec *corev1.ServiceSpec) { spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
 	a, b, c := s.machines[0], s.machines[1], s.machines[2]
-	s.answersOn(c, at(b, "clientip"), c.address)
+	s.answersOn(c, url(b, "clientip"), c.address)
 	s.eventually("a Node without endpoints does not answer", func() error {
-		if out, err := c.try(netexec, "get", "-timeout", "500ms", at(a, "hostname")); err == nil {
+		if out, err := c.try(netexec, "get", "-timeout", "500ms", url(a, "hostname")); err == nil {
 			return fmt.Errorf("it answers %s", out)
 		}
 		return nil
@@ -147,7 +147,7 @@ func TestWalkthrough_HealthCheckNodePortsAnswerBalancers(t *testing.T) {
 	}
 }
 
-func TestWalkthrough_ServiceWithoutEndpointsRefuses(t *testing.T) {
+func TestWalkthrough_ServiceWithoutEndpointsRejectsConnections(t *testing.T) {
 	s := share(t)
 	s.pause("client")
 	s.service("nobody", "nobody", nil)
