@@ -1,5 +1,5 @@
-// Package audit is the command audit, which reads an API server's audit log and shows which user did what. It asks no
-// server. log.go reads the log and the files that were rotated beside it, table.go aligns rows that may have no end.
+// Package audit is the command audit, which shows the requests of users from an API server's audit log. It sends no
+// requests. log.go reads the log and the rotated files beside it, table.go aligns the columns of a stream of rows.
 package audit
 
 import (
@@ -60,7 +60,7 @@ admin who acted as jane.`,
 	return cmd
 }
 
-// auditEvent is what is shown of an event of audit.k8s.io/v1.
+// auditEvent is the part of an event of audit.k8s.io/v1 that the command uses.
 type auditEvent struct {
 	APIVersion       string     `json:"apiVersion"`
 	Kind             string     `json:"kind"`
@@ -92,9 +92,9 @@ type auditUser struct {
 	Username string `json:"username"`
 }
 
-// auditFilter is which events are shown.
+// auditFilter selects events. Empty fields select all.
 type auditFilter struct {
-	resources       []string // the names that the type may have; nil for all
+	resources       []string // possible plurals of the type that the user named; nil for all
 	group           string
 	namespace, name string
 	user            string
@@ -102,6 +102,7 @@ type auditFilter struct {
 	since           time.Time
 }
 
+// filter returns the filter of the flags and arguments.
 func (o *options) filter(cmd *cobra.Command, args []string) (*auditFilter, error) {
 	if len(args) == 0 || len(args) > 3 {
 		return nil, session.UsageErrorf(cmd, "the file of an audit log is required, and at most one object")
@@ -137,7 +138,7 @@ func (o *options) filter(cmd *cobra.Command, args []string) (*auditFilter, error
 	return f, nil
 }
 
-// shortTypes are the short names of types that no server is asked about.
+// shortTypes are the short names of built-in types: the command has no server that it could ask.
 var shortTypes = map[string]string{"cm": "configmaps", "cj": "cronjobs", "crd": "customresourcedefinitions",
 	"csr": "certificatesigningrequests", "deploy": "deployments", "ds": "daemonsets", "ep": "endpoints", "ev": "events",
 	"hpa": "horizontalpodautoscalers", "ing": "ingresses", "limits": "limitranges", "netpol": "networkpolicies",
@@ -146,7 +147,7 @@ var shortTypes = map[string]string{"cm": "configmaps", "cj": "cronjobs", "crd": 
 	"rc": "replicationcontrollers", "rs": "replicasets", "sa": "serviceaccounts", "sc": "storageclasses",
 	"sts": "statefulsets", "svc": "services"}
 
-// namesOfType are the resources that a type may be: a short name, a kind or a plural, with its group or without.
+// namesOfType returns the resources that a short name, a kind or a plural may stand for, and the group after a ".".
 func namesOfType(kind string) (resources []string, group string) {
 	kind, group, _ = strings.Cut(strings.ToLower(kind), ".")
 	if plural, ok := shortTypes[kind]; ok {
@@ -162,12 +163,12 @@ func namesOfType(kind string) (resources []string, group string) {
 	return []string{kind, plural.Resource}, group
 }
 
-// shown reports whether an event is the last one of a request that is to be shown.
+// shown reports whether an event is the last one of its request, and the filter selects it.
 func (f *auditFilter) shown(e *auditEvent) bool {
 	switch e.Stage {
 	case "ResponseComplete", "Panic":
 	case "ResponseStarted":
-		if e.ResponseStatus.Code != 401 { // which is complete at once
+		if e.ResponseStatus.Code != 401 { // a request with a bad credential has no later event
 			return false
 		}
 	default:
@@ -189,6 +190,7 @@ func (f *auditFilter) shown(e *auditEvent) bool {
 		(f.namespace == "" || f.namespace == ref.Namespace)
 }
 
+// run prints the log, and follows it with --follow.
 func (o *options) run(ctx context.Context, path string, f *auditFilter) error {
 	others, table := 0, &auditTable{out: o.Out, columns: auditColumns}
 	if o.output == "wide" {
@@ -230,7 +232,7 @@ var (
 	auditColumnsWide = []string{"TIME", "USER", "VERB", "OBJECT", "CODE", "SOURCE", "AUDIT-ID", "AGENT", "RESULT"}
 )
 
-// row are the cells of an event.
+// row returns the cells of an event.
 func (o *options) row(e *auditEvent) []string {
 	user := cmp.Or(e.User.Username, "<unknown>")
 	if e.ImpersonatedUser != nil {
@@ -243,12 +245,12 @@ func (o *options) row(e *auditEvent) []string {
 	}
 	source := ""
 	if n := len(e.SourceIPs); n > 0 {
-		source = e.SourceIPs[n-1] // the others are the client's own words
+		source = e.SourceIPs[n-1] // the client may have made up the others
 	}
 	return append(cells, source, e.AuditID, e.UserAgent, e.result(true))
 }
 
-// about names the object of a request, or its path.
+// about returns the object of a request, or its path.
 func (e *auditEvent) about() string {
 	ref := e.ObjectRef
 	if ref == nil {
@@ -269,7 +271,7 @@ func (e *auditEvent) about() string {
 	return text
 }
 
-// result says why a request was allowed or how it failed.
+// result returns the reason for which a request was allowed or failed.
 func (e *auditEvent) result(wide bool) string {
 	if e.ResponseStatus.Code >= 400 {
 		reason := cmp.Or(e.ResponseStatus.Reason, e.ResponseStatus.Message)

@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-// auditLine is an event of a request that is complete.
+// auditLine returns the event of a complete request.
 func auditLine(serial int, change func(map[string]any)) string {
 	e := map[string]any{"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata",
 		"auditID": fmt.Sprint("id-", serial), "stage": "ResponseComplete", "verb": "create",
@@ -137,7 +137,7 @@ func TestAudit_Filters(t *testing.T) {
 	}
 }
 
-func TestAudit_ReadsStandardInputAndSkipsWhatIsTooLong(t *testing.T) {
+func TestAudit_ReadsStandardInputAndSkipsLongLines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 33<<20)
 	got := audit(t, long+"\n"+auditLine(1, nil)+strings.TrimSpace(auditLine(2, nil)), "-", "-o", "wide")
@@ -146,7 +146,7 @@ func TestAudit_ReadsStandardInputAndSkipsWhatIsTooLong(t *testing.T) {
 	require.Equal(t, "lines that are no audit events in JSON: 1\n", got.ErrOut)
 }
 
-// lines collects what a command prints.
+// lines collects the output of a command.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -158,10 +158,10 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-func (l *lines) count(of string) int {
+func (l *lines) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), of)
+	return strings.Count(l.text.String(), text)
 }
 
 func TestAudit_FollowsThroughRotations(t *testing.T) {

@@ -16,36 +16,37 @@ import (
 )
 
 const (
-	// longestAuditLine is how long a line of an audit log may be to be read: two bodies of the largest size, and more.
+	// longestAuditLine limits a line of the log. An event contains at most two bodies of 3 MiB. Longer lines are
+	// skipped.
 	longestAuditLine = 32 << 20
-	// auditPoll is how often a log is looked at that is followed.
+	// auditPoll is the time between two reads of a log that is followed.
 	auditPoll = 200 * time.Millisecond
-	// rotatedTime is in the names of files that were rotated: audit-2026-11-24T13-50-01.123.log, by kube-apiserver as
-	// well.
+	// rotatedTime is the format of the time in the names of rotated files: audit-2026-11-24T13-50-01.123.log.
+	// kube-apiserver uses the same.
 	rotatedTime = "2006-01-02T15-04-05.000"
 )
 
-// auditLog reads the lines of an audit log and of the files that were rotated beside it, from the oldest on.
+// auditLog reads the lines of an audit log and of the rotated files beside it, the oldest first.
 type auditLog struct {
 	path  string
-	since time.Time // files that ended before need not be read
+	since time.Time // files that were rotated before are not read
 	line  func([]byte) error
 	idle  func() error // called when there is no more for now
 
-	file    *os.File // the current one
-	begun   []byte   // of a line whose end is not written yet
-	skips   bool     // a line that is too long is being skipped
-	tooLong int      // how many there were
-	known   map[time.Time]bool
+	file    *os.File           // the current one
+	partial []byte             // the beginning of a line whose end is not written yet
+	skips   bool               // the current line is too long: skip to its end
+	tooLong int                // the number of lines that were too long
+	seen    map[time.Time]bool // the rotated files so far, by the time in their names
 }
 
 // rotated is a file that was rotated.
 type rotated struct {
-	at   time.Time
+	time time.Time
 	path string
 }
 
-// rotatedFiles lists the files beside the log that are not known yet, from the oldest on.
+// rotatedFiles lists the rotated files that are not in seen, the oldest first.
 func (l *auditLog) rotatedFiles() ([]rotated, error) {
 	ext := filepath.Ext(l.path)
 	prefix := strings.TrimSuffix(filepath.Base(l.path), ext) + "-"
@@ -57,21 +58,21 @@ func (l *auditLog) rotatedFiles() ([]rotated, error) {
 	for _, entry := range entries {
 		stamp, ours := strings.CutPrefix(entry.Name(), prefix)
 		stamp, whole := strings.CutSuffix(strings.TrimSuffix(stamp, ".gz"), ext)
-		at, err := time.Parse(rotatedTime, stamp)
-		if !ours || !whole || err != nil || l.known[at] {
+		rotation, err := time.Parse(rotatedTime, stamp)
+		if !ours || !whole || err != nil || l.seen[rotation] {
 			continue
 		}
-		found[at] = filepath.Join(filepath.Dir(l.path), prefix+stamp+ext)
+		found[rotation] = filepath.Join(filepath.Dir(l.path), prefix+stamp+ext)
 	}
 	list := make([]rotated, 0, len(found))
-	for at, path := range found {
-		list = append(list, rotated{at, path})
+	for rotation, path := range found {
+		list = append(list, rotated{rotation, path})
 	}
-	slices.SortFunc(list, func(a, b rotated) int { return a.at.Compare(b.at) })
+	slices.SortFunc(list, func(a, b rotated) int { return a.time.Compare(b.time) })
 	return list, nil
 }
 
-// open opens the log, and lists what was rotated before it.
+// open opens the log and lists the files that were rotated before it. It starts again if the log is rotated meanwhile.
 func (l *auditLog) open() (*os.File, []rotated, error) {
 	for {
 		file, err := os.Open(l.path)
@@ -90,24 +91,24 @@ func (l *auditLog) open() (*os.File, []rotated, error) {
 				return file, list, nil
 			}
 		}
-		_ = file.Close() // it was rotated meanwhile, and may be in the list
+		_ = file.Close() // it was rotated meanwhile: the list may contain it
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, err
 		}
 	}
 }
 
-// readAll reads everything, and goes on with what is added if it is to follow the log.
+// readAll reads the rotated files and the log. If it follows the log, it goes on with added lines until ctx ends.
 func (l *auditLog) readAll(ctx context.Context, follow bool) error {
-	l.known = map[time.Time]bool{}
+	l.seen = map[time.Time]bool{}
 	current, old, err := l.open()
 	if err != nil {
 		return err
 	}
 	l.file = current
 	for _, r := range old {
-		l.known[r.at] = true
-		if r.at.Before(l.since) {
+		l.seen[r.time] = true
+		if r.time.Before(l.since) {
 			continue
 		}
 		if err := l.readRotated(ctx, r); err != nil {
@@ -134,8 +135,8 @@ func (l *auditLog) readAll(ctx context.Context, follow bool) error {
 	}
 }
 
-// more reads what was added. Where the log was rotated, that is the rest of the file that is open, then those that were
-// rotated after it, then the new one.
+// more reads the added lines. If the log was rotated, they are in the rest of the open file, the files that were
+// rotated after it, and the new file, in this order.
 func (l *auditLog) more(ctx context.Context) error {
 	now, err := os.Stat(l.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -151,14 +152,14 @@ func (l *auditLog) more(ctx context.Context) error {
 	l.endLine()
 	next, added, err := l.open()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // between two names
+		return nil // the log is renamed, and the new file does not exist yet
 	}
 	if err != nil {
 		return err
 	}
 	for i, r := range added {
-		l.known[r.at] = true
-		if i > 0 && err == nil { // the first is the one that was open
+		l.seen[r.time] = true
+		if i > 0 && err == nil { // the first is the open file, which was read above
 			err = l.readRotated(ctx, r)
 		}
 	}
@@ -170,7 +171,7 @@ func (l *auditLog) more(ctx context.Context) error {
 	return l.continueLine(ctx, l.file)
 }
 
-// readRotated reads an old file, which may be compressed or deleted at any moment.
+// readRotated reads a rotated file. The server may compress or delete it at any moment.
 func (l *auditLog) readRotated(ctx context.Context, r rotated) error {
 	file, err := os.Open(r.path)
 	if err == nil {
@@ -191,15 +192,15 @@ func (l *auditLog) readRotated(ctx context.Context, r rotated) error {
 	return l.read(ctx, plain)
 }
 
-// read reads lines to the end, the last one even if it has no end.
+// read reads all lines. A last line without a newline counts, except in the log itself.
 func (l *auditLog) read(ctx context.Context, from io.Reader) error {
 	if err := l.continueLine(ctx, from); err != nil {
 		return err
 	}
-	if l.file == from { // its last line may be in the middle of being written
+	if l.file == from { // its last line may be incomplete
 		return nil
 	}
-	rest := l.begun
+	rest := l.partial
 	l.endLine()
 	if len(rest) == 0 {
 		return nil
@@ -207,25 +208,25 @@ func (l *auditLog) read(ctx context.Context, from io.Reader) error {
 	return l.line(rest)
 }
 
-// endLine forgets a line that will have no end.
-func (l *auditLog) endLine() { l.begun, l.skips = nil, false }
+// endLine drops an incomplete line.
+func (l *auditLog) endLine() { l.partial, l.skips = nil, false }
 
-// continueLine reads whole lines. The beginning of another one is kept.
+// continueLine reads whole lines, and keeps the beginning of the next one.
 func (l *auditLog) continueLine(ctx context.Context, from io.Reader) error {
 	reader := bufio.NewReaderSize(from, 64<<10)
 	for ctx.Err() == nil {
 		part, err := reader.ReadSlice('\n')
 		whole := err == nil
 		if !l.skips {
-			l.begun = append(l.begun, part...)
+			l.partial = append(l.partial, part...)
 		}
-		if len(l.begun) > longestAuditLine {
-			l.begun, l.skips = nil, true
+		if len(l.partial) > longestAuditLine {
+			l.partial, l.skips = nil, true
 			l.tooLong++
 		}
 		if whole {
-			line := bytes.TrimSpace(l.begun)
-			l.begun, l.skips = l.begun[:0], false
+			line := bytes.TrimSpace(l.partial)
+			l.partial, l.skips = l.partial[:0], false
 			if len(line) > 0 {
 				if err := l.line(line); err != nil {
 					return err

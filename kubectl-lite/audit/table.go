@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// auditRows is how many rows wait until their columns are as wide as they must be.
+	// auditRows is the number of rows that are aligned together.
 	auditRows = 500
-	// widestColumn is how wide a column gets for the sake of one cell.
+	// widestColumn limits the width of a column. Longer cells are printed in full, out of line.
 	widestColumn = 64
 )
 
-// auditTable prints rows of a table that may have no end. Columns get wider as rows come, and never narrower.
+// auditTable prints the rows of a table that may have no end. Columns become wider with later rows, never narrower.
 type auditTable struct {
 	out     io.Writer
 	columns []string
@@ -23,6 +23,7 @@ type auditTable struct {
 	widths  []int
 }
 
+// add adds a row, and prints the pending rows if they are enough.
 func (t *auditTable) add(cells []string) error {
 	if t.widths == nil {
 		t.widths = make([]int, len(t.columns))
@@ -35,7 +36,7 @@ func (t *auditTable) add(cells []string) error {
 	return t.flush()
 }
 
-// keep keeps a row, as it can be shown.
+// keep makes the cells of a row visible and adds it to the pending rows.
 func (t *auditTable) keep(cells []string) {
 	row := make([]string, len(cells))
 	for i, cell := range cells {
@@ -47,7 +48,7 @@ func (t *auditTable) keep(cells []string) {
 	t.rows = append(t.rows, row)
 }
 
-// flush prints the rows that wait.
+// flush prints the pending rows.
 func (t *auditTable) flush() error {
 	var b strings.Builder
 	for _, row := range t.rows {

@@ -34,22 +34,22 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// ChildVariable makes this test's binary behave as kubectl-lite, in a process of its own: a terminal sends
-// its signals to processes.
+// ChildVariable is an environment variable that makes the test's binary behave as kubectl-lite, for invocations that
+// need a process of their own: a terminal, for example, sends its signals to processes.
 const ChildVariable = "KUBECTL_LITE_CHILD"
 
-// tool is kubectllite.Main. The test's main function passes it in, because packages that the tool is made of have tests
-// that run it.
+// tool is kubectllite.Main. Main sets it: this package cannot import kubectllite, because kubectllite's own tests
+// import this package.
 var tool func(context.Context, []string, genericiooptions.IOStreams) int
 
-// Main is the main function of a test whose commands run main, in this process or in one of its own.
+// Main runs the tests of a package, for its TestMain. main is kubectllite.Main.
 func Main(m *testing.M, main func(context.Context, []string, genericiooptions.IOStreams) int) {
 	tool = main
 	if os.Getenv(ChildVariable) != "" {
 		os.Exit(main(context.Background(), os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout,
 			ErrOut: os.Stderr}))
 	}
-	// an editor that needs no hands, of kubectl as well; never fails
+	// an editor without a user, for kubectl too; the call never fails
 	_ = os.Setenv("KUBE_EDITOR", "sed -i s/before/after/")
 	os.Exit(m.Run())
 }
@@ -60,11 +60,11 @@ type Outcome struct {
 	Out, ErrOut string
 }
 
-// Run runs one invocation.
+// Run runs one invocation: in this process if its streams allow it.
 func Run(t *testing.T, ctx context.Context, kubeconfig, stdin string, args ...string) Outcome {
 	t.Helper()
 	all := append([]string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir()}, args...)
-	// kubectl's own commands read the process's standard input, and cp ends the process itself
+	// kubectl's own commands read the process's standard input, and cp ends the process
 	if slices.Contains(args, "-") || slices.Contains(args, "cp") {
 		return runChild(t, ctx, stdin, all...)
 	}
@@ -88,7 +88,7 @@ func runChild(t *testing.T, ctx context.Context, stdin string, args ...string) O
 	return Outcome{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
 }
 
-// StartChild runs an invocation that lasts in a process of its own, until the test ends.
+// StartChild starts an invocation in its own process, which lasts until the test ends, and returns its output.
 func StartChild(t *testing.T, args ...string) *Buffer {
 	t.Helper()
 	out := &Buffer{}
@@ -97,7 +97,7 @@ func StartChild(t *testing.T, args ...string) *Buffer {
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // fails where it has ended
+		_ = cmd.Process.Kill() // fails if it has ended
 		_ = cmd.Wait()         // it was killed
 	})
 	return out
@@ -121,6 +121,7 @@ func (b *Buffer) String() string {
 	return b.buf.String()
 }
 
+// WebManifest is a Deployment with two pods, and a ConfigMap.
 const WebManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, labels: {app: web}}
@@ -137,7 +138,7 @@ metadata: {name: settings}
 data: {mode: fast}
 `
 
-// Live runs invocations against a whole control plane, whose pods come up.
+// Live runs invocations against a whole control plane, with nodes on which pods start.
 type Live struct {
 	Kubeconfig string
 	Cache      string
@@ -152,7 +153,7 @@ func Start(t *testing.T, opts ...testenv.Option) Live {
 	return l
 }
 
-// Run runs an invocation, whose words are separated by spaces.
+// Run runs an invocation. Spaces separate its words (SplitWords).
 func (l Live) Run(t *testing.T, stdin, line string) Outcome {
 	t.Helper()
 	return Run(t, t.Context(), l.Kubeconfig, stdin,
@@ -167,7 +168,7 @@ func (l Live) Succeed(t *testing.T, stdin, line string) string {
 	return got.Out
 }
 
-// RenewLease renews a Lease that dates revisions, as a leader would.
+// RenewLease renews a Lease like a leader, so that it dates revisions.
 func (l Live) RenewLease(t *testing.T, ago time.Duration) {
 	t.Helper()
 	l.Succeed(t, fmt.Sprintf("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: leader, "+
@@ -175,10 +176,12 @@ func (l Live) RenewLease(t *testing.T, ago time.Duration) {
 		time.Now().Add(-ago).UTC().Format(metav1.RFC3339Micro)), "apply -f -")
 }
 
+// WriteKubeconfig writes a kubeconfig with the connection and credentials of config.
 func WriteKubeconfig(config *rest.Config, path string) error {
 	return clientcmd.WriteToFile(*KubeconfigFor(config), path)
 }
 
+// KubeconfigFor returns a kubeconfig with the connection and credentials of config.
 func KubeconfigFor(config *rest.Config) *clientcmdapi.Config {
 	file := clientcmdapi.NewConfig()
 	file.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
@@ -189,7 +192,7 @@ func KubeconfigFor(config *rest.Config) *clientcmdapi.Config {
 	return file
 }
 
-// SplitWords splits as a shell does that knows single quotes only.
+// SplitWords splits a line like a shell that only knows single quotes.
 func SplitWords(line string) []string {
 	var words []string
 	var word strings.Builder
@@ -215,11 +218,11 @@ func SplitWords(line string) []string {
 	return words
 }
 
-// HostileText sets a terminal's title, clears it, colours what follows with C1, writes from right to left and
-// over the line.
+// HostileText sets a terminal's title, clears it, changes the colour with C1, writes from right to left and overwrites
+// the line.
 const HostileText = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202eevil\u2066\x7f\r\x08\x00\x0b\x0c\x1b[1A end"
 
-// RequireVisible fails where text has a character in it that a terminal obeys.
+// RequireVisible fails if text has a character that controls a terminal.
 func RequireVisible(t *testing.T, text string, about ...any) {
 	t.Helper()
 	require.True(t, utf8.ValidString(text), about...)

@@ -10,24 +10,24 @@ import (
 	"strconv"
 )
 
-// delta is one place in which two versions of an object differ. An absent value is nil.
+// delta is one difference between two versions of an object.
 type delta struct {
 	path     string
-	from, to any
+	old, new any // nil if absent
 }
 
 func (d delta) String() string {
 	switch {
-	case d.from == nil:
-		return fmt.Sprintf("+ %s: %s", d.path, compact(d.to))
-	case d.to == nil:
-		return fmt.Sprintf("- %s: %s", d.path, compact(d.from))
+	case d.old == nil:
+		return fmt.Sprintf("+ %s: %s", d.path, compact(d.new))
+	case d.new == nil:
+		return fmt.Sprintf("- %s: %s", d.path, compact(d.old))
 	default:
-		return fmt.Sprintf("~ %s: %s → %s", d.path, compact(d.from), compact(d.to))
+		return fmt.Sprintf("~ %s: %s → %s", d.path, compact(d.old), compact(d.new))
 	}
 }
 
-// compact is a value as JSON, but for plain strings, cut where it gets long.
+// compact returns a value as JSON, or a string as it is. Long texts are cut.
 func compact(v any) string {
 	const longest = 160
 	text, ok := v.(string)
@@ -44,8 +44,8 @@ func compact(v any) string {
 	return text
 }
 
-// deltas are the differences between two JSON values, in the order of their paths. The elements of a list are
-// matched by the field that names them, such as a container's name or a condition's type, or else by position.
+// deltas returns the differences between two JSON values, ordered by path. The elements of a list are matched by a
+// field that identifies them, such as a container's name or a condition's type, or else by position.
 func deltas(path string, from, to any) []delta {
 	if reflect.DeepEqual(from, to) {
 		return nil
@@ -70,8 +70,7 @@ func deltas(path string, from, to any) []delta {
 	return found
 }
 
-// asMaps returns both values as objects. An absent object is reported field by field where the other one has
-// fields, so that a new label reads as a label.
+// asMaps returns both values as objects, and whether they are objects.
 func asMaps(from, to any) (before, after map[string]any, ok bool) {
 	before, okBefore := from.(map[string]any)
 	after, okAfter := to.(map[string]any)
@@ -94,10 +93,10 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// naming are the fields that name an element of a list in the Kubernetes API, the likeliest first.
+// naming are the fields that identify an element of a list in the Kubernetes API, the likeliest first.
 var naming = []string{"name", "type", "uid", "key", "ip", "containerPort", "port"}
 
-// elements are a list's, by a key that is unique in both versions of it.
+// elements returns the elements of a list by a key that is unique in both of its versions.
 func elements(list []any, versions ...[]any) map[string]any {
 	field := ""
 	for _, candidate := range naming {
@@ -117,7 +116,7 @@ func elements(list []any, versions ...[]any) map[string]any {
 	return found
 }
 
-// byPlace orders keys such that the tenth element comes after the ninth.
+// byPlace orders keys; positions are ordered as numbers, so that 10 comes after 9.
 func byPlace(a, b string) int {
 	x, errX := strconv.Atoi(a)
 	y, errY := strconv.Atoi(b)

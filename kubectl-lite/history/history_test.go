@@ -16,16 +16,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestHistory asks a server that has the revisions 40 to 100, each a second after the one before, and a Lease that is
-// renewed with every tenth.
-func TestHistory(t *testing.T) {
+// TestHistory_FindsRevisionsByTime asks a server that has the revisions 40 to 100, each a second after the one before,
+// and a Lease that is renewed with every tenth.
+func TestHistory_FindsRevisionsByTime(t *testing.T) {
 	t.Parallel()
 	start := time.Now().Add(-100 * time.Second)
 	second := func(i int64) time.Time { return start.Add(time.Duration(i) * time.Second) }
 	client := fake.NewClientset()
-	asked := 0
+	requests := 0
 	client.PrependReactor("list", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		asked++
+		requests++
 		revision, err := strconv.ParseInt(action.(clienttesting.ListActionImpl).GetListOptions().ResourceVersion, 10,
 			64)
 		require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestHistory(t *testing.T) {
 		lease := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
 		return true, &coordinationv1.LeaseList{Items: []coordinationv1.Lease{lease}}, nil
 	})
-	h := &history{client: client, newest: 100}
+	h := &History{client: client, newest: 100}
 
 	oldest, err := h.oldest(t.Context())
 	require.NoError(t, err)
@@ -44,9 +44,9 @@ func TestHistory(t *testing.T) {
 
 	then, err := h.At(t.Context(), second(67))
 	require.NoError(t, err)
-	require.EqualValues(t, 69, then.Revision, "the last one before the Lease tells of a later time")
-	require.True(t, then.from.Equal(second(60)) && then.to.Equal(second(70)), "%v", then)
-	require.Less(t, asked, 40, "questions grow with the logarithm")
+	require.EqualValues(t, 69, then.Revision, "the last one before the Lease has a later time")
+	require.True(t, then.start.Equal(second(60)) && then.end.Equal(second(70)), "%v", then)
+	require.Less(t, requests, 40, "the number of requests grows with the logarithm")
 
 	then, err = h.At(t.Context(), second(200))
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestHistory(t *testing.T) {
 	require.ErrorContains(t, err, "does not reach back so far: it begins with revision 40")
 }
 
-func TestDeltas(t *testing.T) {
+func TestDeltas_MatchListElementsByName(t *testing.T) {
 	t.Parallel()
 	object := func(text string) map[string]any {
 		var v map[string]any

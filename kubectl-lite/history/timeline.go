@@ -35,11 +35,11 @@ func NewTimeline(s *session.Session) *cobra.Command {
 	o := &timelineOptions{s}
 	cmd := &cobra.Command{
 		Use:   "timeline (TYPE NAME | TYPE/NAME)",
-		Short: "Show every revision of an object that the server still has: when, who, what changed",
-		Long: `Plays back what the server still has of an object's past, one paragraph per revision: when it was written, by which
-field manager, and what changed. An object that is gone has a timeline as long as the server remembers it. A server does not
-note who deletes an object: that is "by unknown". Where no field manager's entry tells the time, it is "after" the one that a
-Lease or the revision before tells.
+		Short: "Show every revision of an object that the server still has: its time, writer and changes",
+		Long: `Replays the past of an object as far as the server still has it, one paragraph per revision: when it was written, by
+which field manager, and the changes. A deleted object has a timeline until the server forgets it. Servers do not record
+the user that deletes an object: it is deleted "by unknown". If no field manager's entry has the time of a revision, the
+time is "after" the renewal of a Lease or the revision before.
 
 How far back this goes is the server's choice (Coxswain: --history-retention, an hour by default).`,
 		Example: `  kubectl-lite timeline deployment/web
@@ -82,20 +82,20 @@ func (o *timelineOptions) run(ctx context.Context, mapping *meta.RESTMapping, na
 	}
 	var before *unstructured.Unstructured
 	var last time.Time
-	asked := 0
+	requests := 0
 	for i, e := range events {
 		if i > 0 {
 			fmt.Fprintln(o.Out)
 		}
-		who, when := writerOf(before, e)
+		writer, when := writerOf(before, e)
 		exact := !when.IsZero()
 		if !exact {
 			when = last
-			if asked++; asked <= mostAsked {
+			if requests++; requests <= maxRequests {
 				when = h.noEarlier(ctx, e.object.GetResourceVersion(), last)
 			}
 		}
-		o.print(before, e, who, whenWritten(when, exact))
+		o.print(before, e, writer, whenWritten(when, exact))
 		last = when
 		before = e.object
 		if e.kind == watch.Deleted {
@@ -105,7 +105,7 @@ func (o *timelineOptions) run(ctx context.Context, mapping *meta.RESTMapping, na
 	return nil
 }
 
-// collection is where the objects of a kind are, in the session's namespace if they have one.
+// collection returns the client for the objects of a kind, in the session's namespace if they have one.
 func collection(s *session.Session, mapping *meta.RESTMapping) (dynamic.ResourceInterface, error) {
 	client, err := s.DynamicClient()
 	if err != nil {
@@ -119,23 +119,24 @@ func collection(s *session.Session, mapping *meta.RESTMapping) (dynamic.Resource
 	return all.Namespace(namespace), err
 }
 
-// revision is one state of an object. The kind of the first one is empty where the object is older than the history.
+// revision is one state of an object.
 type revision struct {
-	kind   watch.EventType
+	kind   watch.EventType // empty for the first state of an object that is older than the history
 	object *unstructured.Unstructured
 }
 
-// revisions are all states of an object since a revision: the one it had then, and what a watch from there tells. The
-// watch has told all once it has shown the present state; where there is none, the server is asked to end it soon.
+// revisions returns all states of an object since a revision: its state at that revision, and the events of a watch
+// from there. The watch is complete when it has sent the present state. If the object no longer exists, there is no
+// such event, and the server is asked to end the watch after a second.
 func revisions(ctx context.Context, objects dynamic.ResourceInterface, name string, since int64) ([]revision, error) {
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	present, err := objects.List(ctx, metav1.ListOptions{FieldSelector: only})
 	if err != nil {
 		return nil, err
 	}
-	last, patience := "", int64(1)
+	last, timeout := "", int64(1)
 	if len(present.Items) > 0 {
-		last, patience = present.Items[0].GetResourceVersion(), 60
+		last, timeout = present.Items[0].GetResourceVersion(), 60
 	}
 	from := fmt.Sprint(since)
 	first, err := objects.List(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from,
@@ -151,7 +152,7 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 		}
 	}
 	stream, err := objects.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from,
-		TimeoutSeconds: &patience})
+		TimeoutSeconds: &timeout})
 	if expired(err) {
 		return nil, fmt.Errorf("this server lists its past but does not replay it: %w", err)
 	}
@@ -178,11 +179,12 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 	return found, ctx.Err()
 }
 
-// mostAsked is for how many revisions Leases are asked for the time.
-const mostAsked = 50
+// maxRequests is for how many revisions the time is taken from Leases, which costs a request or two each.
+const maxRequests = 50
 
-// writerOf is the writer of a revision, and when; the time is zero where the object does not record it.
-func writerOf(before *unstructured.Unstructured, r revision) (who string, when time.Time) {
+// writerOf returns the field managers that wrote a revision, and the time of the write; zero if the object does not
+// record it.
+func writerOf(before *unstructured.Unstructured, r revision) (writer string, when time.Time) {
 	names, when := authors(before, r.object)
 	switch {
 	case r.kind == watch.Deleted:
@@ -193,7 +195,7 @@ func writerOf(before *unstructured.Unstructured, r revision) (who string, when t
 	return cmp.Or(strings.Join(names, ", "), "unknown"), when
 }
 
-// whenWritten is a time in words; one that is not exact is the latest that is known to be before.
+// whenWritten formats the time of a revision. A time that is not exact is a lower bound.
 func whenWritten(when time.Time, exact bool) string {
 	if when.IsZero() {
 		return "at an unknown time"
@@ -205,19 +207,19 @@ func whenWritten(when time.Time, exact bool) string {
 	return text
 }
 
-// print is one revision's paragraph.
-func (o *timelineOptions) print(before *unstructured.Unstructured, r revision, who, when string) {
-	what := "changed"
+// print prints the paragraph of one revision.
+func (o *timelineOptions) print(before *unstructured.Unstructured, r revision, writer, when string) {
+	verb := "changed"
 	switch {
 	case r.kind == watch.Deleted:
-		what = "deleted"
+		verb = "deleted"
 	case r.kind == "":
-		what = "was there"
+		verb = "was there"
 	case before == nil:
-		what = "created"
+		verb = "created"
 	}
 	fmt.Fprintln(o.Out,
-		terminal.OneLine(fmt.Sprintf("revision %s  %s by %s  %s", r.object.GetResourceVersion(), what, who, when)))
+		terminal.OneLine(fmt.Sprintf("revision %s  %s by %s  %s", r.object.GetResourceVersion(), verb, writer, when)))
 	if before == nil || r.kind == watch.Deleted {
 		return
 	}
@@ -230,8 +232,7 @@ func (o *timelineOptions) print(before *unstructured.Unstructured, r revision, w
 	}
 }
 
-// content is the part of an object that a timeline compares: all but the bookkeeping that changes with every
-// write.
+// content returns the part of an object that a timeline compares: all except the metadata that change with every write.
 func content(object runtime.Object) map[string]any {
 	content := runtime.DeepCopyJSON(object.(*unstructured.Unstructured).Object)
 	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
@@ -240,19 +241,19 @@ func content(object runtime.Object) map[string]any {
 	return content
 }
 
-// authors are the field managers that made a write, and when: those whose entries bear a new time, or, within
-// one second, own other fields than before. Where no entry changed, a manager wrote the same fields twice in
-// a second, and the time is zero.
-func authors(before, after *unstructured.Unstructured) (who []string, when time.Time) {
-	known := map[string]metav1.ManagedFieldsEntry{}
+// authors returns the field managers that made a write, and its time. A manager's entry in managedFields then has a new
+// time or, within one second, other fields than before. If no entry changed, a manager wrote the same fields twice in a
+// second: the time is zero, and the managers are guessed.
+func authors(before, after *unstructured.Unstructured) (managers []string, when time.Time) {
+	former := map[string]metav1.ManagedFieldsEntry{}
 	if before != nil {
 		for _, entry := range before.GetManagedFields() {
-			known[entryKey(entry)] = entry
+			former[entryKey(entry)] = entry
 		}
 	}
 	var later, other []metav1.ManagedFieldsEntry
 	for _, entry := range after.GetManagedFields() {
-		old, ok := known[entryKey(entry)]
+		old, ok := former[entryKey(entry)]
 		switch {
 		case !ok || !old.Time.Equal(entry.Time):
 			later = append(later, entry)
@@ -280,8 +281,8 @@ func authors(before, after *unstructured.Unstructured) (who []string, when time.
 	return slices.Sorted(maps.Keys(names)), when
 }
 
-// hasty are the managers that may have written within the second in which they had written before: of the
-// entries with the newest time those that own a field whose value changed.
+// hasty returns the managers that may have written twice within a second. Of the entries with the newest time they are
+// the ones that own a changed field.
 func hasty(before, after *unstructured.Unstructured) []string {
 	all, owners := map[string]bool{}, map[string]bool{}
 	for _, entry := range newest(after.GetManagedFields()) {
@@ -301,8 +302,8 @@ func hasty(before, after *unstructured.Unstructured) []string {
 	return []string{strings.Join(slices.Sorted(maps.Keys(all)), " or ")}
 }
 
-// ownsChange reports whether two values differ in one of the fields, which are a FieldsV1. A list is looked
-// at as a whole; of a map that is owned without its keys, no more than that it is there.
+// ownsChange reports whether two values differ in one of the fields, which are a FieldsV1. A list is compared as a
+// whole. A map that is owned without its keys only counts if it appears or disappears.
 func ownsChange(fields map[string]any, before, after any) bool {
 	old, _ := before.(map[string]any)
 	now, _ := after.(map[string]any)
@@ -327,7 +328,7 @@ func ownsChange(fields map[string]any, before, after any) bool {
 	return false
 }
 
-// newest are the entries with the latest time of all.
+// newest returns the entries with the latest time.
 func newest(entries []metav1.ManagedFieldsEntry) (found []metav1.ManagedFieldsEntry) {
 	for _, entry := range entries {
 		switch {
@@ -345,8 +346,8 @@ func entryKey(e metav1.ManagedFieldsEntry) string {
 	return strings.Join([]string{e.Manager, string(e.Operation), e.APIVersion, e.Subresource}, "\x00")
 }
 
-// maskSecrets replaces the values in two versions of a Secret, so that a reader sees that a value changed but
-// neither value. kubectl apply keeps them in an annotation as well.
+// maskSecrets replaces the values in two versions of a Secret: a reader sees that a value changed, but neither value.
+// The annotation of kubectl apply is masked too, because it contains them.
 func maskSecrets(before, after runtime.Object) (runtime.Object, runtime.Object) {
 	b, a := before.(*unstructured.Unstructured).DeepCopy(), after.(*unstructured.Unstructured).DeepCopy()
 	for _, at := range [][]string{{"data"}, {"stringData"}} {
@@ -360,7 +361,7 @@ func maskSecrets(before, after runtime.Object) (runtime.Object, runtime.Object) 
 	return b, a
 }
 
-// below is a map in an object, or nil.
+// below returns the map at a path of an object, or nil.
 func below(object map[string]any, path ...string) map[string]any {
 	for _, name := range path {
 		object, _ = object[name].(map[string]any)
@@ -368,7 +369,7 @@ func below(object map[string]any, path ...string) map[string]any {
 	return object
 }
 
-// mask replaces the values of a key in two maps by words that differ if the values do.
+// mask replaces the values of a key in two maps by texts that differ if the values do.
 func mask(old, now map[string]any, key string) {
 	former, was := old[key]
 	value, is := now[key]
@@ -384,7 +385,7 @@ func mask(old, now map[string]any, key string) {
 	}
 }
 
-// paintTimeline colours revisions and what changed in them.
+// paintTimeline returns a painter of revisions and their changes.
 func paintTimeline() terminal.Painter {
 	return func(line string) string {
 		switch {

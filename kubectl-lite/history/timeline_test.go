@@ -13,8 +13,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// The past of a namespace begins with its creation, which may be later than the server's history does.
-func TestThePast_OfAYoungNamespace(t *testing.T) {
+// The past of a namespace begins with its creation, which may be later than the beginning of the server's history.
+func TestTimeline_OfAYoungNamespace(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	serverClock := clocktesting.NewFakeClock(began.Add(-time.Hour))
@@ -30,7 +30,7 @@ func TestThePast_OfAYoungNamespace(t *testing.T) {
 	require.Equal(t, "configmap/a\n", l.Succeed(t, "", "get cm -o name -n young --at 20m"))
 }
 
-func TestTimeline_TellsWhatChanged(t *testing.T) {
+func TestTimeline_ShowsChanges(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t, testenv.APIServerOnly())
 	l.Succeed(t, clitest.WebManifest, "apply -f -")
@@ -47,26 +47,26 @@ func TestTimeline_TellsWhatChanged(t *testing.T) {
 	l.Succeed(t, "", "create secret generic keys --from-literal=token=hidden")
 	l.Succeed(t, "", `patch secret keys -p '{"stringData":{"token":"veiled"}}'`)
 	l.Succeed(t, "", "delete secret keys")
-	told := l.Succeed(t, "", "timeline secret keys")
-	require.Contains(t, told, "~ data.token: *** (before) → *** (after)\n")
-	require.Regexp(t, `\nrevision \d+  deleted by unknown  after \d{4}-\S+ \S+ \(\S+ ago\)\n$`, told)
+	output := l.Succeed(t, "", "timeline secret keys")
+	require.Contains(t, output, "~ data.token: *** (before) → *** (after)\n")
+	require.Regexp(t, `\nrevision \d+  deleted by unknown  after \d{4}-\S+ \S+ \(\S+ ago\)\n$`, output)
 
 	for _, value := range []string{"disguised", "camouflaged"} {
 		l.Succeed(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {token: "+value+"}\n", "apply -f -")
 	}
-	told = l.Succeed(t, "", "timeline secret applied")
-	require.Contains(t, told,
+	output = l.Succeed(t, "", "timeline secret applied")
+	require.Contains(t, output,
 		"~ metadata.annotations.kubectl.kubernetes.io/last-applied-configuration: *** (before) → *** (after)\n")
-	require.NotContains(t, told, "disguised")
-	require.NotContains(t, told, "camouflaged")
+	require.NotContains(t, output, "disguised")
+	require.NotContains(t, output, "camouflaged")
 
 	l.Succeed(t, "", "create cm fast --from-literal=a=0")
 	for i := range 5 { // within a second, so that the manager's entry stays the same
 		l.Succeed(t, "", fmt.Sprintf(`patch cm fast -p '{"data":{"a":"%d"}}' --field-manager=hasty`, i+1))
 	}
-	told = l.Succeed(t, "", "timeline cm fast")
-	require.Equal(t, 5, strings.Count(told, "  changed by hasty  "), told)
-	for _, paragraph := range strings.Split(told, "\n\n") {
+	output = l.Succeed(t, "", "timeline cm fast")
+	require.Equal(t, 5, strings.Count(output, "  changed by hasty  "), output)
+	for _, paragraph := range strings.Split(output, "\n\n") {
 		require.Regexp(t, `^revision \d+  \w+ by [\w-]+  (after )?\d{4}-\S+ \S+ \(\S+ ago\)`, paragraph)
 	}
 

@@ -11,39 +11,38 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Answers that this program holds in memory are bounded after decompression: no server, and nothing that poses as
-// one, may take all the memory of the machine. Streams that are passed on have no bound.
+// The size of answers that this program holds in memory is limited after decompression: a server must not be able to
+// use all the memory of the user's machine. Streams that are only passed on have no limit.
 const (
-	// longestAnswer is the most that one answer may have. A page of 500 objects of the largest size that etcd
-	// takes, 1 MiB, is as long; so are 100,000 pods of 5 KiB that are read at once.
+	// longestAnswer limits one answer. A page of 500 objects of the largest size that etcd takes, 1 MiB, is as long;
+	// so are 100,000 pods of 5 KiB in one list.
 	longestAnswer = 512 << 20
-	// longestList is the most that the pages of one list may have together where all of them are kept.
+	// longestList limits the pages of one list together, if all of them are kept in memory.
 	longestList = 4 << 30
-	// longestError is the most that an answer with an error may have. A Status speaks of one request, which
-	// has 3 MiB at most.
+	// longestError limits an answer with an error. A Status is about one request, and requests have 3 MiB at most.
 	longestError = 4 << 20
-	// longestEvent is the most that one event of a watch may have, which holds one object. client-go takes no
-	// longer ones, but would read them to their end first.
+	// longestEvent limits one event of a watch, which holds one object. client-go rejects longer ones too, but only
+	// after it has read them to their end.
 	longestEvent = 16 << 20
-	// longestManifest is the most that a URL of -f may have; the largest collections of manifests have a tenth.
+	// longestManifest limits a URL of -f. The largest collections of manifests are a tenth as long.
 	longestManifest = 64 << 20
 )
 
-// bodies bounds the answers to a session's requests.
+// bodies limits the size of the answers to a session's requests.
 type bodies struct {
-	passOn      atomic.Bool // answers are passed on as they come: nothing is held
-	forgetPages atomic.Bool // pages of a list are printed one by one
+	passOn      atomic.Bool // answers are passed on as they come, and not held in memory
+	forgetPages atomic.Bool // pages of a list are printed one by one, and not held together
 
 	mu    sync.Mutex
-	pages map[string]int64 // by path: how much the pages of the list that is being read have had
+	pages map[string]int64 // by path: the bytes of all pages so far of the list that is being read
 }
 
-// bound limits the answers to all clients of a configuration.
+// bound limits the answers to all clients that are made from a configuration.
 func (b *bodies) bound(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return transportFunc(func(r *http.Request) (*http.Response, error) {
 			res, err := next.RoundTrip(r)
-			// that is a connection, which carries streams
+			// a switch of protocols makes a connection that carries streams
 			if err == nil && res.StatusCode != http.StatusSwitchingProtocols {
 				b.limit(r, res)
 			}
@@ -52,27 +51,28 @@ func (b *bodies) bound(config *rest.Config) {
 	})
 }
 
-// PassOnAll ends the bounds of answers: they are passed on as they come.
+// PassOnAll removes the limit of successful answers: the command passes them on as they come.
 func (b *bodies) PassOnAll() { b.passOn.Store(true) }
 
-// ForgetAllPages ends the bound of a list's pages together: they are printed one by one.
+// ForgetAllPages removes the common limit of a list's pages: the command prints them one by one.
 func (b *bodies) ForgetAllPages() { b.forgetPages.Store(true) }
 
+// limit replaces the body of an answer by one with the limit for its kind.
 func (b *bodies) limit(r *http.Request, res *http.Response) {
 	query := r.URL.Query()
 	watching := query.Get("watch") == "true" || query.Get("watch") == "1"
 	switch {
 	case res.StatusCode >= http.StatusBadRequest:
-		res.Body = &limitedBody{ReadCloser: res.Body, most: longestError, left: longestError}
+		res.Body = &limitedBody{ReadCloser: res.Body, limit: longestError, left: longestError}
 	case b.passOn.Load() || strings.HasSuffix(r.URL.Path, "/log"): // logs are copied line by line
 	case watching:
 		res.Body = &watchBody{ReadCloser: res.Body}
 	default:
-		res.Body = &limitedBody{ReadCloser: res.Body, most: longestAnswer, left: longestAnswer, count: b.counting(r)}
+		res.Body = &limitedBody{ReadCloser: res.Body, limit: longestAnswer, left: longestAnswer, count: b.counting(r)}
 	}
 }
 
-// counting adds up the pages of a list. Other answers are not kept together.
+// counting returns a function that adds up the bytes of a list's pages, or nil if r is not for a page.
 func (b *bodies) counting(r *http.Request) func(int) error {
 	query := r.URL.Query()
 	if query.Get("limit") == "" || b.forgetPages.Load() {
@@ -96,24 +96,24 @@ func (b *bodies) counting(r *http.Request) func(int) error {
 	}
 }
 
-func tooLong(what string, most int64) error {
-	return fmt.Errorf("the server's %s is longer than %d MiB", what, most>>20)
+func tooLong(thing string, limit int64) error {
+	return fmt.Errorf("the server's %s is longer than %d MiB", thing, limit>>20)
 }
 
-// limitedBody is a body that ends in an error where it is longer than it may be.
+// limitedBody is a body that ends with an error if it is longer than its limit.
 type limitedBody struct {
 	io.ReadCloser
-	most, left int64
-	count      func(int) error // of each piece; may be nil
+	limit, left int64
+	count       func(int) error // called with the length of each piece; may be nil
 }
 
 func (b *limitedBody) Read(p []byte) (int, error) {
-	if int64(len(p)) > b.left+1 { // one more shows that there is more
+	if int64(len(p)) > b.left+1 { // one byte more shows that the body is too long
 		p = p[:b.left+1]
 	}
 	n, err := b.ReadCloser.Read(p)
 	if int64(n) > b.left {
-		return int(b.left), tooLong("answer", b.most)
+		return int(b.left), tooLong("answer", b.limit)
 	}
 	b.left -= int64(n)
 	if b.count != nil {
@@ -124,8 +124,8 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// watchBody is a stream of JSON values that ends in an error where one of them is longer than it may be. It
-// follows strings and brackets, and leaves all else of JSON to the reader.
+// watchBody is a stream of JSON values that ends with an error if one of them is longer than longestEvent. To find the
+// end of a value it follows strings and brackets; the reader checks the rest of the syntax.
 type watchBody struct {
 	io.ReadCloser
 	size, depth      int
@@ -157,7 +157,7 @@ func (b *watchBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// transportFunc is a function as a round tripper.
+// transportFunc makes a function a round tripper.
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

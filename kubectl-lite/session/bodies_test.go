@@ -10,10 +10,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// endless is a text over and over.
+// endless repeats a text without end.
 type endless struct {
-	text string
-	at   int
+	text   string
+	offset int
 }
 
 func newEndless(text string) *endless {
@@ -21,12 +21,12 @@ func newEndless(text string) *endless {
 }
 
 func (e *endless) Read(p []byte) (int, error) {
-	n := copy(p, e.text[e.at:])
-	e.at = (e.at + n) % len(e.text)
+	n := copy(p, e.text[e.offset:])
+	e.offset = (e.offset + n) % len(e.text)
 	return n, nil
 }
 
-// reader reads one answer through a client that is bounded like those of a session.
+// reader reads one answer through a client with the limits of a session.
 func reader(t *testing.T, b *bodies, path string, code int, body io.Reader) (int64, error) {
 	t.Helper()
 	config := &rest.Config{Host: "http://server",
@@ -43,7 +43,7 @@ func reader(t *testing.T, b *bodies, path string, code int, body io.Reader) (int
 	return io.Copy(io.Discard, res.Body)
 }
 
-func TestBodies_AreBoundedWhereTheyAreHeld(t *testing.T) {
+func TestBodies_LimitAnswersThatAreHeldInMemory(t *testing.T) {
 	t.Parallel()
 	n, err := reader(t, &bodies{}, "/api/v1/pods", http.StatusOK, newEndless("x"))
 	require.EqualError(t, err, "the server's answer is longer than 512 MiB")
@@ -53,7 +53,7 @@ func TestBodies_AreBoundedWhereTheyAreHeld(t *testing.T) {
 	require.EqualValues(t, longestError, n)
 	n, err = reader(t, &bodies{}, "/api/v1/pods", http.StatusForbidden, io.LimitReader(newEndless("x"), longestError))
 	require.NoError(t, err)
-	require.EqualValues(t, longestError, n, "all that may be")
+	require.EqualValues(t, longestError, n, "the limit itself is allowed")
 
 	raw := &bodies{}
 	raw.passOn.Store(true)
@@ -62,11 +62,11 @@ func TestBodies_AreBoundedWhereTheyAreHeld(t *testing.T) {
 	for path, b := range map[string]*bodies{"/api/v1/pods": raw, "/api/v1/namespaces/default/pods/web/log": {}} {
 		n, err = reader(t, b, path, http.StatusOK, io.LimitReader(newEndless("x"), longestAnswer+2))
 		require.NoError(t, err, path)
-		require.EqualValues(t, longestAnswer+2, n, "what is passed on has no bound")
+		require.EqualValues(t, longestAnswer+2, n, "passing on has no limit")
 	}
 }
 
-func TestBodies_EventsOfAWatchAreBoundedAndItsLengthIsNot(t *testing.T) {
+func TestBodies_LimitEventsOfAWatchButNotItsLength(t *testing.T) {
 	t.Parallel()
 	const event = `{"type":"ADDED","object":{"a":["}","\"{",{}]}}` + "\n"
 	n, err := reader(t, &bodies{}, "/api/v1/pods?watch=true", http.StatusOK,
@@ -79,10 +79,10 @@ func TestBodies_EventsOfAWatchAreBoundedAndItsLengthIsNot(t *testing.T) {
 		require.EqualError(t, err, "the server's event is longer than 16 MiB", text)
 	}
 	_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK, newEndless(" \n"))
-	require.EqualError(t, err, "the server's event is longer than 16 MiB", "nothing but spaces")
+	require.EqualError(t, err, "the server's event is longer than 16 MiB", "only spaces")
 }
 
-func TestBodies_PagesOfAListThatIsKeptAreBoundedTogether(t *testing.T) {
+func TestBodies_LimitTheSumOfAListsPages(t *testing.T) {
 	t.Parallel()
 	b := &bodies{pages: map[string]int64{"/api/v1/pods": longestList - 10}}
 	_, err := reader(t, b, "/api/v1/pods?limit=500&continue=x", http.StatusOK, strings.NewReader("0123456789"))
@@ -90,7 +90,7 @@ func TestBodies_PagesOfAListThatIsKeptAreBoundedTogether(t *testing.T) {
 	_, err = reader(t, b, "/api/v1/pods?limit=500&continue=y", http.StatusOK, strings.NewReader("0"))
 	require.EqualError(t, err, "the server's list is longer than 4096 MiB")
 	_, err = reader(t, b, "/api/v1/pods?limit=500", http.StatusOK, strings.NewReader("0123456789"))
-	require.NoError(t, err, "another list of the same")
+	require.NoError(t, err, "a new list of the same path")
 	b.forgetPages.Store(true)
 	b.pages["/api/v1/pods"] = longestList
 	_, err = reader(t, b, "/api/v1/pods?limit=500&continue=x", http.StatusOK, strings.NewReader("0"))

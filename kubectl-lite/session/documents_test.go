@@ -13,7 +13,7 @@ import (
 
 var aliased = "a: &a " + strings.Repeat("x", 50_000) + "\nb: [" + strings.Repeat("*a,", 20_000) + "]\n"
 
-func TestDocuments_AreReadOneByOneAndRefusedWhereTheyWouldGrow(t *testing.T) {
+func TestDocuments_AreReadOneByOneAndLimitedInSize(t *testing.T) {
 	t.Parallel()
 	read, err := io.ReadAll(newDocuments(strings.NewReader("a: 1\n---\nb: &b 2\nc: *b\n---\nd: 3\n")))
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestDocuments_AreReadOneByOneAndRefusedWhereTheyWouldGrow(t *testing.T) {
 	assert.ErrorContains(t, err, "exceeds the limit")
 }
 
-func TestFiles_AreRefusedWhereTheirAliasesWouldMakeThemGrow(t *testing.T) {
+func TestCheckFiles_RejectsLargeAliases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	below := filepath.Join(dir, "below")

@@ -17,10 +17,10 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
-// ErrSilent ends a command with exit code 1 and no further word.
+// ErrSilent ends a command with exit code 1 and without a message.
 var ErrSilent = cmdutil.ErrExit
 
-// ExitError ends a command with a code of its own; diff's 1 for "there are differences" is one.
+// ExitError ends a command with its own exit code, such as 1 of diff for "there are differences". Err may be nil.
 type ExitError struct {
 	Code int
 	Err  error
@@ -35,8 +35,8 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// fatal ends a command of kubectl's, with a text for people and an exit code. It is thrown as a panic, which
-// caught turns into a value, so that deferred calls run.
+// fatal is the error with which a command of kubectl ends its process: a message and an exit code. It is thrown as a
+// panic, which Caught recovers, so that deferred calls run.
 type fatal struct {
 	message string
 	code    int
@@ -44,8 +44,8 @@ type fatal struct {
 
 var catching sync.Once
 
-// CatchFatal makes kubectl's commands panic with a fatal where they would exit. On a goroutine that kubectl
-// started nothing would recover it: there the process exits, as kubectl's does.
+// CatchFatal makes kubectl's commands panic with a fatal instead of ending the process. A goroutine that kubectl starts
+// has no caller that recovers: there the process exits, as kubectl's does.
 func CatchFatal() {
 	catching.Do(func() {
 		cmdutil.BehaviorOnFatal(func(message string, code int) {
@@ -58,7 +58,7 @@ func CatchFatal() {
 	})
 }
 
-// isCaught reports whether this goroutine is in a call of caught.
+// isCaught reports whether this goroutine is in a call of Caught.
 func isCaught() bool {
 	callers := make([]uintptr, 256)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers)])
@@ -91,7 +91,7 @@ func Caught(run func()) (f *fatal) {
 
 func (f *fatal) Error() string { return f.message }
 
-// Report writes the error to w in kubectl's words and returns the exit code.
+// Report writes the error to w in kubectl's words and returns the exit code of the process.
 func Report(w io.Writer, err error) int {
 	if err == nil {
 		return 0
@@ -110,7 +110,7 @@ func Report(w io.Writer, err error) int {
 	return code
 }
 
-// explainError is kubectl's text and exit code for an error.
+// explainError returns kubectl's message and exit code for an error.
 func explainError(err error) (message string, code int) {
 	var ended *fatal
 	if !errors.As(err, &ended) {
@@ -122,13 +122,13 @@ func explainError(err error) (message string, code int) {
 	return ended.message, ended.code
 }
 
-// UsageErrorf is an error in how the command was called; the text ends with where to read about it.
+// UsageErrorf returns an error about the arguments of a command. Its text ends with a reference to the help.
 func UsageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return cmdutil.UsageErrorf(cmd, format, args...)
 }
 
-// NeedsSubcommand runs a command that only groups others: its help goes to the error output, because an argument
-// is missing.
+// NeedsSubcommand runs a command that only groups others. It prints the help on the error stream, because the name of a
+// subcommand is missing.
 func (s *Session) NeedsSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return UsageErrorf(cmd, "unknown command %q", strings.Join(args, " "))
@@ -138,19 +138,20 @@ func (s *Session) NeedsSubcommand(cmd *cobra.Command, args []string) error {
 	return ErrSilent
 }
 
-// errorSet collects errors, each text once.
-type errorSet struct {
+// ErrorSet collects errors and keeps the first one of each text.
+type ErrorSet struct {
 	seen sets.Set[string]
 	all  []error
 }
 
-func NewErrorSet(first error) *errorSet {
-	s := &errorSet{seen: sets.New[string]()}
+// NewErrorSet returns a set with one error, or an empty one if first is nil.
+func NewErrorSet(first error) *ErrorSet {
+	s := &ErrorSet{seen: sets.New[string]()}
 	s.Add(first)
 	return s
 }
 
-func (s *errorSet) Add(err error) {
+func (s *ErrorSet) Add(err error) {
 	if err == nil || s.seen.Has(err.Error()) {
 		return
 	}
@@ -158,4 +159,4 @@ func (s *errorSet) Add(err error) {
 	s.all = append(s.all, err)
 }
 
-func (s *errorSet) Err() error { return utilerrors.NewAggregate(s.all) }
+func (s *ErrorSet) Err() error { return utilerrors.NewAggregate(s.all) }

@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
 )
 
-// Descendants reads every kind that may be owned and sorts the objects under their owners. What the user may
-// not see is left out. An owner in no namespace may own objects anywhere.
+// Descendants reads every kind whose objects may have owners and sorts the objects under their owners. Objects that the
+// user may not list are missing. The objects of a root without a namespace may be in any namespace.
 func (s *Session) Descendants(ctx context.Context, root *unstructured.Unstructured) (diagnose.Family, error) {
 	resources, err := s.Ownable(root.GetNamespace() != "")
 	if err != nil {
@@ -28,8 +28,8 @@ func (s *Session) Descendants(ctx context.Context, root *unstructured.Unstructur
 	return diagnose.Owned(objects), err
 }
 
-// Everything lists the objects of some kinds in a namespace, or anywhere where that is "". It leaves out those
-// that the user may not see.
+// Everything lists the objects of some resources in a namespace, or in all if namespace is "". It skips resources that
+// the user may not list. The lists come from the watch cache, at any revision.
 func (s *Session) Everything(ctx context.Context, resources []schema.GroupVersionResource,
 	namespace string) (found []*unstructured.Unstructured, err error) {
 	client, err := s.QuietClient()
@@ -63,7 +63,8 @@ func (s *Session) Everything(ctx context.Context, resources []schema.GroupVersio
 	return found, errs.Err()
 }
 
-// QuietClient reads kinds that the user did not ask for: a warning that one of them is deprecated would be noise.
+// QuietClient returns a client that does not print warnings. It reads kinds that the user did not ask for: a warning
+// that one of them is deprecated would be noise.
 func (s *Session) QuietClient() (dynamic.Interface, error) {
 	config, err := s.ToRESTConfig()
 	if err != nil {
@@ -74,7 +75,7 @@ func (s *Session) QuietClient() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// Ownable are the resources that can be listed and whose objects may have owners.
+// Ownable returns the resources that can be listed and whose objects may have owners: all except Events.
 func (s *Session) Ownable(namespacedOnly bool) ([]schema.GroupVersionResource, error) {
 	client, err := s.ToDiscoveryClient()
 	if err != nil {

@@ -14,17 +14,17 @@ func IsURL(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }
 
-// openManifest opens a URL of -f. As kubectl does, it tries three times, a second apart, where the server cannot
-// be reached or fails.
+// openManifest opens a URL of -f. Like kubectl it tries three times, a second apart, if the server cannot be reached or
+// answers with a server error.
 func openManifest(address string) (io.Reader, error) {
 	if _, err := url.Parse(address); err != nil {
 		return nil, fmt.Errorf("the URL passed to filename %q is not valid: %v", address, err)
 	}
 	const attempts = 3
 	for i := 1; ; i++ {
-		res, err := (&http.Client{}).Get(address) // the default client is kubectl's, see boundDownloads
+		res, err := (&http.Client{}).Get(address) // not the default client, which BoundDownloads changes
 		if err == nil && res.StatusCode == http.StatusOK {
-			return &limitedBody{ReadCloser: res.Body, most: longestManifest, left: longestManifest}, nil
+			return &limitedBody{ReadCloser: res.Body, limit: longestManifest, left: longestManifest}, nil
 		}
 		again := err != nil
 		if err == nil {
@@ -40,12 +40,12 @@ func openManifest(address string) (io.Reader, error) {
 	}
 }
 
-// BoundDownloads bounds the URLs of -f, which cli-runtime reads with the default client.
+// BoundDownloads limits the size of the URLs of -f that cli-runtime reads. It uses the default client of net/http.
 var BoundDownloads = sync.OnceFunc(func() {
 	http.DefaultClient = &http.Client{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
 		res, err := http.DefaultTransport.RoundTrip(r)
 		if err == nil {
-			res.Body = &limitedBody{ReadCloser: res.Body, most: longestManifest, left: longestManifest}
+			res.Body = &limitedBody{ReadCloser: res.Body, limit: longestManifest, left: longestManifest}
 		}
 		return res, err
 	})}

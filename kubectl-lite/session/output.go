@@ -16,8 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
-// OutFor is where the output of -o goes: tables are for people, documents for programs, which must get them
-// as they are.
+// OutFor returns the stream for the output of -o. Tables are for people. Documents are for programs and must not be
+// changed.
 func (s *Session) OutFor(print *genericclioptions.PrintFlags) io.Writer {
 	if IsDocument(*print.OutputFormat, *print.TemplatePrinterFlags.TemplateArgument) {
 		return s.Verbatim.Out
@@ -25,7 +25,7 @@ func (s *Session) OutFor(print *genericclioptions.PrintFlags) io.Writer {
 	return s.Out
 }
 
-// IsDocument reports whether a value of -o makes a document for programs; a template alone is one as well.
+// IsDocument reports whether a value of -o makes a document for programs. --template without -o makes one as well.
 func IsDocument(output, template string) bool {
 	format, _, _ := strings.Cut(output, "=")
 	switch format {
@@ -37,7 +37,8 @@ func IsDocument(output, template string) bool {
 	return true
 }
 
-// Colored adds the flag --color to a command, and a painter to its output for people.
+// Colored adds the flag --color to a command. Depending on it, a painter that begin returns colours the command's
+// output for people.
 func (s *Session) Colored(cmd *cobra.Command, begin func() terminal.Painter) *cobra.Command {
 	mode := cmd.Flags().String("color", "auto", "Colour what is printed for people. One of: (auto, always, "+
 		"never). auto does so on a terminal, unless NO_COLOR is set.")
@@ -59,6 +60,7 @@ func (s *Session) Colored(cmd *cobra.Command, begin func() terminal.Painter) *co
 	return cmd
 }
 
+// paint colours the output for people from now on.
 func (s *Session) paint(begin func() terminal.Painter) {
 	s.painter = begin
 	if out, ok := s.Out.(*terminal.Writer); ok {
@@ -66,7 +68,7 @@ func (s *Session) paint(begin func() terminal.Painter) {
 	}
 }
 
-// painted is a whole picture in colours.
+// painted colours a whole picture.
 func (s *Session) painted(lines []string) []string {
 	if s.painter == nil {
 		return lines
@@ -79,7 +81,7 @@ func (s *Session) painted(lines []string) []string {
 	return all
 }
 
-// CanLive reports whether standard output is a terminal that can show a live view.
+// CanLive reports whether standard output is a terminal that can show a live view (Live).
 func (s *Session) CanLive() bool {
 	return printers.IsTerminal(s.Verbatim.Out) && os.Getenv("TERM") != "dumb"
 }
@@ -87,8 +89,9 @@ func (s *Session) CanLive() bool {
 // Interrupted is the exit code of a process that Ctrl-C ended.
 const Interrupted = 130
 
-// Live shows the result of render, as often as work calls changed, until work returns. Ctrl-C cancels the context
-// of work, and the exit code is that of a program that the signal ended.
+// Live shows the lines of render until work returns, and draws them again soon after work calls changed. Ctrl-C cancels
+// the context of work; the exit code is then that of a program that the signal ended. Warnings wait until the view has
+// left the terminal.
 func (s *Session) Live(ctx context.Context, render func() []string,
 	work func(ctx context.Context, changed func()) error) error {
 	ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -96,13 +99,13 @@ func (s *Session) Live(ctx context.Context, render func() []string,
 	v := terminal.NewView(s.Verbatim.Out, render, s.painted)
 	drawing, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	s.held.hold(true)
+	s.warningOut.hold(true)
 	running.Go(func() { v.Run(drawing) })
 	err := work(ctx, v.Changed)
 	stop()
 	running.Wait()
 	v.Leave()
-	s.held.hold(false)
+	s.warningOut.hold(false)
 	if ctx.Err() != nil {
 		return &ExitError{Code: Interrupted}
 	}

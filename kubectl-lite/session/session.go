@@ -25,88 +25,88 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
-// Session is what one invocation's commands share: the streams and the connection. The factory opens clients on
-// first use, so a command that needs no server never looks for one.
+// Session holds the streams and the connection of one invocation. The factory opens clients on first use, so a command
+// that needs no server never looks for one.
 type Session struct {
 	cmdutil.Factory
-	// IOStreams are for people: no character that is printed to them controls a terminal (visible.go).
+	// IOStreams are for people: no character that is printed to Out and ErrOut controls a terminal (terminal.Writer).
 	genericiooptions.IOStreams
 	// Verbatim are the same streams, unfiltered: for the documents of -o, logs, the output of programs in
 	// containers, plugins and editors, and this program's own control sequences.
 	Verbatim genericiooptions.IOStreams
 	Flags    *genericclioptions.ConfigFlags
-	Args     []string // the command line, which is not parsed yet where a command is built
+	Args     []string // the command line; it is not parsed yet while the commands are built
 
 	// WarningsAsErrors makes a command fail when the server warned about something.
 	WarningsAsErrors bool
 	warnings         rest.WarningHandler
-	held             *heldWriter
+	warningOut       *heldWriter // the error stream of warnings, which waits while a live view has the terminal
 	Bodies           *bodies
-	painter          func() terminal.Painter // begins to colour what is printed for people; nil where nothing does
-	Finish           func()                  // writes the last bytes, where they are no whole character
+	painter          func() terminal.Painter // makes the painter of output for people; nil without colours
+	Finish           func()                  // flushes the streams at the end: the start of a character may be pending
 }
 
-// heldWriter buffers what is written to it while a live view has the terminal.
+// heldWriter passes writes on, and buffers them while a live view has the terminal.
 type heldWriter struct {
 	mu      sync.Mutex
-	to      io.Writer
+	out     io.Writer
 	holding bool
-	kept    bytes.Buffer
+	pending bytes.Buffer // written while holding is true
 }
 
 func (h *heldWriter) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.holding {
-		return h.kept.Write(p)
+		return h.pending.Write(p)
 	}
-	return h.to.Write(p)
+	return h.out.Write(p)
 }
 
-// hold begins or ends the keeping back; at its end all is written.
+// hold begins to buffer writes, or ends it and writes the buffer.
 func (h *heldWriter) hold(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.holding = on
 	if !on {
-		_, _ = h.kept.WriteTo(h.to) // warnings have nowhere else to go
+		_, _ = h.pending.WriteTo(h.out) // there is no other stream for warnings
 	}
 }
 
 // serverWarnings prints the Warning headers of a server.
 type serverWarnings struct {
-	to interface {
+	handler interface {
 		rest.WarningHandler
 		WarningCount() int
 	}
-	mu  sync.Mutex
-	got int
+	mu       sync.Mutex
+	received int
 }
 
-// mostWarnings is how many warnings of a server are handled. Each different one is remembered, and a session may
-// last.
-const mostWarnings = 1000
+// maxWarnings is how many warnings of a server are handled. The handler remembers each different one, and a session
+// may last for days.
+const maxWarnings = 1000
 
-// longestWarning is how many characters of a warning are shown: kube-apiserver sends no longer ones.
-const longestWarning = 4096
+// maxWarningLength is how many characters of a warning are shown. kube-apiserver's warnings are never longer.
+const maxWarningLength = 4096
 
 func (w *serverWarnings) HandleWarningHeader(code int, agent, text string) {
 	w.mu.Lock()
-	w.got++
-	tooMany := w.got > mostWarnings
+	w.received++
+	tooMany := w.received > maxWarnings
 	w.mu.Unlock()
 	if !tooMany {
-		w.to.HandleWarningHeader(code, agent, terminal.OneLine(terminal.Cut(text, longestWarning)))
+		w.handler.HandleWarningHeader(code, agent, terminal.OneLine(terminal.Cut(text, maxWarningLength)))
 	}
 }
 
-func (w *serverWarnings) WarningCount() int { return w.to.WarningCount() }
+func (w *serverWarnings) WarningCount() int { return w.handler.WarningCount() }
 
-// onceWriter drops repeated writes. A command resolves a short name more than once, and is warned of its other
-// meanings each time.
+// onceWriter drops repeated writes. A command may resolve a short name several times, and cli-runtime warns each time
+// that the name is ambiguous.
 type onceWriter struct {
 	mu   sync.Mutex
-	to   io.Writer
+	out  io.Writer
 	seen map[string]bool
 }
 
@@ -120,7 +120,7 @@ func (w *onceWriter) Write(p []byte) (int, error) {
 		w.seen = map[string]bool{}
 	}
 	w.seen[string(p)] = true
-	return w.to.Write(p)
+	return w.out.Write(p)
 }
 
 const (
@@ -128,11 +128,12 @@ const (
 	requestBurst      = 300
 )
 
+// New returns a session on the given streams. The caller calls Finish when all output is written.
 func New(streams genericiooptions.IOStreams) *Session {
 	out, errOut := terminal.NewWriter(streams.Out), terminal.NewWriter(streams.ErrOut)
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().
 		WithDiscoveryBurst(requestBurst).WithDiscoveryQPS(requestsPerSecond).
-		WithWarningPrinter(genericiooptions.IOStreams{ErrOut: &onceWriter{to: errOut}})
+		WithWarningPrinter(genericiooptions.IOStreams{ErrOut: &onceWriter{out: errOut}})
 	s := &Session{
 		IOStreams: genericiooptions.IOStreams{In: streams.In, Out: out, ErrOut: errOut},
 		Verbatim:  streams,
@@ -140,17 +141,18 @@ func New(streams genericiooptions.IOStreams) *Session {
 		Bodies:    &bodies{},
 		Finish:    func() { out.Finish(); errOut.Finish() },
 	}
-	s.held = &heldWriter{to: streams.ErrOut}
+	s.warningOut = &heldWriter{out: streams.ErrOut}
 	flags.WrapConfigFn = s.configure
 	s.Factory = cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(flags))
 	return s
 }
 
-// configure makes warnings of the server appear on the error stream, each once, and lifts the client's default of five
-// requests a second, which is made for daemons: discovery, tree and why read every kind.
+// configure prints the server's warnings on the error stream, each once, limits the size of answers, and raises the
+// client's default rate of five requests a second. That default is meant for daemons, while discovery, tree and why
+// read every kind.
 func (s *Session) configure(config *rest.Config) *rest.Config {
 	if s.warnings == nil {
-		s.warnings = &serverWarnings{to: rest.NewWarningWriter(s.held, rest.WarningWriterOptions{
+		s.warnings = &serverWarnings{handler: rest.NewWarningWriter(s.warningOut, rest.WarningWriterOptions{
 			Deduplicate: true,
 			Color:       s.colorful(),
 		})}
@@ -161,24 +163,24 @@ func (s *Session) configure(config *rest.Config) *rest.Config {
 	return config
 }
 
-// colorful reports whether the error stream is a terminal that may be sent colours (NO_COLOR unset).
+// colorful reports whether the error stream is a terminal, and NO_COLOR is not set.
 func (s *Session) colorful() bool { return printers.AllowsColorOutput(s.Verbatim.ErrOut) }
 
-// Namespace is the namespace that a command works in; explicit is set where -n gave it, which documents in files must
-// then not contradict.
+// Namespace returns the namespace that a command works in. explicit is true if it comes from -n: then a document with
+// another namespace is an error.
 func (s *Session) Namespace() (name string, explicit bool, err error) {
 	return s.ToRawKubeConfigLoader().Namespace()
 }
 
-// Typed is a builder that yields the client's own Go types.
+// Typed returns a builder that decodes objects into the client's Go types.
 func (s *Session) Typed() *resource.Builder {
 	return s.NewBuilder().WithScheme(scheme.Scheme, scheme.Scheme.PrioritizedVersionsAllGroups()...)
 }
 
-// ResourceName is how kubectl speaks of a kind in prose: "pods", "deployments.apps".
+// ResourceName returns the name that kubectl's messages use for a kind: "pods", "deployments.apps".
 func ResourceName(mapping *meta.RESTMapping) string { return mapping.Resource.GroupResource().String() }
 
-// WithFiles adds the documents that -f names to what a builder reads; "-" is this session's standard input.
+// WithFiles makes a builder read the documents of -f and -k. "-" is the session's standard input.
 func (s *Session) WithFiles(b *resource.Builder, enforceNamespace bool,
 	files *resource.FilenameOptions) *resource.Builder {
 	if files.Kustomize != "" || !slices.ContainsFunc(files.Filenames, IsURL) {
@@ -195,7 +197,7 @@ func (s *Session) WithFiles(b *resource.Builder, enforceNamespace bool,
 		}
 		return b
 	}
-	for _, name := range files.Filenames { // in their order; what URLs have is bounded here
+	for _, name := range files.Filenames { // in their order; openManifest limits the size of URLs
 		if !IsURL(name) {
 			b = s.WithFiles(b, enforceNamespace, &resource.FilenameOptions{Filenames: []string{name},
 				Recursive: files.Recursive})
@@ -213,7 +215,7 @@ func (s *Session) WithFiles(b *resource.Builder, enforceNamespace bool,
 	return b
 }
 
-// MappingFor finds what the user calls "po", "pods", "pod" or "deployments.v1.apps".
+// MappingFor resolves a name of a type, such as "po", "pods", "pod" or "deployments.v1.apps".
 func (s *Session) MappingFor(name string) (*meta.RESTMapping, error) {
 	mapper, err := s.ToRESTMapper()
 	if err != nil {
@@ -235,7 +237,7 @@ func (s *Session) MappingFor(name string) (*meta.RESTMapping, error) {
 	return mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }
 
-// OneObject is the one object that the arguments name.
+// OneObject reads the one object that the arguments name.
 func (s *Session) OneObject(args []string) (*unstructured.Unstructured, error) {
 	namespace, _, err := s.Namespace()
 	if err != nil {
@@ -256,7 +258,7 @@ func (s *Session) OneObject(args []string) (*unstructured.Unstructured, error) {
 	return obj, nil
 }
 
-// OneName is the kind and name that the arguments give. Nothing by that name has to exist.
+// OneName returns the kind and name that the arguments give. The object need not exist.
 func (s *Session) OneName(cmd *cobra.Command, args []string) (*meta.RESTMapping, string, error) {
 	kind, name := "", ""
 	switch {

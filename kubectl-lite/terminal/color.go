@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// Colours are added to lines that have been made visible, right before they are written (visibleWriter). Text from
-// a server can therefore not bring its own, and output to anything but a terminal is unchanged.
+// A Writer adds colours after it has made a line visible, right before it writes it. Therefore text from a server
+// cannot bring its own colours, and output to anything other than a terminal is unchanged.
 
-// Painter colours lines, one after the other.
+// Painter colours the lines of an output. It is called with one after the other and may keep state between them.
 type Painter func(line string) string
 
+// Parameters of the control sequence SGR (ECMA-48) for Color. Several are separated by ";".
 const (
 	Bold   = "1"
 	Red    = "31"
@@ -18,6 +19,7 @@ const (
 	Yellow = "33"
 )
 
+// Color returns text in a colour, or unchanged if the colour is "".
 func Color(color, text string) string {
 	if color == "" || text == "" {
 		return text
@@ -33,26 +35,26 @@ var (
 // PaintTable colours tables: the headings, and the cells that show health.
 func PaintTable() Painter {
 	type column struct {
-		name     string
-		from, to int // in characters; the last column's to is 0
+		name       string
+		start, end int // in characters; the last column's end is 0
 	}
 	var columns []column
-	between := true // two tables
+	betweenTables := true
 	return func(line string) string {
 		if line == "" {
-			columns, between = nil, true
+			columns, betweenTables = nil, true
 			return line
 		}
-		if between {
-			between = false
+		if betweenTables {
+			betweenTables = false
 			if !tableHeader.MatchString(line) {
 				return line
 			}
-			for _, at := range headings.FindAllStringIndex(line, -1) { // headings are ASCII
+			for _, span := range headings.FindAllStringIndex(line, -1) { // headings are ASCII
 				if n := len(columns); n > 0 {
-					columns[n-1].to = at[0]
+					columns[n-1].end = span[0]
 				}
-				columns = append(columns, column{name: line[at[0]:at[1]], from: at[0]})
+				columns = append(columns, column{name: line[span[0]:span[1]], start: span[0]})
 			}
 			return Color(Bold, line)
 		}
@@ -60,28 +62,28 @@ func PaintTable() Painter {
 		var b strings.Builder
 		done := 0
 		for _, c := range columns {
-			end := c.to
+			end := c.end
 			if end == 0 || end > len(runes) {
 				end = len(runes)
 			}
-			if c.from == 0 || c.from >= end || runes[c.from-1] != ' ' { // a row that is wider than its headings
+			if c.start == 0 || c.start >= end || runes[c.start-1] != ' ' { // an earlier cell is wider than its column
 				continue
 			}
-			cell := strings.TrimRight(string(runes[c.from:end]), " ")
+			cell := strings.TrimRight(string(runes[c.start:end]), " ")
 			color := colorOf(c.name, cell)
 			if color == "" {
 				continue
 			}
-			b.WriteString(string(runes[done:c.from]))
+			b.WriteString(string(runes[done:c.start]))
 			b.WriteString(Color(color, cell))
-			done = c.from + len([]rune(cell))
+			done = c.start + len([]rune(cell))
 		}
 		b.WriteString(string(runes[done:]))
 		return b.String()
 	}
 }
 
-// colorOf is the colour of a cell, by its column.
+// colorOf returns the colour of a cell by the heading of its column, or "".
 func colorOf(column, cell string) string {
 	switch column {
 	case "READY", "COMPLETIONS":

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestColor_IsPutIntoWhatWasMadeVisible(t *testing.T) {
+func TestWriter_ColorsVisibleText(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		paint        Painter
@@ -45,7 +45,7 @@ func TestColor_IsPutIntoWhatWasMadeVisible(t *testing.T) {
 			w.Finish()
 			require.Equal(t, c.wants, out.String())
 			require.Equal(t, Visible(c.plain), regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(out.String(), ""),
-				"nothing but colours is added")
+				"only colours are added")
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Age is the age of something, as tables show it.
+// Age returns the time since t as tables show it.
 func Age(t time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
@@ -15,6 +15,7 @@ func Age(t time.Time) string {
 	return duration.HumanDuration(time.Since(t))
 }
 
+// Cut returns the first width characters of a line, without trailing spaces.
 func Cut(line string, width int) string {
 	line = strings.TrimRight(line, " ")
 	runes := []rune(line)

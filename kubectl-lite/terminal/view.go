@@ -12,8 +12,8 @@ import (
 	"k8s.io/kubectl/pkg/util/term"
 )
 
-// View is a picture on the terminal that is kept up to date. While it lasts it has a screen of its own; when
-// it ends the terminal is restored, with the last picture printed below the command.
+// View is a picture on the terminal that is kept up to date. Run shows it on the terminal's alternate screen; Leave
+// restores the terminal and prints the last picture below the command.
 type View struct {
 	out    io.Writer
 	render func() []string // called by one goroutine at a time
@@ -25,22 +25,22 @@ type View struct {
 }
 
 const (
-	// frame is how often a picture is drawn at most; a size that changed is noticed as fast.
+	// frame is the shortest time between two pictures, and the time within which a new size of the terminal is noticed.
 	frame = 100 * time.Millisecond
-	// refresh is how often it is drawn at least, for the sake of ages.
+	// refresh is the longest time between two pictures: ages change without any event.
 	refresh = time.Second
 )
 
 // Escape sequences of ECMA-48 and xterm.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // a screen of its own, no cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	toTop       = "\x1b[H"
 	clearLine   = "\x1b[K"
 	clearBelow  = "\x1b[J"
 )
 
-// NewView returns a view of the lines that render returns.
+// NewView returns a view of the lines that render returns, coloured by paint.
 func NewView(out io.Writer, render func() []string, paint func(lines []string) []string) *View {
 	return &View{out: out, render: func() []string { return visibleLines(render()) }, paint: paint}
 }
@@ -48,7 +48,7 @@ func NewView(out io.Writer, render func() []string, paint func(lines []string) [
 // Changed makes the view draw its picture again soon. It may be called by any goroutine.
 func (v *View) Changed() { v.dirty.Store(true) }
 
-// visibleLines are the lines of a picture, in which nothing moves the cursor but the view itself.
+// visibleLines makes the lines of a picture visible, so that only the view itself moves the cursor.
 func visibleLines(lines []string) []string {
 	all := make([]string, len(lines))
 	for i, line := range lines {
@@ -57,6 +57,7 @@ func visibleLines(lines []string) []string {
 	return all
 }
 
+// Run shows the view until ctx ends. Only then may Leave be called.
 func (v *View) Run(ctx context.Context) {
 	fmt.Fprint(v.out, enterScreen)
 	ticks := time.NewTicker(frame)
@@ -75,6 +76,7 @@ func (v *View) Run(ctx context.Context) {
 	}
 }
 
+// resized updates the size of the view and reports whether it has changed.
 func (v *View) resized() bool {
 	size := term.TTY{Out: v.out}.GetSize()
 	if size == nil || size.Width == 0 || size.Height == 0 {
@@ -88,7 +90,7 @@ func (v *View) resized() bool {
 	return changed
 }
 
-// draw writes the picture over the one before in a single write, so that nothing flickers.
+// draw replaces the picture by a single write, so that the terminal does not flicker.
 func (v *View) draw() {
 	lines := fitted(v.render(), v.width, v.height)
 	if v.lines != nil && slices.Equal(lines, v.lines) {
@@ -105,10 +107,10 @@ func (v *View) draw() {
 		b.WriteString(clearLine)
 	}
 	b.WriteString(clearBelow)
-	_, _ = v.out.Write(b.Bytes()) // a terminal that is gone is noticed by the signal that it sends
+	_, _ = v.out.Write(b.Bytes()) // a terminal that is closed sends a signal
 }
 
-// Leave gives the terminal back and prints the whole picture, however long it is.
+// Leave restores the terminal and prints the whole picture, even if it is higher than the terminal.
 func (v *View) Leave() {
 	var b bytes.Buffer
 	b.WriteString(leaveScreen)
@@ -118,7 +120,7 @@ func (v *View) Leave() {
 	_, _ = v.out.Write(b.Bytes())
 }
 
-// fitted cuts lines to the terminal's width, and leaves out those for which it is not high enough.
+// fitted cuts lines to the terminal's width. The last line that fits its height counts the lines that do not.
 func fitted(lines []string, width, height int) []string {
 	var fit []string
 	for i, line := range lines {

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Text from elsewhere (names, messages, data, errors of a server) may contain sequences that control a terminal:
-// they set its title, clear it, or overwrite earlier output. So a session's Out and ErrOut make such characters
-// visible. Data that must not change, and the control sequences of this program, go to the session's verbatim
-// streams instead.
+// Text of other origin (names, messages, data, errors of a server) may contain sequences that control a terminal: they
+// set its title, clear it, or overwrite earlier output. A session's Out and ErrOut are Writers, which make such
+// characters visible. Data that must not change, and the control sequences of this program, go to the session's
+// Verbatim streams instead.
 
 // Visible replaces every character that controls a terminal: C0 becomes ^[, carriage return \r as with kubectl, C1
 // and characters that change the direction of text \u009b, and bytes that are not UTF-8 \x9b. Newlines and tabs
@@ -34,15 +34,15 @@ func Visible(text string) string {
 	return b.String()
 }
 
-// OneLine is visible text without newlines and tabs: in the middle of a view, a message of several lines must not
-// look like more of that view.
+// OneLine returns visible text without newlines and tabs. Inside a table or view, a message of several lines must not
+// look like further rows.
 func OneLine(text string) string {
 	return linesAsText.Replace(Visible(text))
 }
 
 var linesAsText = strings.NewReplacer("\n", `\n`, "\t", `\t`)
 
-// isPlain reports whether text is ASCII without control characters but lines and tabs, as nearly all of it is.
+// isPlain reports whether text is ASCII without control characters except newlines and tabs. Nearly all text is.
 func isPlain(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' && c != '\n' && c != '\t' || c >= 0x7f {
@@ -52,7 +52,7 @@ func isPlain(text string) bool {
 	return true
 }
 
-// nameOfControl is how a character is shown that must not reach a terminal, or nothing for any other one.
+// nameOfControl returns the replacement of a character that must not reach a terminal, and "" for any other character.
 func nameOfControl(r rune, encoded string) string {
 	switch {
 	case r == '\n' || r == '\t':
@@ -73,11 +73,11 @@ func nameOfControl(r rune, encoded string) string {
 	return ""
 }
 
-// EscapeControls is a JSON document that means the same and has nothing in it that a terminal obeys.
+// EscapeControls returns a JSON document with the same meaning and without characters that control a terminal.
 func EscapeControls(document string) string {
 	var b strings.Builder
 	for _, r := range document {
-		if nameOfControl(r, string(r)) != "" { // of them none is beyond U+FFFF
+		if nameOfControl(r, string(r)) != "" { // all of them are below U+10000
 			fmt.Fprintf(&b, `\u%04x`, r)
 			continue
 		}
@@ -86,17 +86,18 @@ func EscapeControls(document string) string {
 	return b.String()
 }
 
-// Writer makes what is written to it visible and passes it on. It may be used by several goroutines.
+// Writer passes text on after Visible. It may be used by several goroutines.
 type Writer struct {
 	mu  sync.Mutex
-	to  io.Writer
-	cut []byte // the begin of a character whose end is still to be written
+	out io.Writer
+	cut []byte // the first bytes of a character, until the rest is written
 
-	paint Painter // colours whole lines, where it is not nil
-	line  string  // the begin of a line, which waits for its end to be coloured
+	paint Painter // colours whole lines if it is not nil
+	line  string  // the beginning of a line, until its end is written and it can be coloured
 }
 
-func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
+// NewWriter returns a writer that passes text on to out, without colours.
+func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
 
 // SetPainter makes the writer colour the lines that follow. It is called before the first write.
 func (w *Writer) SetPainter(paint Painter) { w.paint = paint }
@@ -107,13 +108,13 @@ func (w *Writer) Write(p []byte) (int, error) {
 	text := string(w.cut) + string(p)
 	end := len(text) - len(unfinished(text))
 	w.cut = append(w.cut[:0], text[end:]...)
-	if _, err := io.WriteString(w.to, w.painted(Visible(text[:end]))); err != nil {
+	if _, err := io.WriteString(w.out, w.painted(Visible(text[:end]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// painted is visible text in colours, but for the line at its end that is not whole yet.
+// painted colours the whole lines of visible text, and keeps the rest in w.line.
 func (w *Writer) painted(text string) string {
 	if w.paint == nil {
 		return text
@@ -130,17 +131,17 @@ func (w *Writer) painted(text string) string {
 	}
 }
 
-// Finish writes the start of a character that was never completed.
+// Finish writes the text that still waits for the end of its line or character.
 func (w *Writer) Finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if left := w.line + Visible(string(w.cut)); left != "" {
-		_, _ = io.WriteString(w.to, left) // the last words: there is nowhere to complain to
+		_, _ = io.WriteString(w.out, left) // the program ends: the error cannot be reported
 		w.line, w.cut = "", nil
 	}
 }
 
-// unfinished is the character at the end of text of which bytes are missing.
+// unfinished returns the bytes of an incomplete character at the end of text.
 func unfinished(text string) string {
 	for i := len(text) - 1; i >= 0 && i >= len(text)-utf8.UTFMax; i-- {
 		if !utf8.RuneStart(text[i]) {

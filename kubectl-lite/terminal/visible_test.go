@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-func TestVisible_ShowsWhatATerminalWouldObey(t *testing.T) {
+func TestVisible_ReplacesControlCharacters(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"plain\ttext\n":              "plain\ttext\n",
@@ -28,12 +28,12 @@ func TestVisible_ShowsWhatATerminalWouldObey(t *testing.T) {
 	require.Equal(t, `a\nb\tc^[`, OneLine("a\nb\tc\x1b"))
 }
 
-// TestVisibleWriter_MindsNotWhereTextIsCut writes byte by byte, and expects the output of a single write.
-func TestVisibleWriter_MindsNotWhereTextIsCut(t *testing.T) {
+// TestWriter_AcceptsTextInPieces writes byte by byte, and expects the output of a single write.
+func TestWriter_AcceptsTextInPieces(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{clitest.HostileText, "Grüße, 世界 🙂", "\xe4\xb8", "\xc2\x9b\xf0\x9f\x99", "\xff\xfe\x80\x9b"} {
 		out := &clitest.Buffer{}
-		w := &Writer{to: out}
+		w := NewWriter(out)
 		for i := range len(text) {
 			n, err := w.Write([]byte{text[i]})
 			require.NoError(t, err)
@@ -42,12 +42,12 @@ func TestVisibleWriter_MindsNotWhereTextIsCut(t *testing.T) {
 		w.Finish()
 		require.Equal(t, Visible(text), out.String())
 	}
-	_, err := (&Writer{to: iotest.TruncateWriter(nil, 0)}).Write(nil)
+	_, err := NewWriter(iotest.TruncateWriter(nil, 0)).Write(nil)
 	require.NoError(t, err)
 }
 
-// A program reads the same from the document, and a terminal obeys nothing in it.
-func TestEscapeControls_KeepsWhatAJSONDocumentMeans(t *testing.T) {
+// The document has the same meaning, and no character in it controls a terminal.
+func TestEscapeControls_KeepsTheMeaningOfJSON(t *testing.T) {
 	t.Parallel()
 	const text = "\x1b]0;owned\a \u009b2J \u202e \x7f ä\n"
 	document, err := json.Marshal(text)

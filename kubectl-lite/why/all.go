@@ -21,7 +21,7 @@ import (
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 
-// runAll reports what is wrong in a namespace, or anywhere where that is "".
+// runAll lists the faults in a namespace, or in the whole cluster if namespace is "".
 func (o *options) runAll(ctx context.Context, namespace string) error {
 	objects, err := o.inspected(ctx, namespace)
 	if err != nil {
@@ -53,7 +53,7 @@ func (o *options) runAll(ctx context.Context, namespace string) error {
 		if wrong = append(wrong, more...); len(wrong) == 0 && !diagnose.IsReady(root) {
 			wrong = append(wrong, diagnose.NotReady(root))
 		}
-		// that says it all
+		// a cause makes the summary superfluous
 		if slices.ContainsFunc(wrong, func(f diagnose.Finding) bool { return f.Rank < diagnose.RankSummary }) {
 			wrong = slices.DeleteFunc(wrong, func(f diagnose.Finding) bool { return f.Rank == diagnose.RankSummary })
 		}
@@ -74,7 +74,7 @@ func (o *options) runAll(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	for _, obj := range objects { // those whose owners go round in circles
+	for _, obj := range objects { // the rest have owners that form a cycle
 		if err := judge(obj); err != nil {
 			return err
 		}
@@ -82,8 +82,8 @@ func (o *options) runAll(ctx context.Context, namespace string) error {
 	return o.printAll(namespace, diagnose.Merge(append(findings, s.aboutWebhooks(ctx)...)))
 }
 
-// inspected lists everything in a namespace and the Namespace itself, in a stable order; everything in the cluster
-// where the namespace is "".
+// inspected lists all objects of a namespace and the Namespace itself, or all objects of the cluster if namespace is
+// "". Their order is stable.
 func (o *options) inspected(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
 	resources, err := o.Ownable(namespace != "")
 	if err != nil {
@@ -137,8 +137,7 @@ func (o *options) printAll(namespace string, findings []diagnose.Finding) error 
 	return session.ErrSilent
 }
 
-// printJSON prints findings for programs. An object is "" where all in a namespace were looked at, and that
-// is "" for all.
+// printJSON prints findings for programs. object is "" for a whole namespace, and namespace too for the whole cluster.
 func (o *options) printJSON(object, namespace string, findings []diagnose.Finding) error {
 	type item struct {
 		Cause     string `json:"cause"`

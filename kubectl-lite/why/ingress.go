@@ -15,11 +15,10 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
 )
 
-// mostBackends is how many different Services and Secrets of an Ingress are looked at.
-const mostBackends = 100
+// maxBackends limits the different Services and Secrets of an Ingress or webhook configuration that are read.
+const maxBackends = 100
 
-// behindIngress finds what is wrong with the Services that are backends of an Ingress, with their pods, and with
-// its certificates and its class.
+// behindIngress finds faults of an Ingress: of its backends, their pods, its certificates and its class.
 func (s *surroundings) behindIngress(ctx context.Context, obj *unstructured.Unstructured) (
 	found []diagnose.Finding, pods []*unstructured.Unstructured, err error) {
 	ingress := &networkingv1.Ingress{}
@@ -37,9 +36,9 @@ func (s *surroundings) behindIngress(ctx context.Context, obj *unstructured.Unst
 	services := map[string]*corev1.Service{}
 	var below []diagnose.Finding
 	for _, b := range diagnose.BackendsOf(ingress) {
-		service, known := services[b.Service.Name]
-		if !known {
-			if len(services) == mostBackends {
+		service, read := services[b.Service.Name]
+		if !read {
+			if len(services) == maxBackends {
 				break
 			}
 			if service, err = s.service(ctx, ingress.Namespace, b.Service.Name); err != nil {
@@ -48,7 +47,7 @@ func (s *surroundings) behindIngress(ctx context.Context, obj *unstructured.Unst
 			services[b.Service.Name] = service
 			if service == nil {
 				add("sends %s to Service/%s, which does not exist", b.What, b.Service.Name)
-			} else if s.pods == nil { // otherwise the Service is looked at for itself
+			} else if s.pods == nil { // otherwise the caller inspects all Services
 				wrong, behind, err := s.behindService(ctx, service)
 				if err != nil {
 					return nil, nil, err
@@ -65,7 +64,7 @@ func (s *surroundings) behindIngress(ctx context.Context, obj *unstructured.Unst
 		}
 	}
 	for i, tls := range ingress.Spec.TLS {
-		if i == mostBackends {
+		if i == maxBackends {
 			break
 		}
 		if tls.SecretName == "" {
@@ -81,7 +80,8 @@ func (s *surroundings) behindIngress(ctx context.Context, obj *unstructured.Unst
 	return append(found, below...), pods, nil
 }
 
-// service is a Service, or nil where there is none by that name. One that the user may not see is taken to be in order.
+// service reads a Service; nil if it does not exist. A Service that the user may not read counts as healthy: the result
+// is of type ExternalName, which has no faults.
 func (s *surroundings) service(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 	if len(rest.IsValidPathSegmentName(name)) > 0 {
 		return nil, nil
@@ -96,6 +96,7 @@ func (s *surroundings) service(ctx context.Context, namespace, name string) (*co
 	return service, err
 }
 
+// behindService is behind for a typed Service.
 func (s *surroundings) behindService(ctx context.Context, service *corev1.Service) (
 	[]diagnose.Finding, []*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(service)

@@ -14,11 +14,11 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
-// mostVerdicts is for how many nodes a verdict is printed.
-const mostVerdicts = 20
+// maxVerdicts limits the number of verdicts.
+const maxVerdicts = 20
 
-// printVerdicts prints for each node why it does not take the first pod that no node takes. A user that may not
-// see nodes gets the scheduler's message and no more.
+// printVerdicts prints for each node why the first unschedulable pod does not fit on it. It prints no verdicts if the
+// user may not list nodes.
 func (o *options) printVerdicts(ctx context.Context, objects []*unstructured.Unstructured) error {
 	pod, err := diagnose.FirstUnschedulable(objects)
 	if pod == nil || err != nil {
@@ -43,7 +43,7 @@ func (o *options) printVerdicts(ctx context.Context, objects []*unstructured.Uns
 	}
 	reserved := diagnose.Reserved(pods.Items)
 	for i := range nodes.Items {
-		if i == mostVerdicts {
+		if i == maxVerdicts {
 			fmt.Fprintf(o.Out, "  … %d more\n", len(nodes.Items)-i)
 			break
 		}
@@ -54,7 +54,7 @@ func (o *options) printVerdicts(ctx context.Context, objects []*unstructured.Uns
 	return nil
 }
 
-// ownerChain lists the object's owners, the nearest first: "ReplicaSet/web-7d9c5b8f4d, Deployment/web".
+// ownerChain returns the object's owners, the nearest first: "ReplicaSet/web-7d9c5b8f4d, Deployment/web".
 func (o *options) ownerChain(ctx context.Context, obj *unstructured.Unstructured) string {
 	var chain []string
 	client, err := o.QuietClient()
@@ -65,7 +65,7 @@ func (o *options) ownerChain(ctx context.Context, obj *unstructured.Unstructured
 	if err != nil {
 		return ""
 	}
-	for range 10 { // owners may go round in circles
+	for range 10 { // owners may form a cycle
 		owner := metav1.GetControllerOf(obj)
 		if owner == nil {
 			break
@@ -78,7 +78,7 @@ func (o *options) ownerChain(ctx context.Context, obj *unstructured.Unstructured
 		}
 		if obj, err = client.Resource(mapping.Resource).Namespace(obj.GetNamespace()).Get(ctx, owner.Name,
 			metav1.GetOptions{}); err != nil {
-			break // gone, or in no namespace: its name is known
+			break // it is deleted or has no namespace; its name is in the chain
 		}
 	}
 	return strings.Join(chain, ", ")

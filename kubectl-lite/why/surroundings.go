@@ -25,13 +25,13 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
-// surroundings are the objects that pods need and do not own. Each is read once; one that the user may not see is
-// taken to be in order.
+// surroundings reads the objects that pods need and do not own. It reads each once. An object that the user may not
+// read counts as healthy.
 type surroundings struct {
 	client kubernetes.Interface
-	names  metadata.Interface // of Secrets no more than that they exist is anyone's business
-	seen   map[string]string
-	pods   map[string][]*unstructured.Unstructured // all there are, by namespace, where all were read; otherwise nil
+	names  metadata.Interface                      // for ConfigMaps and Secrets: only their existence matters
+	seen   map[string]string                       // the results of once, by key
+	pods   map[string][]*unstructured.Unstructured // all pods by namespace, if all were read; otherwise nil
 	called []calledWebhook                         // nil until they are read
 }
 
@@ -51,9 +51,8 @@ func (o *options) surroundings() (*surroundings, error) {
 	return &surroundings{client: client, names: names, seen: map[string]string{}}, nil
 }
 
-// lookAround finds what is wrong with the objects that pods need: their nodes, claims, ConfigMaps and Secrets. A
-// Service owns no pods: those that it selects are inspected, and so are the backends of an Ingress and the Services
-// that are webhooks.
+// lookAround finds faults of the objects that pods need: their nodes, claims, ConfigMaps and Secrets. It also inspects
+// the pods that a Service selects but does not own, the backends of an Ingress, and the Services of webhooks.
 func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.Unstructured) (
 	found []diagnose.Finding, err error) {
 	var pods []*unstructured.Unstructured
@@ -73,7 +72,7 @@ func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.U
 			return nil, err
 		}
 		found = append(found, wrong...)
-		if s.pods == nil { // otherwise they are looked at for themselves
+		if s.pods == nil { // otherwise they are among objects
 			pods = append(pods, selected...)
 		}
 	}
@@ -90,20 +89,20 @@ func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.U
 	return found, nil
 }
 
-// behind returns the pods that a Service selects, and what is wrong with them.
+// behind returns the pods that a Service selects, and their faults.
 func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstructured) (
 	found []diagnose.Finding, pods []*unstructured.Unstructured, err error) {
 	subject := "Service/" + service.GetName()
 	selector, _, _ := unstructured.NestedStringMap(service.Object, "spec", "selector")
 	if len(selector) == 0 {
-		return nil, nil, nil // its endpoints are somebody else's work
+		return nil, nil, nil // another controller writes its endpoints
 	}
 	if pods, err = s.selected(ctx, service.GetNamespace(), labels.SelectorFromSet(selector)); err != nil {
 		return nil, nil, err
 	}
 	ready := 0
 	for _, pod := range pods {
-		if s.pods == nil { // otherwise it is looked at for itself
+		if s.pods == nil { // otherwise the caller inspects all pods
 			found = append(found, diagnose.Inspect(pod, time.Now())...)
 		}
 		if diagnose.IsTrue(pod, string(corev1.PodReady)) {
@@ -123,7 +122,7 @@ func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstruc
 	return found, pods, nil
 }
 
-// selected are the pods of a namespace that a selector selects.
+// selected returns the pods of a namespace that match a selector.
 func (s *surroundings) selected(ctx context.Context, namespace string, selector labels.Selector) (
 	pods []*unstructured.Unstructured, err error) {
 	if s.pods != nil {
@@ -150,6 +149,7 @@ func (s *surroundings) selected(ctx context.Context, namespace string, selector 
 	return pods, nil
 }
 
+// aboutPod finds faults of the objects that a pod needs.
 func (s *surroundings) aboutPod(ctx context.Context, pod *corev1.Pod) (found []diagnose.Finding) {
 	subject := "Pod/" + pod.Name
 	add := func(rank diagnose.Rank, text string) {
@@ -176,14 +176,15 @@ func (s *surroundings) aboutPod(ctx context.Context, pod *corev1.Pod) (found []d
 	return found
 }
 
+// once calls look for the first call with a key, and returns the same result for later ones.
 func (s *surroundings) once(key string, look func() string) string {
-	if _, known := s.seen[key]; !known {
+	if _, found := s.seen[key]; !found {
 		s.seen[key] = look()
 	}
 	return s.seen[key]
 }
 
-// node describes what is wrong with the node that a pod is on; empty where nothing is.
+// node describes the fault of the node that a pod is on, or returns "".
 func (s *surroundings) node(ctx context.Context, name string) string {
 	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -200,10 +201,10 @@ func (s *surroundings) node(ctx context.Context, name string) string {
 	return ""
 }
 
-// waitingForPod are the reasons of events by which a claim waits for the scheduler.
+// waitingForPod are the reasons of events of a claim that waits for the scheduler.
 var waitingForPod = map[string]bool{"WaitForFirstConsumer": true, "WaitForPodScheduled": true}
 
-// claim describes what is wrong with a PersistentVolumeClaim; empty where nothing is.
+// claim describes the fault of a PersistentVolumeClaim, or returns "".
 func (s *surroundings) claim(ctx context.Context, namespace, name string) string {
 	claim, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -238,9 +239,10 @@ func (s *surroundings) noStorageClass(ctx context.Context, name string) bool {
 	return apierrors.IsNotFound(err)
 }
 
+// missing describes a needed object that does not exist, or returns "".
 func (s *surroundings) missing(ctx context.Context, namespace string, need diagnose.Need) string {
 	absent := fmt.Sprintf("needs %s/%s, which does not exist", need.Kind, need.Name)
-	if len(rest.IsValidPathSegmentName(need.Name)) > 0 { // the metadata client would ask for something else
+	if len(rest.IsValidPathSegmentName(need.Name)) > 0 { // the metadata client would read another path
 		return absent
 	}
 	resource := schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(need.Kind) + "s"}
@@ -254,10 +256,10 @@ func (s *surroundings) missing(ctx context.Context, namespace string, need diagn
 // lastWords is how many lines of a crashed container's log are shown.
 const lastWords = 3
 
-// lastBytes is how much of the log they are looked for in.
+// lastBytes is how many bytes at the end of the log are read for them.
 const lastBytes = 4096
 
-// printLastWords shows the end of a container's log where its crash is the likely cause.
+// printLastWords prints the end of a container's log if its crash is the likely cause.
 func (o *options) printLastWords(ctx context.Context, namespace string, findings []diagnose.Finding) {
 	if len(findings) == 0 || findings[0].Rank != diagnose.RankCrash || findings[0].Container == "" {
 		return
@@ -273,9 +275,9 @@ func (o *options) printLastWords(ctx context.Context, namespace string, findings
 			LimitBytes: ptr.To(int64(lastBytes)),
 		}).Stream(ctx)
 		if err != nil {
-			continue // never ran, or its log is gone
+			continue // it never ran, or its log was removed
 		}
-		text, _ := io.ReadAll(io.LimitReader(stream, lastBytes)) // whatever the server makes of the same limit
+		text, _ := io.ReadAll(io.LimitReader(stream, lastBytes)) // the server may ignore the limit
 		stream.Close()                                           //nolint:errcheck // it was only read
 		if len(text) == 0 {
 			continue

@@ -19,14 +19,14 @@ import (
 
 const (
 	webhookGroup = "admissionregistration.k8s.io"
-	// webhookCalls is where Coxswain's API server shows how its calls of webhooks went; others have nothing there.
+	// webhookCalls is the path of the last calls of webhooks, which only Coxswain's API server has.
 	webhookCalls = "/debug/admission_webhooks"
-	// lately is how old a call may be, and slow how long one takes that is worth a word.
+	// lately is the maximum age of the calls that count, slow the shortest time of a call that is reported as slow.
 	lately = 10 * time.Minute
 	slow   = time.Second
 )
 
-// calledWebhook is a webhook that the API server has called, with its last calls, the newest first.
+// calledWebhook is a webhook with its last calls, the newest first.
 type calledWebhook struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
@@ -39,7 +39,7 @@ type calledWebhook struct {
 	} `json:"recent"`
 }
 
-// kind is the kind of the webhook's configuration.
+// kind returns the kind of the webhook's configuration.
 func (w *calledWebhook) kind() string {
 	if w.Type == "admit" {
 		return "MutatingWebhookConfiguration"
@@ -47,7 +47,7 @@ func (w *calledWebhook) kind() string {
 	return "ValidatingWebhookConfiguration"
 }
 
-// finding is what is wrong with the last calls of one outcome; ok is false if there were none lately.
+// finding reports the last calls with one outcome; ok is false if there were none lately.
 func (w *calledWebhook) finding(outcome string, rank diagnose.Rank, verb string) (f diagnose.Finding, ok bool) {
 	count, last := 0, -1
 	for i := range w.Recent {
@@ -66,7 +66,7 @@ func (w *calledWebhook) finding(outcome string, rank diagnose.Rank, verb string)
 		duration.HumanDuration(time.Since(call.At)), call.Message)}, true
 }
 
-// slowness is that the last call took long.
+// slowness reports a last call that took long.
 func (w *calledWebhook) slowness() (f diagnose.Finding, ok bool) {
 	if len(w.Recent) == 0 || time.Since(w.Recent[0].At) >= lately || w.Recent[0].Seconds < slow.Seconds() {
 		return f, false
@@ -75,7 +75,8 @@ func (w *calledWebhook) slowness() (f diagnose.Finding, ok bool) {
 		"is slow: %s took %.1f s at its last call", w.Webhook, w.Recent[0].Seconds)}, true
 }
 
-// calledWebhooks are the webhooks that were called lately. There are none where the server does not tell the user.
+// calledWebhooks reads the webhooks that were called lately, once. There are none if the server does not have them, or
+// if the user may not read them.
 func (s *surroundings) calledWebhooks(ctx context.Context) []calledWebhook {
 	if s.called == nil {
 		s.called = []calledWebhook{}
@@ -90,7 +91,7 @@ func (s *surroundings) calledWebhooks(ctx context.Context) []calledWebhook {
 	return s.called
 }
 
-// aboutWebhooks finds the webhooks that have failed or were slow lately, which may hold up anything in the cluster.
+// aboutWebhooks finds webhooks that have failed or were slow lately. They may delay or fail any request to the cluster.
 func (s *surroundings) aboutWebhooks(ctx context.Context) (found []diagnose.Finding) {
 	for _, w := range s.calledWebhooks(ctx) {
 		if f, ok := w.finding("failed", diagnose.RankRefused, "did not decide about"); ok {
@@ -103,7 +104,7 @@ func (s *surroundings) aboutWebhooks(ctx context.Context) (found []diagnose.Find
 	return found
 }
 
-// mentioned finds what is wrong with the webhooks that findings speak of.
+// mentioned finds faults of the webhooks whose names are in the texts of findings.
 func (s *surroundings) mentioned(ctx context.Context, findings []diagnose.Finding) (found []diagnose.Finding) {
 	for _, w := range s.calledWebhooks(ctx) {
 		for _, f := range findings {
@@ -116,7 +117,7 @@ func (s *surroundings) mentioned(ctx context.Context, findings []diagnose.Findin
 	return found
 }
 
-// outcomes are the findings about a webhook's last calls.
+// outcomes returns the findings about a webhook's last calls.
 func (w *calledWebhook) outcomes() (found []diagnose.Finding) {
 	if f, ok := w.finding("failed", diagnose.RankRefused, "did not decide about"); ok {
 		found = append(found, f)
@@ -130,26 +131,26 @@ func (w *calledWebhook) outcomes() (found []diagnose.Finding) {
 	return found
 }
 
-// isWebhookConfiguration reports whether an object configures webhooks.
+// isWebhookConfiguration reports whether a kind is a mutating or validating webhook configuration.
 func isWebhookConfiguration(kind schema.GroupKind) bool {
 	return kind.Group == webhookGroup && strings.HasSuffix(kind.Kind, "WebhookConfiguration")
 }
 
-// behindWebhooks finds what is wrong with the Services that are webhooks, and with the last calls.
+// behindWebhooks finds faults of the Services of a webhook configuration, and of its last calls.
 func (s *surroundings) behindWebhooks(ctx context.Context, obj *unstructured.Unstructured) (
 	found []diagnose.Finding, pods []*unstructured.Unstructured, err error) {
 	subject := obj.GetKind() + "/" + obj.GetName()
 	list, _, _ := unstructured.NestedSlice(obj.Object, "webhooks")
 	services := map[string]bool{}
 	for _, entry := range list {
-		hook := admissionv1.ValidatingWebhook{} // which has the fields of the other kind that matter here
+		hook := admissionv1.ValidatingWebhook{} // mutating webhooks have the same clientConfig
 		content, _ := entry.(map[string]any)
 		err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &hook)
 		if err != nil || hook.ClientConfig.Service == nil {
 			continue
 		}
 		ref := hook.ClientConfig.Service
-		if services[ref.Namespace+"/"+ref.Name] || len(services) == mostBackends {
+		if services[ref.Namespace+"/"+ref.Name] || len(services) == maxBackends {
 			continue
 		}
 		services[ref.Namespace+"/"+ref.Name] = true
@@ -171,7 +172,7 @@ func (s *surroundings) behindWebhooks(ctx context.Context, obj *unstructured.Uns
 		}
 		found, pods = append(found, wrong...), append(pods, behind...)
 	}
-	if s.pods != nil { // aboutWebhooks has the calls of all
+	if s.pods != nil { // aboutWebhooks reports the calls of all webhooks
 		return found, pods, nil
 	}
 	for _, w := range s.calledWebhooks(ctx) {
@@ -182,7 +183,7 @@ func (s *surroundings) behindWebhooks(ctx context.Context, obj *unstructured.Uns
 	return found, pods, nil
 }
 
-// lacksPort describes that a Service has no such port; empty if it has.
+// lacksPort describes a port that a webhook calls and its Service does not have, or returns "".
 func lacksPort(service *corev1.Service, ref *admissionv1.ServiceReference) string {
 	port := int32(443)
 	if ref.Port != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// refusing is a webhook that refuses every request.
+// refusing starts a webhook that denies every request.
 func refusing(t *testing.T) (url, caBundle string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -31,16 +31,16 @@ func refusing(t *testing.T) (url, caBundle string) {
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID,
 			Result: &metav1.Status{Message: "images come from our registry"}}
 		review.Request = nil
-		_ = json.NewEncoder(w).Encode(review) // the server reports what it does not get
+		_ = json.NewEncoder(w).Encode(review) // the API server reports an incomplete response
 	}))
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return server.URL, base64.StdEncoding.EncodeToString(ca)
 }
 
-// TestWhy_TellsWhichWebhookStandsInTheWay is about webhooks that refuse, that fail, and that are Services which do not
-// exist.
-func TestWhy_TellsWhichWebhookStandsInTheWay(t *testing.T) {
+// TestWhy_NamesTheWebhookThatDeniesOrFails has webhooks that deny requests, that cannot be reached, and whose Services
+// do not exist.
+func TestWhy_NamesTheWebhookThatDeniesOrFails(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t, testenv.WithControllers("deployment", "replicaset"))
 	url, ca := refusing(t)
@@ -75,7 +75,7 @@ webhooks:
 	got = l.Run(t, "", "why -n default").Out
 	require.Regexp(t, `ValidatingWebhookConfiguration/away did not decide about 1 of the last 1 requests that it was `+
 		`asked about, the last one \S+ ago: failed calling webhook "away.example.com"`, got)
-	require.NotContains(t, got, "ValidatingWebhookConfiguration/images", "a refusal is no fault of the webhook")
+	require.NotContains(t, got, "ValidatingWebhookConfiguration/images", "a denial is no fault of the webhook")
 
 	require.Contains(t, l.Run(t, "", "why validatingwebhookconfiguration/absent").Out,
 		"ValidatingWebhookConfiguration/absent calls Service/hooks in default, which does not exist")

@@ -1,9 +1,9 @@
-// Package why is the command why, which explains why an object is not ready (why.go), or what is wrong in a namespace
-// or the cluster (all.go), the likely cause first.
+// Package why is the command why, which explains why an object is not ready (why.go), or lists the faults in a
+// namespace or the cluster (all.go), the likely cause first.
 //
-// It reads the objects, and package diagnose decides what is wrong with them. surroundings.go reads the objects that
-// pods need and do not own, ingress.go the backends of an Ingress, webhooks.go the Services and last calls of webhooks,
-// nodes.go the nodes that a pod does not fit on.
+// It reads the objects, and package diagnose finds their faults. surroundings.go reads the objects that pods need and
+// do not own, ingress.go the backends of an Ingress, webhooks.go the Services and last calls of webhooks, nodes.go the
+// nodes that a pod does not fit on.
 package why
 
 import (
@@ -29,15 +29,16 @@ type options struct {
 	output        string
 }
 
+// NewCommand returns the command why.
 func NewCommand(s *session.Session) *cobra.Command {
 	o := &options{Session: s}
 	cmd := &cobra.Command{
 		Use:   "why (TYPE NAME | TYPE/NAME | -n NAMESPACE | -A)",
-		Short: "Explain why an object is not ready, or what is wrong in a namespace, the likely cause first",
-		Long: `Reads an object and everything that it owns, their conditions, container states and warnings, and puts what is wrong in
-order: what stands in the way of the most comes first. Of a namespace, or with -n or -A and no object, it reads all that is in it.
+		Short: "Explain why an object is not ready, or list the faults in a namespace, the likely cause first",
+		Long: `Reads an object and all objects that it owns, with their conditions, container states and warnings, and lists their
+faults, the likely cause first. For a namespace, or with -n or -A and no object, it reads all objects there.
 
-The exit code is 0 where all is well and 1 where something is wrong.`,
+The exit code is 0 if there are no faults and 1 otherwise.`,
 		Example: `  kubectl-lite why deployment/web
   kubectl-lite why -n shop
   kubectl-lite why -A -o json`,
@@ -64,12 +65,12 @@ The exit code is 0 where all is well and 1 where something is wrong.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false,
-		"If present, look at everything in all namespaces, and at what is in none.")
+		"If present, inspect the objects of all namespaces, and the objects without a namespace.")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "Output format. One of: (json).")
 	return s.Colored(cmd, paintWhy)
 }
 
-// findingLine is a finding for people, on one line.
+// findingLine formats a finding for people, on one line.
 func findingLine(f diagnose.Finding) string {
 	name := f.Subject
 	if f.Namespace != "" {
@@ -81,6 +82,7 @@ func findingLine(f diagnose.Finding) string {
 	return terminal.OneLine(name + " " + f.Text)
 }
 
+// run explains one object.
 func (o *options) run(ctx context.Context, args []string) error {
 	root, err := o.OneObject(args)
 	if err != nil {
@@ -115,7 +117,8 @@ func (o *options) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	warnings = slices.DeleteFunc(warnings, func(w diagnose.Finding) bool { // what a condition says as well is said once
+	// drop warnings that a condition repeats
+	warnings = slices.DeleteFunc(warnings, func(w diagnose.Finding) bool {
 		_, message, _ := strings.Cut(w.Text, " ago: ")
 		return slices.ContainsFunc(findings, func(f diagnose.Finding) bool {
 			return f.Subject == w.Subject && strings.Contains(f.Text, strings.TrimSuffix(message, "."))
@@ -139,10 +142,10 @@ func (o *options) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	return session.ErrSilent // the answer is no
+	return session.ErrSilent // the object is not ready
 }
 
-// warningsAbout are the warnings that were recorded about the objects.
+// warningsAbout returns findings about the Warning events of the objects.
 func (o *options) warningsAbout(ctx context.Context, namespace string, objects []*unstructured.Unstructured) (
 	[]diagnose.Finding, error) {
 	client, err := o.KubernetesClientSet()
@@ -178,7 +181,7 @@ func (o *options) print(name string, root *unstructured.Unstructured, findings [
 	}
 }
 
-// paintWhy colours the answer, and the likely cause.
+// paintWhy returns a painter of the answer and the likely cause.
 func paintWhy() terminal.Painter {
 	cause := false
 	return func(line string) string {

@@ -14,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestWhy_PutsTheLikelyCauseFirst: objects as controllers and nodes leave them, and what is said of them. There are no
-// controllers here, so that nothing changes by itself.
+// TestWhy_PutsTheLikelyCauseFirst creates objects with the status that controllers and nodes write, and compares the
+// answers. No controllers run, so that the objects do not change.
 func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t, testenv.APIServerOnly())
@@ -192,8 +192,8 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 		"Likely cause:\n  ConfigMap/stuck is being deleted and waits for the finalizers example.com/hold\n")
 }
 
-// TestWhy_LooksAtWholeNamespaces: two that are well, two in which something is broken.
-func TestWhy_LooksAtWholeNamespaces(t *testing.T) {
+// TestWhy_InspectsNamespaces has two healthy namespaces and two with faults.
+func TestWhy_InspectsNamespaces(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t)
 	for _, ns := range []string{"well", "broken", "idle"} {
