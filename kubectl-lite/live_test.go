@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-func TestRollout_FollowsADeploymentFromBirthToRollback(t *testing.T) {
+func TestRollout_FollowsADeploymentToItsRollback(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t)
 	l.Succeed(t, clitest.WebManifest, "apply -f -")
@@ -57,7 +57,7 @@ func TestTree_ShowsOwnersAbovePods(t *testing.T) {
 	require.Equal(t, "Deployment/web is ready.\n", l.Succeed(t, "", "why deploy/web"))
 }
 
-func TestWhy_NamesThePodThatNoNodeTakes(t *testing.T) {
+func TestWhy_ExplainsAnUnschedulablePod(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t)
 	l.Succeed(t, clitest.WebManifest, "apply -f -")
@@ -65,7 +65,7 @@ func TestWhy_NamesThePodThatNoNodeTakes(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out := l.Run(t, "", "why deploy/web").Out
 		if !strings.Contains(out, "\nNodes, for Pod/web-") ||
-			!strings.Contains(out, "cpu free, of which the pod asks for 9k") {
+			!strings.Contains(out, "cpu free, but the pod requests 9k") {
 			return false
 		}
 		_, cause, _ := strings.Cut(out, "Likely cause:\n")
@@ -74,7 +74,7 @@ func TestWhy_NamesThePodThatNoNodeTakes(t *testing.T) {
 	}, 30*time.Second, 50*time.Millisecond)
 }
 
-func TestRolloutStatus_EndsWithOneWhenTheDeadlineIsExceeded(t *testing.T) {
+func TestRolloutStatus_FailsWhenTheDeadlineIsExceeded(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t, testenv.WithNodes(0))
 	l.Succeed(t, strings.Replace(clitest.WebManifest, "replicas: 2", "replicas: 2\n  progressDeadlineSeconds: 1", 1),

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Readiness is "2/3" and a word of status, read from whatever the object reports about itself; "-" where it
-// reports nothing.
+// Readiness returns the readiness of an object, such as "2/3" or "True", and a word of status. Both are "-" for an
+// object that reports none.
 func Readiness(obj *unstructured.Unstructured) (ready, status string) {
 	ready, status = "-", "-"
 	if obj.GetDeletionTimestamp() != nil {
@@ -57,7 +57,7 @@ func podReadiness(pod *unstructured.Unstructured, status string) (string, string
 	return fmt.Sprintf("%d/%d", n, len(containers)), status
 }
 
-// IsReady reports whether an object reports that it is as it should be.
+// IsReady reports whether an object is ready or done by its own status. An object without a status is ready.
 func IsReady(obj *unstructured.Unstructured) bool {
 	if isDone(obj) {
 		return true
@@ -67,7 +67,7 @@ func IsReady(obj *unstructured.Unstructured) bool {
 	return ready == "-" || ready == "True" || counted && have == want
 }
 
-// isDone reports whether an object has done what it was made for.
+// isDone reports whether a pod has succeeded, or another object has the condition Complete.
 func isDone(obj *unstructured.Unstructured) bool {
 	if obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
 		phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")

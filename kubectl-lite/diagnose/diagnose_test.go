@@ -65,7 +65,7 @@ func TestReadiness_IsReadFromAnyKind(t *testing.T) {
 	require.True(t, diagnose.IsReady(object(`{kind: ConfigMap}`)))
 }
 
-func TestInspectAll_EndsWhereOwnersFormACycle(t *testing.T) {
+func TestInspectAll_EndsAtACycleOfOwners(t *testing.T) {
 	t.Parallel()
 	a := object(`{kind: Widget, metadata: {name: a, uid: a, ownerReferences: [{uid: b}]}}`)
 	b := object(`{kind: Widget, metadata: {name: b, uid: b, ownerReferences: [{uid: a}]}}`)
@@ -75,7 +75,7 @@ func TestInspectAll_EndsWhereOwnersFormACycle(t *testing.T) {
 	require.Empty(t, findings)
 }
 
-func TestNodeVerdict_CountsWhatIsReserved(t *testing.T) {
+func TestNodeVerdict_SubtractsReservedResources(t *testing.T) {
 	t.Parallel()
 	list := func(cpu string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
@@ -86,9 +86,9 @@ func TestNodeVerdict_CountsWhatIsReserved(t *testing.T) {
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(
 			"2")}},
 	}}}}
-	require.Contains(t, diagnose.NodeVerdict(pod, node, nil), "would take it")
+	require.Contains(t, diagnose.NodeVerdict(pod, node, nil), "has room for it")
 	other := *pod.DeepCopy()
 	other.Spec.NodeName = "n"
-	require.Equal(t, "has 0 cpu free, of which the pod asks for 2",
+	require.Equal(t, "has 0 cpu free, but the pod requests 2",
 		diagnose.NodeVerdict(pod, node, diagnose.Reserved([]corev1.Pod{other})["n"]))
 }

@@ -1,11 +1,11 @@
 // Package diagnose decides from objects alone whether they are as they should be, and why not.
 //
-// A tour. [Readiness] and [IsReady] read what an object of any kind reports about itself (conditions.go).
-// [Owned] sorts objects under their owners; [InspectAll] walks an object and all that it owns and returns what
-// is wrong as [Finding] values (family.go, inspect.go), which [Merge] puts in order, the likeliest cause first.
-// [Warnings] turns events into findings. What a pod or an Ingress needs beyond what it owns is listed by
-// [NeedsOf] and [BackendsOf]; why a node does not take a pod is a [NodeVerdict].
+// A tour. [Readiness] and [IsReady] read the status of an object of any kind (conditions.go). [Owned] sorts objects
+// under their owners; [InspectAll] walks an object and its descendants and returns their faults as [Finding] values
+// (family.go, inspect.go), which [Merge] orders, the likeliest cause first. [Warnings] turns events into findings.
+// [NeedsOf] and [BackendsOf] list the objects that a pod or an Ingress needs and does not own. [NodeVerdict] explains
+// why a pod does not fit on a node.
 //
-// Nothing here sends a request, prints, or imports another package of this module: the caller reads the
+// The package sends no requests, does not print, and imports no other package of this module. Its caller reads the
 // objects, and makes the texts safe for a terminal.
 package diagnose

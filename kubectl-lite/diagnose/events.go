@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Warnings are the findings about the objects among the events, the latest of each reason. now is by the clock of the
-// cluster.
+// Warnings returns findings about the events of the objects: for each object, the latest event of each reason. now is
+// the time by the clock of the cluster.
 func Warnings(events []corev1.Event, objects []*unstructured.Unstructured, now time.Time) (found []Finding) {
 	slices.SortFunc(events, func(a, b corev1.Event) int { return EventTime(b).Compare(EventTime(a)) })
 	reported := map[string]bool{}
@@ -38,7 +38,7 @@ func age(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// warningRank places a warning among the causes by its reason.
+// warningRank ranks a warning by its reason.
 func warningRank(reason string) Rank {
 	switch reason {
 	case "FailedCreate":
@@ -54,7 +54,7 @@ func warningRank(reason string) Rank {
 	return RankWarning
 }
 
-// EventTime is when an event was last seen. Writers set different fields, by API generation.
+// EventTime returns the time when an event was last seen. Which field has it depends on the API that wrote the event.
 func EventTime(e corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Family is objects by the UID of their owner.
+// Family maps the UID of an owner to its objects.
 type Family map[types.UID][]*unstructured.Unstructured
 
 // Owned sorts objects under their owners, siblings by kind and name.
@@ -33,7 +33,7 @@ func Owned(objects []*unstructured.Unstructured) Family {
 // Visited are the objects that a walk has seen.
 type Visited map[identity]bool
 
-// identity tells an object from every other one that exists at the same time.
+// identity identifies an object among all that exist at the same time.
 type identity struct {
 	kind            schema.GroupKind
 	namespace, name string
@@ -43,22 +43,23 @@ func identityOf(obj *unstructured.Unstructured) identity {
 	return identity{obj.GroupVersionKind().GroupKind(), obj.GetNamespace(), obj.GetName()}
 }
 
-// InspectAll returns an object with all that it owns, and what is wrong with them. It skips visited objects: an
-// object may have several owners, and owner references may form a cycle. now is by the clock of the cluster.
+// InspectAll returns an object with its descendants, and their faults. It skips visited objects, because an object may
+// have several owners, and owner references may form a cycle. It skips the descendants of an object that is done: the
+// failed pods of a complete Job do not matter any more. now is the time by the clock of the cluster.
 func InspectAll(root *unstructured.Unstructured, all Family, visited Visited, now time.Time) (
 	objects []*unstructured.Unstructured, findings []Finding) {
-	var visit func(obj *unstructured.Unstructured, past bool)
-	visit = func(obj *unstructured.Unstructured, past bool) {
+	var visit func(obj *unstructured.Unstructured, done bool)
+	visit = func(obj *unstructured.Unstructured, done bool) {
 		if visited[identityOf(obj)] {
 			return
 		}
 		visited[identityOf(obj)] = true
-		if !past {
+		if !done {
 			objects, findings = append(objects, obj), append(findings, Inspect(obj, now)...)
 		}
-		past = past || isDone(obj) // how its pods ended on the way is history
+		done = done || isDone(obj)
 		for _, child := range all[obj.GetUID()] {
-			visit(child, past)
+			visit(child, done)
 		}
 	}
 	visit(root, false)

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Rank orders findings, the likeliest cause first: a pod that was never created explains why it does not run, a
-// pod that no node takes explains why its image was not pulled, and so on.
+// Rank orders findings, the likeliest cause first. An earlier step of a pod's life explains the later ones: a pod that
+// could not be created does not run, a pod without a node does not pull its image, and so on.
 type Rank int
 
 const (
@@ -25,11 +25,11 @@ const (
 	RankPending
 	RankDeleting
 	RankWarning
-	// RankSummary is a condition of an owner, which only sums up what its pods report.
+	// RankSummary is a condition of an owner, which only summarizes the state of its pods.
 	RankSummary
 )
 
-// String is the rank's name for programs.
+// String returns the rank's name for programs.
 func (r Rank) String() string {
 	return [...]string{
 		RankRefused: "refused", RankMissing: "missing", RankUnschedulable: "unschedulable", RankNode: "node",
@@ -38,25 +38,25 @@ func (r Rank) String() string {
 	}[r]
 }
 
-// Finding is one thing that is wrong. Its texts may hold text of the server's as it is.
+// Finding is one fault. Its texts may contain unfiltered text of the server.
 type Finding struct {
 	Rank    Rank
 	Subject string // the object, as Kind/name
-	Text    string // what is wrong with it: "is on Node/a, which does not exist"
-	// Container is the one that crashed, where the subject is a pod.
+	Text    string // the fault, after the subject: "is on Node/a, which does not exist"
+	// Container is the name of the container that crashed, if the subject is a pod.
 	Container string
-	Namespace string // of the subject, where the findings are from several
-	Others    int    // how many more objects the same is true of
+	Namespace string // of the subject, if the findings are from several namespaces
+	Others    int    // the number of other objects with the same fault
 }
 
-// NotReady is the finding about an object that is not ready and has no fault.
+// NotReady returns the finding about an object that is not ready and has no other finding.
 func NotReady(obj *unstructured.Unstructured) Finding {
 	ready, _ := Readiness(obj)
 	return Finding{Rank: RankSummary, Subject: obj.GetKind() + "/" + obj.GetName(),
 		Text: fmt.Sprintf("is not ready (%s); it may still be on its way", ready)}
 }
 
-// Merge orders findings by rank and folds those that are the same for many objects.
+// Merge orders findings by rank and combines equal findings about several objects.
 func Merge(all []Finding) []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Rank, b.Rank) })
 	type same struct {
@@ -67,13 +67,13 @@ func Merge(all []Finding) []Finding {
 	first := map[same]int{}
 	for _, f := range all {
 		key := same{f.Rank, f.Namespace, f.Text}
-		at, known := first[key]
+		i, found := first[key]
 		switch {
-		case !known:
+		case !found:
 			first[key] = len(merged)
 			merged = append(merged, f)
-		case merged[at].Subject != f.Subject:
-			merged[at].Others++
+		case merged[i].Subject != f.Subject:
+			merged[i].Others++
 		}
 	}
 	return merged

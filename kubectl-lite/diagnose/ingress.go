@@ -7,7 +7,7 @@ import (
 
 // Backend is a Service and the requests that an Ingress sends to it.
 type Backend struct {
-	What    string // host and path, or what stands for the rest
+	What    string // host and path, or a text for the default backend
 	Service *networkingv1.IngressServiceBackend
 }
 
@@ -29,7 +29,7 @@ func BackendsOf(ingress *networkingv1.Ingress) (all []Backend) {
 	return all
 }
 
-// HasPort reports whether a Service has a port by its name or number. An ExternalName has those of its host.
+// HasPort reports whether a Service has a port by its name or number. An ExternalName has the ports of its host.
 func HasPort(service *corev1.Service, port networkingv1.ServiceBackendPort) bool {
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return true

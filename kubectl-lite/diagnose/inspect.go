@@ -38,7 +38,7 @@ var badConditions = []struct {
 	{schema.GroupKind{Kind: "Node"}, "NetworkUnavailable", "True", RankPending, "has no network"},
 }
 
-// Inspect returns what is wrong with an object by its own report. now is by the clock of its cluster.
+// Inspect returns the faults in an object's own status and spec. now is the time by the clock of the cluster.
 func Inspect(obj *unstructured.Unstructured, now time.Time) []Finding {
 	subject := obj.GetKind() + "/" + obj.GetName()
 	var found []Finding
@@ -74,7 +74,7 @@ func Inspect(obj *unstructured.Unstructured, now time.Time) []Finding {
 	return found
 }
 
-// inspectSpec finds settings that keep an object from what one might expect, and what it lacks.
+// inspectSpec finds settings that stop an object, such as spec.paused, and the lack of a controller or volume.
 func inspectSpec(obj *unstructured.Unstructured, kind schema.GroupKind, add func(Rank, string, ...any)) {
 	is := func(path ...string) bool { yes, _, _ := unstructured.NestedBool(obj.Object, path...); return yes }
 	phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
@@ -129,8 +129,7 @@ func inspectPod(pod *unstructured.Unstructured, now time.Time) []Finding {
 	return found
 }
 
-// startsFirst reports whether a container is one that must end before the others start. A sidecar, which is
-// always restarted, is not.
+// startsFirst reports whether a container must end before the others start: an init container that is no sidecar.
 func startsFirst(pod *unstructured.Unstructured, name string) bool {
 	first, _, _ := unstructured.NestedSlice(pod.Object, "spec", "initContainers")
 	for _, item := range first {
@@ -141,7 +140,7 @@ func startsFirst(pod *unstructured.Unstructured, name string) bool {
 	return false
 }
 
-// inspectGates finds the readiness gates that keep a pod from being ready although its containers are.
+// inspectGates finds the readiness gates of a pod that is not ready although its containers are.
 func inspectGates(pod *unstructured.Unstructured, subject string) (found []Finding) {
 	status := map[string]string{}
 	for _, c := range conditionsOf(pod) {
@@ -161,46 +160,46 @@ func inspectGates(pod *unstructured.Unstructured, subject string) (found []Findi
 	return found
 }
 
-// restartedLately is how long the failure of a container that runs again is reported: the kubelet resets its
-// back-off after as long.
+// restartedLately is how long the failure of a container that runs again is reported. The kubelet resets its back-off
+// after the same time.
 const restartedLately = 10 * time.Minute
 
 func inspectContainer(state map[string]any, startsFirst bool, now time.Time, add func(Rank, string, ...any)) {
 	text := func(path ...string) string { s, _, _ := unstructured.NestedString(state, path...); return s }
-	what := "container " + text("name")
+	container := "container " + text("name")
 	if startsFirst {
-		what = "init " + what
+		container = "init " + container
 	}
 	reason, message := text("state", "waiting", "reason"), text("state", "waiting", "message")
 	restarts, _ := state["restartCount"].(int64)
 	code, ended, _ := unstructured.NestedInt64(state, "lastState", "terminated", "exitCode")
 	switch {
 	case strings.Contains(reason, "Image") || reason == "RegistryUnavailable":
-		add(RankImage, "%s cannot get its image: %s", what, cmp.Or(message, reason))
+		add(RankImage, "%s cannot get its image: %s", container, cmp.Or(message, reason))
 	case reason == "CrashLoopBackOff" && ended:
-		add(RankCrash, "%s keeps ending with exit code %d (%s), %d restarts", what, code,
+		add(RankCrash, "%s keeps ending with exit code %d (%s), %d restarts", container, code,
 			cmp.Or(text("lastState", "terminated", "reason"), "Error"), restarts)
 	case strings.HasPrefix(reason, "CreateContainer"), reason == "RunContainerError", reason == "CrashLoopBackOff":
-		add(RankCrash, "%s cannot start: %s", what, cmp.Or(message, reason))
+		add(RankCrash, "%s cannot start: %s", container, cmp.Or(message, reason))
 	case reason != "" && reason != "PodInitializing":
-		add(RankPending, "%s waits: %s", what, cmp.Or(message, reason))
+		add(RankPending, "%s waits: %s", container, cmp.Or(message, reason))
 	}
 	if code, failed, _ := unstructured.NestedInt64(state, "state", "terminated", "exitCode"); failed && code != 0 {
-		add(RankCrash, "%s ended with exit code %d (%s)", what, code,
+		add(RankCrash, "%s ended with exit code %d (%s)", container, code,
 			cmp.Or(text("state", "terminated", "reason"), "Error"))
 	}
 	_, running, _ := unstructured.NestedMap(state, "state", "running")
 	ready, _ := state["ready"].(bool)
 	switch {
 	case running && startsFirst:
-		add(RankPending, "%s still runs; the containers after it wait for its end", what)
+		add(RankPending, "%s still runs; the containers after it wait for its end", container)
 	case running && !ready:
-		add(RankProbe, "%s runs but is not ready: its readiness or startup probe has not passed", what)
+		add(RankProbe, "%s runs but is not ready: its readiness or startup probe has not passed", container)
 	case running && code != 0:
-		at, err := time.Parse(time.RFC3339, text("lastState", "terminated", "finishedAt"))
-		if err == nil && now.Sub(at) < restartedLately {
-			add(RankRestart, "%s runs again, %d restarts: it ended %s ago with exit code %d (%s)", what, restarts,
-				duration.HumanDuration(now.Sub(at)), code,
+		end, err := time.Parse(time.RFC3339, text("lastState", "terminated", "finishedAt"))
+		if err == nil && now.Sub(end) < restartedLately {
+			add(RankRestart, "%s runs again, %d restarts: it ended %s ago with exit code %d (%s)", container, restarts,
+				duration.HumanDuration(now.Sub(end)), code,
 				cmp.Or(text("lastState", "terminated", "reason"), "Error"))
 		}
 	}

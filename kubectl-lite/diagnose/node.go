@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// FirstUnschedulable is the first pod among the objects that the scheduler found no node for, or nil.
+// FirstUnschedulable returns the first pod among the objects that the scheduler found no node for, or nil.
 func FirstUnschedulable(objects []*unstructured.Unstructured) (*corev1.Pod, error) {
 	for _, obj := range objects {
 		for _, c := range conditionsOf(obj) {
@@ -29,9 +29,9 @@ func FirstUnschedulable(objects []*unstructured.Unstructured) (*corev1.Pod, erro
 	return nil, nil
 }
 
-// NodeVerdict is why a node does not take a pod, given what is reserved there: the filters that decide most often,
-// in the scheduler's order.
-func NodeVerdict(pod *corev1.Pod, node *corev1.Node, taken corev1.ResourceList) string {
+// NodeVerdict explains why a pod does not fit on a node with reserved resources. It checks the filters that decide most
+// often, in the scheduler's order.
+func NodeVerdict(pod *corev1.Pod, node *corev1.Node, reserved corev1.ResourceList) string {
 	var reasons []string
 	if node.Spec.Unschedulable {
 		reasons = append(reasons, "is cordoned")
@@ -47,25 +47,25 @@ func NodeVerdict(pod *corev1.Pod, node *corev1.Node, taken corev1.ResourceList) 
 		reasons = append(reasons, "has the taint "+taint.ToString()+", which the pod does not tolerate")
 	}
 	if matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err == nil && !matches {
-		reasons = append(reasons, "has not the labels that the pod asks for")
+		reasons = append(reasons, "lacks the labels that the pod requires")
 	}
 	requests := requestsOf(pod)
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		asked := requests[name]
-		free := node.Status.Allocatable.Name(name, asked.Format).DeepCopy()
-		free.Sub(taken[name])
-		if asked.Cmp(free) > 0 && !asked.IsZero() {
-			reasons = append(reasons, fmt.Sprintf("has %s %s free, of which the pod asks for %s", free.String(), name,
-				asked.String()))
+		request := requests[name]
+		free := node.Status.Allocatable.Name(name, request.Format).DeepCopy()
+		free.Sub(reserved[name])
+		if request.Cmp(free) > 0 && !request.IsZero() {
+			reasons = append(reasons, fmt.Sprintf("has %s %s free, but the pod requests %s", free.String(), name,
+				request.String()))
 		}
 	}
 	if len(reasons) == 0 {
-		return "would take it, as far as can be seen from here"
+		return "has room for it, as far as these checks show"
 	}
 	return strings.Join(reasons, "; ")
 }
 
-// requestsOf is what the scheduler reserves for a pod, and the pod's own place among those that a node has.
+// requestsOf returns the resources that the scheduler reserves for a pod, and one of the node's places for pods.
 func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	one := requests[corev1.ResourcePods]
@@ -74,7 +74,7 @@ func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 	return requests
 }
 
-// Reserved is what the scheduler has reserved for pods, by their node.
+// Reserved returns the resources that the scheduler has reserved for pods, by node.
 func Reserved(pods []corev1.Pod) map[string]corev1.ResourceList {
 	reserved := map[string]corev1.ResourceList{}
 	for i := range pods {
