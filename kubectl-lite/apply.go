@@ -22,8 +22,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// The field managers under which kubectl applies. A server keeps ownership by these names, so that kubectl
-// and kubectl-lite may take turns on the same object.
+// The field managers of kubectl's apply. The owner of a field is known by its manager's name: with the same names,
+// kubectl and kubectl-lite can apply to the same object in turns.
 const (
 	clientSideManager = "kubectl-client-side-apply"
 	serverSideManager = "kubectl"
@@ -68,7 +68,7 @@ func newApply(s *session.Session) *cobra.Command {
 	o.deletion.addFlags(cmd)
 	cmd.Flags().BoolVar(&o.overwrite, "overwrite", true, "Automatically resolve conflicts between the modified "+
 		"and live configuration by using values from the modified configuration")
-	// Patches of built-in kinds are made by their Go types, which have what the server's schema has.
+	// The flag has no effect: patches of built-in kinds are made by their Go types, which equal the server's schema.
 	cmd.Flags().Bool("openapi-patch", true, "If true, use openapi to calculate diff when the openapi presents and "+
 		"the resource can be found in the openapi spec. Otherwise, fall back to use baked-in types.")
 	o.record.AddFlags(cmd)
@@ -125,7 +125,7 @@ func (o *applyOptions) run(ctx context.Context) error {
 	if len(infos) == 0 && err == nil {
 		return errors.New("no objects passed to apply")
 	}
-	errs := []error{err} // one for each object, even where they read the same
+	errs := []error{err} // one for each object, even with equal texts
 	applied := newAppliedSet(namespace)
 	var shown []runtime.Object
 	for _, info := range infos {
@@ -172,7 +172,7 @@ func (o *applyOptions) documents() (infos []*resource.Info, namespace string, er
 	return infos, namespace, err
 }
 
-// showTogether prints what was applied in the format of -o: one object by itself, several as a List.
+// showTogether prints the applied objects in the format of -o: one object alone, several as a List.
 func (o *applyOptions) showTogether(objs []runtime.Object) error {
 	switch len(objs) {
 	case 0:
@@ -191,7 +191,7 @@ func (o *applyOptions) showTogether(objs []runtime.Object) error {
 	return o.show(o.Session, list, "")
 }
 
-// apply brings one object to what its document says and returns what was done. info then holds the object as it is.
+// apply applies one document and returns a word for the change. Afterwards info holds the object of the server.
 func (o *applyOptions) apply(ctx context.Context, info *resource.Info) (done string, err error) {
 	if accessor, err := meta.Accessor(info.Object); err == nil && info.Name == "" && accessor.GetGenerateName() != "" {
 		return "", fmt.Errorf("from %s: cannot use generate name with apply", accessor.GetGenerateName())
@@ -219,13 +219,13 @@ func (o *applyOptions) apply(ctx context.Context, info *resource.Info) (done str
 	return o.patch(ctx, info, modified)
 }
 
-// create makes the object with its document noted in it, for the next apply to compare with.
+// create creates the object with its document in an annotation, for the comparison of the next apply.
 func (o *applyOptions) create(info *resource.Info) error {
 	if err := kubectlutil.CreateApplyAnnotation(info.Object, unstructured.UnstructuredJSONScheme); err != nil {
 		return cmdutil.AddSourceToErr("creating", info.Source, err)
 	}
 	if u, ok := info.Object.(*unstructured.Unstructured); ok {
-		// A null in a later patch means "delete this"; at creation there is nothing to delete.
+		// A null means "delete this field" in a patch; a new object has no field that it could delete.
 		dropNulls(u.Object)
 	}
 	if o.onlyPretend() {
@@ -238,6 +238,7 @@ func (o *applyOptions) create(info *resource.Info) error {
 	return info.Refresh(obj, true)
 }
 
+// dropNulls removes the fields of a JSON value that are null.
 func dropNulls(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -255,6 +256,7 @@ func dropNulls(value any) {
 	}
 }
 
+// patch changes an existing object to the modified document.
 func (o *applyOptions) patch(ctx context.Context, info *resource.Info, modified []byte) (done string, err error) {
 	o.warnIfNeverApplied(info)
 	p := &applyPatch{helper: o.helper(info), info: info, modified: modified, overwrite: o.overwrite}
@@ -275,7 +277,7 @@ func (o *applyOptions) patch(ctx context.Context, info *resource.Info, modified 
 	return "configured", nil
 }
 
-// deleteAndCreate is --force: where a change is forbidden (an immutable field), the object is made anew.
+// deleteAndCreate implements --force: it replaces an object whose change the server rejects (an immutable field).
 func (o *applyOptions) deleteAndCreate(ctx context.Context, info *resource.Info,
 	modified []byte) (runtime.Object, error) {
 	if err := o.deletion.remove(ctx, o.Session, info); err != nil {
@@ -289,7 +291,7 @@ func (o *applyOptions) deleteAndCreate(ctx context.Context, info *resource.Info,
 	if err == nil {
 		return created, nil
 	}
-	// Better the old object than none.
+	// If the new object cannot be created, restore the old one.
 	if restored, again := o.helper(info).Create(info.Namespace, true, info.Object); again == nil {
 		return restored, fmt.Errorf("replace by force, the former object was restored: %w", err)
 	}
@@ -318,7 +320,7 @@ func (o *applyOptions) warnIfDeleting(info *resource.Info) {
 		accessor.GetName())
 }
 
-// applyOnServer leaves the merge to the server, which tracks the owner of every field.
+// applyOnServer implements --server-side: the server merges, and tracks the owner of every field.
 func (o *applyOptions) applyOnServer(info *resource.Info) error {
 	document, err := runtime.Encode(unstructured.UnstructuredJSONScheme, info.Object)
 	if err != nil {
@@ -348,7 +350,7 @@ func (o *applyOptions) applyOnServer(info *resource.Info) error {
 		return nil
 	}
 	if moved {
-		// Fields that the document dropped are let go only now that they belong to this manager.
+		// Now that its fields belong to this manager, a second apply removes the ones that the document dropped.
 		if obj, err = send(); err != nil {
 			return err
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// deletion is how apply deletes: with --force an object that cannot be changed, with --prune one that is in no
-// document any more.
+// deletion has the options with which apply deletes: with --force an object that cannot be changed, with --prune an
+// object that is in no document any more.
 type deletion struct {
 	cascade string
 	grace   int
@@ -40,7 +40,7 @@ func (d *deletion) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&d.force, "force", false, "If true, immediately remove resources from API and bypass graceful "+
 		"deletion. Note that immediate deletion of some resources may result in inconsistency or data loss and "+
 		"requires confirmation.")
-	// As in kubectl, --force waits in any case: it makes the object again.
+	// As in kubectl, --force always waits, since it creates the object again.
 	flags.Bool("wait", false, "If true, wait for resources to be gone before returning. This waits for finalizers.")
 	flags.DurationVar(&d.timeout, "timeout", 0, "The length of time to wait before giving up on a delete, zero "+
 		"means determine a timeout from the size of the object")
@@ -69,8 +69,8 @@ func (d *deletion) options() *metav1.DeleteOptions {
 	return options
 }
 
-// remove deletes an object and waits until it is gone. Another object may take its name meanwhile: the UID
-// tells them apart.
+// remove deletes an object and waits until it is gone. Another object may take its name meanwhile; the UID
+// distinguishes them.
 func (d *deletion) remove(ctx context.Context, s *session.Session, info *resource.Info) error {
 	answer, err := resource.NewHelper(info.Client, info.Mapping).DeleteWithOptions(info.Namespace,
 		info.Name, d.options())
@@ -89,7 +89,7 @@ func (d *deletion) remove(ctx context.Context, s *session.Session, info *resourc
 	})
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), apierrors.IsNotFound(err):
-		return nil // the right to delete does not include the right to look
+		return nil // the user may delete, but not watch
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("timed out waiting for the condition on %s/%s", info.Mapping.Resource.Resource, info.Name)
 	}

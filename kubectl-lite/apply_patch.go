@@ -30,8 +30,9 @@ const lastApplied = corev1.LastAppliedConfigAnnotation
 // retryPause is the delay before an object that keeps changing is patched again.
 const retryPause = time.Second
 
-// applyPatch makes a client-side apply's request: of the document applied last, the document applied now and the object
-// as it is, the changes that set what the document says and remove what it no longer says, and touch nothing else.
+// applyPatch makes the patch of a client-side apply. It compares the document of the last apply, the document of this
+// one and the current object. The patch sets the fields of the document, removes the fields that the document no longer
+// has, and leaves all others alone.
 type applyPatch struct {
 	helper    *resource.Helper
 	info      *resource.Info
@@ -39,8 +40,8 @@ type applyPatch struct {
 	overwrite bool
 }
 
-// send computes and sends the patch, again from a fresh read where another client was faster. With pretend it is
-// applied locally only.
+// send computes and sends the patch. After a conflict with another client it reads the object and tries again. With
+// pretend the patch is only applied locally.
 func (p *applyPatch) send(pretend bool) (patch []byte, result runtime.Object, err error) {
 	current := p.info.Object
 	for attempt := 0; ; attempt++ {
@@ -57,6 +58,7 @@ func (p *applyPatch) send(pretend bool) (patch []byte, result runtime.Object, er
 	}
 }
 
+// sendOnce computes the patch of one version of the object and sends it.
 func (p *applyPatch) sendOnce(current runtime.Object, pretend bool) ([]byte, runtime.Object, error) {
 	now, err := runtime.Encode(unstructured.UnstructuredJSONScheme, current)
 	if err != nil {
@@ -85,8 +87,8 @@ func (p *applyPatch) sendOnce(current runtime.Object, pretend bool) ([]byte, run
 	return patch, obj, nil
 }
 
-// compute makes a strategic merge patch for the kinds that this binary has Go types for, and a JSON merge patch for all
-// others, which replaces lists as a whole.
+// compute returns a strategic merge patch for kinds with a Go type in this binary, and a JSON merge patch, which
+// replaces lists as a whole, for all others.
 func (p *applyPatch) compute(original, current []byte) (types.PatchType, []byte, error) {
 	typed, err := scheme.Scheme.New(p.info.Mapping.GroupVersionKind)
 	if runtime.IsNotRegisteredError(err) {
@@ -109,7 +111,7 @@ func (p *applyPatch) compute(original, current []byte) (types.PatchType, []byte,
 	return types.StrategicMergePatchType, patch, err
 }
 
-// carryOut applies the patch here, as a server would.
+// carryOut applies the patch locally, as a server would.
 func (p *applyPatch) carryOut(kind types.PatchType, current, patch []byte) (runtime.Object, error) {
 	var patched []byte
 	var err error
@@ -125,9 +127,8 @@ func (p *applyPatch) carryOut(kind types.PatchType, current, patch []byte) (runt
 	return runtime.Decode(unstructured.UnstructuredJSONScheme, patched)
 }
 
-// adoptClientSideFields moves the fields that a client-side apply once set to this manager. Without that, a
-// field that was applied client-side could never be removed by a server-side apply: the former manager would
-// go on holding it.
+// adoptClientSideFields makes this manager the owner of the fields that client-side applies have set. Otherwise a
+// server-side apply could never remove such a field: the former manager would still own it.
 func (o *applyOptions) adoptClientSideFields(info *resource.Info) (moved bool, err error) {
 	accessor, err := meta.Accessor(info.Object)
 	if err != nil {

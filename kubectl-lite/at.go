@@ -17,6 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/history"
 )
 
+// validateAt checks --at and the flags that exclude it.
 func (o *getOptions) validateAt() error {
 	switch {
 	case o.at == "":
@@ -30,7 +31,7 @@ func (o *getOptions) validateAt() error {
 	return err
 }
 
-// whenAt is the time that --at speaks of.
+// whenAt parses --at: a time, or a duration before now.
 func (o *getOptions) whenAt(now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(o.at); err == nil && ago > 0 {
 		return now.Add(-ago), nil
@@ -43,8 +44,8 @@ func (o *getOptions) whenAt(now time.Time) (time.Time, error) {
 	return when, nil
 }
 
-// runAt is get --at: lists at the revision that was the newest one at that time. One object is a list of it alone: only
-// lists can be had at an exact revision.
+// runAt runs get --at: it lists at the revision that was the newest one at that time. To get one object it lists with a
+// selector of its name, because the API has exact revisions only for lists.
 func (o *getOptions) runAt(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	when, err := o.whenAt(time.Now())
@@ -71,6 +72,7 @@ func (o *getOptions) runAt(cmd *cobra.Command, args []string) error {
 	return o.runOneAt(mapping, name)
 }
 
+// runOneAt prints one object as of the revision of --at.
 func (o *getOptions) runOneAt(mapping *meta.RESTMapping, name string) error {
 	if o.fieldSelector != "" || o.selector != "" {
 		return errors.New("selectors may not be used with a name")
@@ -109,7 +111,7 @@ func (o *getOptions) runOneAt(mapping *meta.RESTMapping, name string) error {
 	return printer.PrintObj(infos[0].Object, o.OutFor(o.format.print))
 }
 
-// askForRevision makes a list be answered as of the revision of --at.
+// askForRevision makes a list request for the revision of --at.
 func (o *getOptions) askForRevision(req *rest.Request) {
 	if o.revision != "" {
 		req.Param("resourceVersion", o.revision)

@@ -27,8 +27,9 @@ func newReconcile(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reconcile -f FILENAME",
 		Short: "Reconciles rules for RBAC role, role binding, cluster role, and cluster role binding objects",
-		Long: `Makes roles and bindings have at least the rules and subjects of the documents, and no others where --remove-extra-permissions
-and --remove-extra-subjects say so. What is missing is created, with its namespace. Documents of other kinds are passed over.`,
+		Long: `Adds the rules and subjects of the documents to roles and bindings. With --remove-extra-permissions and
+--remove-extra-subjects it also removes all others. It creates missing objects and their namespaces, and ignores documents
+of other kinds.`,
 		Example:               `  kubectl-lite auth reconcile -f roles.yaml`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,8 +73,8 @@ func (o *reconcileOptions) run() error {
 		})
 }
 
-// reconcile brings one role or binding to its document. Somebody else may write it at the same time: then it
-// is read again.
+// reconcile changes one role or binding to match its document. If another client writes it at the same time, it is read
+// again.
 func (o *reconcileOptions) reconcile(obj runtime.Object) error {
 	client, err := o.KubernetesClientSet()
 	if err != nil {
@@ -119,10 +120,10 @@ func (o *reconcileOptions) reconcileRole(options *reconciliation.ReconcileRoleOp
 		result.Operation == reconciliation.ReconcileNone {
 		return err
 	}
-	o.tell(result.Operation, result.Protected)
-	tellEach(o.Session, "missing rules added", result.MissingRules)
+	o.report(result.Operation, result.Protected)
+	reportEach(o.Session, "missing rules added", result.MissingRules)
 	if o.removePermissions {
-		tellEach(o.Session, "extra rules removed", result.ExtraRules)
+		reportEach(o.Session, "extra rules removed", result.ExtraRules)
 	}
 	return nil
 }
@@ -136,15 +137,16 @@ func (o *reconcileOptions) reconcileBinding(options *reconciliation.ReconcileRol
 		result.Operation == reconciliation.ReconcileNone {
 		return err
 	}
-	o.tell(result.Operation, result.Protected)
-	tellEach(o.Session, "missing subjects added", result.MissingSubjects)
+	o.report(result.Operation, result.Protected)
+	reportEach(o.Session, "missing subjects added", result.MissingSubjects)
 	if o.removeSubjects {
-		tellEach(o.Session, "extra subjects removed", result.ExtraSubjects)
+		reportEach(o.Session, "extra subjects removed", result.ExtraSubjects)
 	}
 	return nil
 }
 
-func (o *reconcileOptions) tell(operation reconciliation.ReconcileOperation, protected bool) {
+// report prints why the object was changed.
+func (o *reconcileOptions) report(operation reconciliation.ReconcileOperation, protected bool) {
 	caveat := ""
 	if protected {
 		caveat = ", but object opted out (rbac.authorization.kubernetes.io/autoupdate: false)"
@@ -152,11 +154,12 @@ func (o *reconcileOptions) tell(operation reconciliation.ReconcileOperation, pro
 	fmt.Fprintf(o.ErrOut, "\treconciliation required %s%s\n", operation, caveat)
 }
 
-func tellEach[T any](s *session.Session, what string, all []T) {
+// reportEach prints a list under a heading, if it is not empty.
+func reportEach[T any](s *session.Session, heading string, all []T) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintf(s.ErrOut, "\t%s:\n", what)
+	fmt.Fprintf(s.ErrOut, "\t%s:\n", heading)
 	for _, one := range all {
 		fmt.Fprintf(s.ErrOut, "\t\t%+v\n", one)
 	}

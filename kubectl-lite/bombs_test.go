@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-// compressed is a megabyte of x, count times, as gzip.
+// compressed returns head and count megabytes of "x" as gzip.
 func compressed(t *testing.T, head string, count int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -33,8 +33,8 @@ func compressed(t *testing.T, head string, count int) []byte {
 	return b.Bytes()
 }
 
-// TestBodies_BombsAreCountedAsTheyAreUnpacked sends a few kilobytes that would be much more.
-func TestBodies_BombsAreCountedAsTheyAreUnpacked(t *testing.T) {
+// TestBodies_LimitTheDecompressedSize sends a few kilobytes that decompress to megabytes.
+func TestBodies_LimitTheDecompressedSize(t *testing.T) {
 	t.Parallel()
 	bomb := compressed(t, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"`, 4)
 	f := newFakeServer(t)
@@ -91,12 +91,12 @@ func TestApply_TakesURLsAmongFilesInTheirOrder(t *testing.T) {
 		"/nope\", server reported 404 Not Found, status code=404\n"}, got)
 }
 
-func TestLogs_LinesWithoutEndComeInPieces(t *testing.T) {
+func TestLogs_WritesLongLinesInPieces(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	to := &lineWriter{to: &out, prefix: "[pod/web/c] "}
+	writer := &lineWriter{out: &out, prefix: "[pod/web/c] "}
 	require.NoError(t,
-		copyLines(to, io.MultiReader(io.LimitReader(strings.NewReader(strings.Repeat("x", 4*longestLine)), 3*longestLine), strings.NewReader("\nshort\nlast"))))
+		copyLines(writer, strings.NewReader(strings.Repeat("x", 3*longestLine)+"\nshort\nlast")))
 	lines := strings.Split(out.String(), "\n")
 	require.Len(t, lines, 3)
 	require.Equal(t, "[pod/web/c] "+strings.Repeat("x", 3*longestLine), lines[0], "one prefix for each line")

@@ -13,16 +13,16 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// clockPath is where a server shows and moves a clock that does not go by itself.
+// clockPath is the path of the server's manual clock: GET shows it, POST moves it.
 const clockPath = "/debug/clock"
 
 func newClock(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clock",
-		Short: "Show or move the clock of a control plane that does not go by itself",
+		Short: "Show or move the manual clock of a control plane",
 		Long: "Show or move the clock of a control plane that was started with --clock=manual. Such a clock stands " +
-			"still until it is moved. It is moved from one moment at which something is due to the next, and " +
-			"controllers, scheduler and nodes do at each what is to be done there.",
+			"still until it is moved. It moves from one due time to the next, and at each of them controllers, " +
+			"scheduler and nodes do their work.",
 		Example: `  kubectl-lite clock
   kubectl-lite clock advance 1h
   kubectl-lite clock advance --to 2031-05-01T08:00:00Z`,
@@ -100,9 +100,9 @@ func moveClock(ctx context.Context, s *session.Session, move map[string]string) 
 	return err
 }
 
-// readClock reads the time from an answer.
+// readClock reads the time from a response.
 func readClock(answer rest.Result) (time.Time, error) {
-	err := answer.Error() // which has the server's words, where that of Raw has not
+	err := answer.Error() // unlike the error of Raw it has the server's message
 	if apierrors.IsNotFound(err) {
 		return time.Time{}, fmt.Errorf("the clock of this server goes by itself: coxswain up --clock=manual has one " +
 			"that can be moved")

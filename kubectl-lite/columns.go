@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// pathForms are the ways to write a path that people use: with or without braces, with or without the leading dot.
+// pathForms matches the common forms of a path: with or without braces, with or without the leading dot.
 var pathForms = regexp.MustCompile(`^\{\.?([^{}]+)\}$|^\.?([^{}]+)$`)
 
-// relaxedJSONPath makes "metadata.name", ".metadata.name" and "{metadata.name}" all into "{.metadata.name}".
+// relaxedJSONPath turns "metadata.name", ".metadata.name" and "{metadata.name}" into "{.metadata.name}".
 func relaxedJSONPath(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -32,7 +32,7 @@ func relaxedJSONPath(text string) (string, error) {
 	return "{." + parts[1] + parts[2] + "}", nil
 }
 
-// columnPrinter is -o custom-columns: a table whose cells are found by JSONPath.
+// columnPrinter prints the table of -o custom-columns, with cells found by JSONPath.
 type columnPrinter struct {
 	headers   []string
 	cells     []*jsonpath.JSONPath
@@ -108,7 +108,7 @@ func (p *columnPrinter) PrintObj(obj runtime.Object, out io.Writer) error {
 	tabs, ok := out.(flushWriter)
 	if !ok {
 		tabs = printers.GetNewTabWriter(out)
-		defer tabs.Flush() //nolint:errcheck // the writer below has said it already
+		defer tabs.Flush() //nolint:errcheck // the writer below has reported it
 	}
 	if !p.noHeaders && !p.started {
 		p.started = true
@@ -146,7 +146,7 @@ func (p *columnPrinter) printRow(obj runtime.Object, w io.Writer) error {
 	return err
 }
 
-// contentOf is the object as JSON values; a watch event becomes its type and its object.
+// contentOf returns an object as JSON values. For a watch event these are its type and object.
 func contentOf(obj runtime.Object) (map[string]any, error) {
 	if event, ok := obj.(*metav1.WatchEvent); ok {
 		inner, err := contentOf(event.Object.Object)

@@ -21,8 +21,8 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// TestCommands runs invocations one after another on one server, and checks the output and exit code of each.
-func TestCommands(t *testing.T) {
+// TestCommands_PrintLikeKubectl runs invocations in order on one server, and checks the output and exit code of each.
+func TestCommands_PrintLikeKubectl(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	for _, step := range []struct {
@@ -133,8 +133,8 @@ func TestGet_WatchPrintsChangesAsTheyHappen(t *testing.T) {
 	require.Zero(t, <-ended)
 }
 
-// Each object that could not be applied has its line, as with kubectl, even where they all read the same.
-func TestErrors_AreToldForEachObject(t *testing.T) {
+// Each object that could not be applied has its own line, as with kubectl, even if the lines are equal.
+func TestErrors_AreReportedForEachObject(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t, testenv.APIServerOnly())
 	var documents strings.Builder
@@ -151,18 +151,18 @@ func TestErrors_AreToldForEachObject(t *testing.T) {
 	require.Equal(t, 2, strings.Count(got.ErrOut, `unable to find container named "nope"`), got.ErrOut)
 }
 
-func TestRoot_BuildsTheVerbsThatAreSpokenOf(t *testing.T) {
+func TestRoot_BuildsTheVerbsInTheArguments(t *testing.T) {
 	t.Parallel()
 	for _, g := range groups() {
 		for _, v := range g.verbs {
 			require.Equal(t, v.name, v.build(session.New(genericiooptions.NewTestIOStreamsDiscard())).Name())
 		}
 	}
-	require.Nil(t, spokenOf(nil))
-	require.Nil(t, spokenOf([]string{"help", "get"}))
-	require.Nil(t, spokenOf([]string{"frob", "get"}), "what is like it can only be told of all")
-	require.Nil(t, spokenOf([]string{"--help"}))
-	require.Equal(t, map[string]bool{"get": true}, spokenOf([]string{"get", "pods"}))
+	require.Nil(t, namedVerbs(nil))
+	require.Nil(t, namedVerbs([]string{"help", "get"}))
+	require.Nil(t, namedVerbs([]string{"frob", "get"}), "similar names are found among all verbs")
+	require.Nil(t, namedVerbs([]string{"--help"}))
+	require.Equal(t, map[string]bool{"get": true}, namedVerbs([]string{"get", "pods"}))
 	require.Equal(t, map[string]bool{"get": true, "describe": true},
-		spokenOf([]string{"-n", "get", "describe", "pods"}))
+		namedVerbs([]string{"-n", "get", "describe", "pods"}))
 }

@@ -59,6 +59,7 @@ var flagProposals = map[string]completer{
 	"container": containersOfPod,
 }
 
+// addCompletions registers the completers of all commands and flags.
 func addCompletions(root *cobra.Command, s *session.Session) {
 	ours := map[*cobra.Command]bool{}
 	for _, p := range proposals {
@@ -88,8 +89,8 @@ func addCompletions(root *cobra.Command, s *session.Session) {
 	visit(root)
 }
 
-// completing makes a completer into a function for cobra. It never offers files where an object is expected.
-// "web-0:" and "deploy/" are incomplete, so that no space follows them.
+// completing makes a function for cobra from a completer. It never proposes files. No space follows proposals such as
+// "web-0:" and "deploy/", which are incomplete words.
 func completing(s *session.Session, take completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if file := cmd.Flag("kubeconfig"); file != nil { // config has a flag of that name of its own
@@ -110,7 +111,7 @@ func completing(s *session.Session, take completer) cobra.CompletionFunc {
 	}
 }
 
-// typable leaves out those proposals of a mounted command that cannot be typed.
+// typable removes the proposals of a mounted command that cannot be typed (canBeTyped).
 func typable(propose cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		proposals, directive := propose(cmd, args, begun)
@@ -121,9 +122,9 @@ func typable(propose cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// canBeTyped reports whether a proposal means itself in every shell without quotes, but for spaces. Shells insert
-// the common prefix of several proposals unquoted, and the next completion evaluates the line: a proposal that
-// would be expanded, run, or taken for a flag or a message is not offered.
+// canBeTyped reports whether a proposal needs no quotes in any shell, except for spaces. Shells insert the common
+// prefix of several proposals without quotes, and evaluate the line at the next completion. Therefore a proposal must
+// not be one that a shell would expand or run, or take for a flag or a message.
 func canBeTyped(proposal string) bool {
 	for i, r := range proposal {
 		letter := unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '.'
@@ -134,10 +135,10 @@ func canBeTyped(proposal string) bool {
 	return proposal != "" && !strings.HasPrefix(proposal, "_activeHelp_")
 }
 
-// completionTimeout is how long a shell waits. A server that does not answer must not hang the prompt.
+// completionTimeout limits the time of a completion. A server that does not answer must not block the prompt.
 const completionTimeout = 3 * time.Second
 
-// namesIn are the names of a kind's objects, in the namespace that the flags so far choose.
+// namesIn returns the names of a kind's objects, in the namespace of the flags so far.
 func namesIn(s *session.Session, resource string) []string {
 	mapping, err := s.MappingFor(resource)
 	if err != nil {
@@ -176,7 +177,7 @@ func objectNames(s *session.Session, resource schema.GroupVersionResource, names
 	return names
 }
 
-// kindNames are the resources that can be read, as one would type them: "pods", "deployments.apps".
+// kindNames returns the resources that can be read, in the form "pods", "deployments.apps".
 func kindNames(s *session.Session) []string {
 	client, err := s.ToDiscoveryClient()
 	if err != nil {
@@ -206,7 +207,7 @@ func kindsOnly(s *session.Session, args []string, _ string) []string {
 	return kindNames(s)
 }
 
-// kindsAndNames is "TYPE NAME..." and "TYPE/NAME...".
+// kindsAndNames completes "TYPE NAME..." and "TYPE/NAME...".
 func kindsAndNames(s *session.Session, args []string, begun string) []string {
 	kind, _, slash := strings.Cut(begun, "/")
 	switch {
@@ -220,7 +221,7 @@ func kindsAndNames(s *session.Session, args []string, begun string) []string {
 	return namesIn(s, args[0])
 }
 
-// namesOf is like kindsAndNames, of some kinds only.
+// namesOf returns a completer like kindsAndNames, for some kinds only.
 func namesOf(kinds ...string) completer {
 	return func(s *session.Session, args []string, begun string) []string {
 		if len(args) == 0 && !strings.Contains(begun, "/") {
@@ -230,12 +231,12 @@ func namesOf(kinds ...string) completer {
 	}
 }
 
-// plainNamesOf are names without their kind.
+// plainNamesOf returns a completer of names without their kind.
 func plainNamesOf(resource, suffix string) completer {
 	return func(s *session.Session, _ []string, _ string) []string { return suffixed(namesIn(s, resource), suffix) }
 }
 
-// podsOrNames is a pod, or something that has pods.
+// podsOrNames completes a pod, or the TYPE/NAME of a kind that has pods.
 func podsOrNames(s *session.Session, args []string, begun string) []string {
 	switch {
 	case len(args) > 0:
@@ -247,7 +248,7 @@ func podsOrNames(s *session.Session, args []string, begun string) []string {
 		"replicasets/", "jobs/")
 }
 
-// containersOfPod are the containers of the pod that the command is about.
+// containersOfPod completes the containers of the pod in the arguments.
 func containersOfPod(s *session.Session, args []string, _ string) []string {
 	if len(args) == 0 {
 		return nil

@@ -2,10 +2,10 @@
 // Kubernetes API server. Names, flags, output and exit codes are kubectl's.
 //
 // A tour. [New] builds the command tree from one table of groups (root.go); [Main] runs it and returns the exit code.
-// The package session has what the commands share: the streams, the connection, and kubectl's texts for errors. The
-// package terminal prints for people.
+// The package session has the streams, the connection, and kubectl's texts for errors. The package terminal prints for
+// people.
 //
-// Most commands are those of k8s.io/kubectl/pkg/cmd. mount.go adapts them: they get the session's connection
+// Most commands come from k8s.io/kubectl/pkg/cmd. mount.go adapts them: they get the session's connection
 // and streams, and are built only when the command line names them. Linking them costs a short command two
 // milliseconds, because the package untranslated keeps them from loading their translations.
 //
@@ -16,5 +16,5 @@
 // to change.
 //
 // Of the rest of this module, this package and its own import only internal/limits and internal/backoff: the command
-// line reaches a server by HTTP only, and does not care whose server it is.
+// line reaches a server by HTTP only, and works with any.
 package kubectllite

@@ -10,7 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// readFormat is the form in which get prints: -o and the flags that shape a table.
+// readFormat is the output format of get: -o and the flags for tables.
 type readFormat struct {
 	print        *genericclioptions.PrintFlags
 	noHeaders    bool
@@ -40,7 +40,7 @@ func (f *readFormat) addFlags(cmd *cobra.Command) {
 		"API resource specified by this JSONPath expression must be an integer or a string.")
 }
 
-// output is the value of -o.
+// output returns the value of -o.
 func (f *readFormat) output() string { return *f.print.OutputFormat }
 
 // human reports whether the output is a table for people.
@@ -69,7 +69,7 @@ func (f *readFormat) validate() error {
 	return err
 }
 
-// objects prints whole objects in a format for machines, or in columns of the user's own.
+// objects returns a printer of whole objects in a format for programs, or in custom columns.
 func (f *readFormat) objects() (printers.ResourcePrinter, error) {
 	format, argument, _ := strings.Cut(f.output(), "=")
 	if format == "custom-columns" || format == "custom-columns-file" {

@@ -157,7 +157,7 @@ func (o *getOptions) getRaw() error {
 	return rawhttp.RawGet(client, o.Verbatim, o.raw)
 }
 
-// query is the part of the request that get and get -w share.
+// query builds the request that get and get -w share.
 func (o *getOptions) query(namespace string, explicit bool, args []string) *resource.Builder {
 	chunk := o.chunkSize
 	if o.format.sortBy != "" || o.revision != "" {
@@ -175,7 +175,7 @@ func (o *getOptions) query(namespace string, explicit bool, args []string) *reso
 		TransformRequests(o.askForTable, o.askForRevision)
 }
 
-// askForTable makes the server answer with the columns that it would print.
+// askForTable makes the server answer with a table.
 func (o *getOptions) askForTable(req *rest.Request) {
 	if !o.serverPrint || !o.format.human() {
 		return
@@ -211,14 +211,14 @@ func (o *getOptions) run(args []string) error {
 	return o.printTables(namespace, found)
 }
 
-// printTables prints one table per kind, with an empty line between two.
+// printTables prints one table per kind, separated by empty lines.
 func (o *getOptions) printTables(namespace string, found *resource.Result) error {
 	infos, err := found.Infos()
 	errs := session.NewErrorSet(err)
 	if infos, err = sortInfos(infos, o.format.sortBy); err != nil {
 		return err
 	}
-	out := &paragraphs{to: o.Out}
+	out := &paragraphs{out: o.Out}
 	tabs := printers.GetNewTabWriter(out)
 	withKind := severalKinds(infos)
 	inNamespace := !o.allNamespaces
@@ -248,7 +248,7 @@ func (o *getOptions) printTables(namespace string, found *resource.Result) error
 	return errs.Err()
 }
 
-// printObjects prints the one object that was asked for by name, or a List of all that were found.
+// printObjects prints the object if exactly one was named, or a List of all objects.
 func (o *getOptions) printObjects(found *resource.Result) error {
 	var single bool
 	infos, err := found.IntoSingleItemImplied(&single).Infos()
@@ -277,7 +277,7 @@ func (o *getOptions) printObjects(found *resource.Result) error {
 	return utilerrors.Reduce(errs.Err())
 }
 
-// listOf is a v1 List of the objects, the form in which kubectl prints objects of any kinds together.
+// listOf returns a v1 List of the objects, as kubectl prints objects of several kinds.
 func listOf(infos []*resource.Info) *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{Object: map[string]any{
 		"kind":       "List",
@@ -304,7 +304,7 @@ func severalKinds(infos []*resource.Info) bool {
 	return false
 }
 
-// sayNothingFound explains an empty output on the error stream.
+// sayNothingFound explains an empty output, on the error stream.
 func sayNothingFound(s *session.Session, namespace string, inNamespace bool) {
 	if inNamespace {
 		fmt.Fprintf(s.ErrOut, "No resources found in %s namespace.\n", namespace)

@@ -8,7 +8,7 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
-// canStream reports whether a list can be printed page by page: it is of one kind, and in the server's order.
+// canStream reports whether a list can be printed page by page: it has one kind and the server's order.
 func (o *getOptions) canStream(args []string) bool {
 	if len(args) != 1 || strings.ContainsAny(args[0], ",/") || o.format.sortBy != "" || !o.format.human() ||
 		!o.serverPrint {
@@ -17,15 +17,15 @@ func (o *getOptions) canStream(args []string) bool {
 	if !cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
 		return false
 	}
-	_, err := o.MappingFor(args[0]) // a category has none
+	_, err := o.MappingFor(args[0]) // a category has no mapping
 	return err == nil
 }
 
-// streamTable prints each page as it arrives. A column is as wide as the widest cell so far: pages after a
-// wide one line up with it, those before did not know.
+// streamTable prints each page as it arrives. A column is as wide as its widest cell so far, so that a page only lines
+// up with the pages before it.
 func (o *getOptions) streamTable(namespace string, found *resource.Result) error {
 	o.Bodies.ForgetAllPages()
-	out := &paragraphs{to: o.Out}
+	out := &paragraphs{out: o.Out}
 	tabs := printers.GetNewTabWriter(out)
 	inNamespace := !o.allNamespaces
 	var printer printers.ResourcePrinter

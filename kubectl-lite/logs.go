@@ -117,8 +117,7 @@ func (o *logsOptions) complete(cmd *cobra.Command, args []string) (err error) {
 	return o.limit(cmd.Flags().Changed("tail"))
 }
 
-// limit sets how much of the log is read: the last ten lines of pods chosen by a label, unless the user asked for
-// more.
+// limit sets the options for the part of the log that is read. For pods chosen by a label the default is ten lines.
 func (o *logsOptions) limit(tailChosen bool) error {
 	if o.sinceTime != "" {
 		t, err := kubectlutil.ParseRFC3339(o.sinceTime, metav1.Now)
@@ -175,8 +174,8 @@ func (o *logsOptions) run(ctx context.Context, args []string) error {
 	return o.copyAll(ctx, sources, requests)
 }
 
-// requests are one per log. kubectl's library would choose containers and pods as well, but it reports that
-// on the process's own error stream, with names as they are.
+// requests returns one request per log. kubectl's library can choose containers and pods too, but it reports its choice
+// on the process's error stream, with unfiltered names.
 func (o *logsOptions) requests(obj runtime.Object) (map[corev1.ObjectReference]rest.ResponseWrapper, error) {
 	pods, err := o.podsOf(obj)
 	if err != nil {
@@ -201,7 +200,7 @@ func (o *logsOptions) requests(obj runtime.Object) (map[corev1.ObjectReference]r
 	return all, nil
 }
 
-// podsOf are the pods whose logs are meant: of a workload it is the one that tells most, or all of them with
+// podsOf returns the pods of obj. Of a workload's pods it is the first one in kubectl's order for logs, or all with
 // --all-pods.
 func (o *logsOptions) podsOf(obj runtime.Object) ([]*corev1.Pod, error) {
 	switch found := obj.(type) {
@@ -245,7 +244,7 @@ func pointers(pods []corev1.Pod) []*corev1.Pod {
 	return all
 }
 
-// source is the object whose logs are asked for: a pod, a workload, or all pods that a label selects.
+// source reads the object of the arguments: a pod, a workload, or all pods that a label selects.
 func (o *logsOptions) source(args []string) (runtime.Object, error) {
 	namespace, _, err := o.Namespace()
 	if err != nil {
@@ -270,12 +269,12 @@ func (o *logsOptions) source(args []string) (runtime.Object, error) {
 	return infos[0].Object, nil
 }
 
-// copyAll follows several logs at once, line by line, so that lines of different pods do not run into each other.
+// copyAll follows several logs at once, line by line, so that lines of different pods do not mix. An error ends all.
 func (o *logsOptions) copyAll(ctx context.Context, sources []corev1.ObjectReference,
 	requests map[corev1.ObjectReference]rest.ResponseWrapper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	out := &lineWriter{to: o.Verbatim.Out}
+	out := &lineWriter{out: o.Verbatim.Out}
 	failures := make(chan error, len(sources))
 	var running sync.WaitGroup
 	for _, source := range sources {
@@ -297,11 +296,12 @@ func (o *logsOptions) copyAll(ctx context.Context, sources []corev1.ObjectRefere
 	return nil
 }
 
-func (o *logsOptions) copy(ctx context.Context, request rest.ResponseWrapper, to io.Writer) error {
+// copy copies one log to out.
+func (o *logsOptions) copy(ctx context.Context, request rest.ResponseWrapper, out io.Writer) error {
 	stream, err := request.Stream(ctx)
 	if err == nil {
 		defer stream.Close() //nolint:errcheck // it was only read
-		err = copyLines(to, stream)
+		err = copyLines(out, stream)
 	}
 	if err != nil && o.ignoreErrors {
 		fmt.Fprintf(o.ErrOut, "error: %v\n", err)
@@ -310,17 +310,17 @@ func (o *logsOptions) copy(ctx context.Context, request rest.ResponseWrapper, to
 	return err
 }
 
-// longestLine is up to which length lines of several logs are kept whole; what is longer comes in pieces.
-// Runtimes write no longer line than 16 KiB in one piece.
+// longestLine limits the lines of several logs that are kept whole. A longer line is written in pieces. Runtimes split
+// lines at 16 KiB.
 const longestLine = 1 << 20
 
-// copyLines hands on whole lines as they come, so that a followed log is never held back.
-func copyLines(to io.Writer, from io.Reader) error {
-	lines := bufio.NewReaderSize(from, longestLine)
+// copyLines writes each line as soon as it is complete, so that a followed log is never delayed.
+func copyLines(out io.Writer, in io.Reader) error {
+	lines := bufio.NewReaderSize(in, longestLine)
 	for {
 		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 {
-			if _, err := to.Write(line); err != nil {
+			if _, err := out.Write(line); err != nil {
 				return err
 			}
 		}
@@ -333,23 +333,23 @@ func copyLines(to io.Writer, from io.Reader) error {
 	}
 }
 
-// prefixed puts the pod and container before each line where that was asked for.
-func (o *logsOptions) prefixed(source corev1.ObjectReference, to io.Writer) io.Writer {
+// prefixed returns a writer that puts the pod and container before each line with --prefix, or out itself.
+func (o *logsOptions) prefixed(source corev1.ObjectReference, out io.Writer) io.Writer {
 	if !o.prefix || source.FieldPath == "" || source.Name == "" {
-		return to
+		return out
 	}
 	_, container, _ := strings.Cut(source.FieldPath, "{")
-	return &lineWriter{to: to,
+	return &lineWriter{out: out,
 		prefix: terminal.OneLine(fmt.Sprintf("[pod/%s/%s] ", source.Name, strings.TrimSuffix(container, "}")))}
 }
 
-// lineWriter writes each call's text in one piece, after the prefix if a line begins with it. It may be used by several
-// goroutines.
+// lineWriter writes the text of each call in one piece, after the prefix if a line begins with it. It may be used by
+// several goroutines.
 type lineWriter struct {
 	mu     sync.Mutex
-	to     io.Writer
+	out    io.Writer
 	prefix string
-	within bool // a line that has not ended
+	within bool // the last line has not ended
 }
 
 func (w *lineWriter) Write(line []byte) (int, error) {
@@ -360,7 +360,7 @@ func (w *lineWriter) Write(line []byte) (int, error) {
 		text = append([]byte(w.prefix), line...)
 	}
 	w.within = len(line) > 0 && line[len(line)-1] != '\n'
-	if _, err := w.to.Write(text); err != nil {
+	if _, err := w.out.Write(text); err != nil {
 		return 0, err
 	}
 	return len(line), nil

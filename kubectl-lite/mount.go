@@ -29,12 +29,11 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// mounted makes a command of kubectl's own.
+// mounted is the constructor of a kubectl command.
 type mounted func(cmdutil.Factory, genericiooptions.IOStreams) *cobra.Command
 
-// mount makes a verb of a command of kubectl's that this program has nothing to add to. The command gets the
-// session's connection, with its bounds and warnings, prints visible text but for documents, and is called
-// kubectl-lite in its help.
+// mount makes a verb from a kubectl command. The command gets the session's connection, with its limits and warnings.
+// Except for documents its output is made visible. Its help says kubectl-lite.
 func mount(build mounted) func(*session.Session) *cobra.Command {
 	return func(s *session.Session) *cobra.Command {
 		out := &formattedWriter{people: s.Out, programs: s.Verbatim.Out}
@@ -44,7 +43,7 @@ func mount(build mounted) func(*session.Session) *cobra.Command {
 	}
 }
 
-// mountGetter mounts a command that needs no whole factory.
+// mountGetter mounts a command that only needs the factory's part for REST clients.
 func mountGetter(build func(genericclioptions.RESTClientGetter, genericiooptions.IOStreams) *cobra.Command) func(
 	*session.Session) *cobra.Command {
 	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
@@ -52,7 +51,7 @@ func mountGetter(build func(genericclioptions.RESTClientGetter, genericiooptions
 	})
 }
 
-// mountNamed mounts a command whose constructor takes the name of the program.
+// mountNamed mounts a command with a constructor that takes the name of the program.
 func mountNamed(build func(string, cmdutil.Factory, genericiooptions.IOStreams) *cobra.Command) func(
 	*session.Session) *cobra.Command {
 	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
@@ -60,8 +59,8 @@ func mountNamed(build func(string, cmdutil.Factory, genericiooptions.IOStreams) 
 	})
 }
 
-// mountRemote mounts a command that joins this terminal to a container. It gets the streams as they are,
-// because it looks for a terminal behind them.
+// mountRemote mounts a command that connects this terminal to a container. It gets the unfiltered streams, because it
+// needs to find a terminal behind them.
 func mountRemote(build mounted) func(*session.Session) *cobra.Command {
 	return func(s *session.Session) *cobra.Command {
 		streams := s.Verbatim
@@ -72,7 +71,7 @@ func mountRemote(build mounted) func(*session.Session) *cobra.Command {
 	}
 }
 
-// adapt changes a mounted command and its subcommands to this program's ways.
+// adapt gives a mounted command and its subcommands this program's name, checks of files and quantities, and output.
 func adapt(cmd *cobra.Command, out *formattedWriter) {
 	for _, text := range []*string{&cmd.Long, &cmd.Example} {
 		*text = strings.ReplaceAll(*text, "kubectl ", Name+" ")
@@ -92,12 +91,12 @@ func adapt(cmd *cobra.Command, out *formattedWriter) {
 	}
 }
 
-// checkFilesOf bounds the manifests of -f as withFiles does for our own commands: YAML aliases must not make them too
-// large, nor URLs.
+// checkFilesOf limits the manifests of -f, like Session.WithFiles for our own commands: the size of files with YAML
+// aliases, and of URLs.
 func checkFilesOf(cmd *cobra.Command) error {
 	names, err := cmd.Flags().GetStringSlice("filename")
 	if err != nil {
-		return nil //nolint:nilerr // it has no such flag
+		return nil //nolint:nilerr // the command has no such flag
 	}
 	if slices.ContainsFunc(names, session.IsURL) {
 		session.BoundDownloads()
@@ -107,10 +106,11 @@ func checkFilesOf(cmd *cobra.Command) error {
 	return session.CheckFiles(names, recursive)
 }
 
-// quantityFlags are the flags of kubectl's commands that are quantities, or lists of names and quantities.
+// quantityFlags are the flags of kubectl's commands with quantities, or lists of names and quantities.
 var quantityFlags = []string{"hard", "limits", "requests", "cpu", "memory"}
 
-// checkQuantitiesOf refuses quantities that the command would read for ever, or send with another value.
+// checkQuantitiesOf rejects quantities that would take the command forever to parse, or that it would send with another
+// value.
 func checkQuantitiesOf(cmd *cobra.Command) error {
 	for _, name := range quantityFlags {
 		flag := cmd.Flags().Lookup(name)
@@ -127,8 +127,8 @@ func checkQuantitiesOf(cmd *cobra.Command) error {
 	return nil
 }
 
-// formattedWriter is the output of a mounted command: documents reach programs as they are, everything else
-// is for people.
+// formattedWriter is the output of a mounted command. Documents are for programs and unfiltered, all other output is
+// for people.
 type formattedWriter struct {
 	people, programs io.Writer
 	document         bool
@@ -141,7 +141,7 @@ func (w *formattedWriter) Write(p []byte) (int, error) {
 	return w.people.Write(p)
 }
 
-// follow makes the writer obey -o of the command that is about to run. Names of contexts and kinds are for people.
+// follow sets the writer to the -o of the command that will run next. -o name is for people.
 func (w *formattedWriter) follow(cmd *cobra.Command) {
 	if w == nil {
 		return
@@ -155,7 +155,7 @@ func (w *formattedWriter) follow(cmd *cobra.Command) {
 	w.document = session.IsDocument(value("output"), value("template")) && value("output") != "name"
 }
 
-// remoteErrors is the error output of a command that runs in a container. The container's output passes unchanged;
+// remoteErrors is the error stream of a command that runs in a container. The container's output passes unchanged.
 // kubectl's own notice, which contains names from the server, is made visible.
 type remoteErrors struct{ people, container io.Writer }
 
@@ -170,8 +170,8 @@ func newAnnotate(s *session.Session) *cobra.Command { return mountNamed(annotate
 func newDescribe(s *session.Session) *cobra.Command { return mountNamed(describe.NewCmdDescribe)(s) }
 func newExplain(s *session.Session) *cobra.Command  { return mountNamed(explain.NewCmdExplain)(s) }
 
-// newAuth mounts auth but for two of its subcommands: can-i ends kubectl's process on the spot where the answer
-// is no, and kubectl 1.37's reconcile crashes on a binding that names no namespace.
+// newAuth mounts auth, except two subcommands. kubectl's can-i ends the process if the answer is no, and reconcile of
+// kubectl 1.37 crashes on a binding without a namespace.
 func newAuth(s *session.Session) *cobra.Command {
 	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
 		cmd := auth.NewCmdAuth(f, streams)
@@ -188,6 +188,7 @@ func newAuth(s *session.Session) *cobra.Command {
 	})(s)
 }
 
+// canI runs auth can-i, without ending the process.
 func canI(cmd *cobra.Command, f cmdutil.Factory, streams genericiooptions.IOStreams, args []string) {
 	o := &auth.CanIOptions{IOStreams: streams}
 	o.AllNamespaces = cmdutil.GetFlagBool(cmd, "all-namespaces")
@@ -232,7 +233,7 @@ func newOptions(s *session.Session) *cobra.Command {
 	return cmd
 }
 
-// pluginNames makes plugin list find the plugins that findPlugin runs.
+// pluginNames makes the command plugin list find the plugins that findPlugin runs.
 var pluginNames = sync.OnceFunc(func() { plugin.ValidPluginFilenamePrefixes = pluginPrefixes })
 
 func newPlugin(s *session.Session) *cobra.Command {
@@ -242,7 +243,7 @@ func newPlugin(s *session.Session) *cobra.Command {
 	})(s)
 }
 
-// newRun mounts run, whose streams are the container's where a session with it is asked for.
+// newRun mounts run. With -i, -t or --attach it connects the streams to the container.
 func newRun(s *session.Session) *cobra.Command {
 	if asksForSession(s) {
 		return mountRemote(run.NewCmdRun)(s)

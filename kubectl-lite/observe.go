@@ -16,9 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// observe looks at one object now and after every change until settled says that it has seen enough. It is
-// given nil while the object does not exist. A watch that ends early, or that fell too far behind, is begun
-// again from a fresh look.
+// observe calls settled with an object now and after every change, until it returns true or an error. It passes nil
+// while the object does not exist. If a watch ends early, or its revision has expired, observe lists and watches again.
 func observe(ctx context.Context, client dynamic.ResourceInterface, name string,
 	settled func(*unstructured.Unstructured) (bool, error)) error {
 	only := fields.OneTermEqualSelector("metadata.name", name).String()
@@ -47,7 +46,7 @@ func observe(ctx context.Context, client dynamic.ResourceInterface, name string,
 	}
 }
 
-// untilSettled reads one watch. It returns false where the stream ended before the matter was settled.
+// untilSettled reads one watch. It returns false if the stream ended before settled returned true.
 func untilSettled(ctx context.Context, changes watch.Interface,
 	settled func(*unstructured.Unstructured) (bool, error)) (bool, error) {
 	for {
@@ -77,7 +76,7 @@ func untilSettled(ctx context.Context, changes watch.Interface,
 	}
 }
 
-// orContext prefers why the context ended over the failed request that its end caused.
+// orContext returns the error of the context, if it has ended, instead of the request's error that this caused.
 func orContext(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -85,7 +84,7 @@ func orContext(ctx context.Context, err error) error {
 	return err
 }
 
-// withOptionalTimeout is a context that ends after d, or never by itself where d is 0.
+// withOptionalTimeout returns a context with the timeout d, or without one if d is 0.
 func withOptionalTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if d == 0 {
 		return context.WithCancel(ctx)
@@ -93,10 +92,10 @@ func withOptionalTimeout(ctx context.Context, d time.Duration) (context.Context,
 	return context.WithTimeout(ctx, d)
 }
 
-// errTimedOut is how kubectl speaks of a wait that took too long.
+// errTimedOut is kubectl's error for a wait that took too long.
 var errTimedOut = errors.New("timed out waiting for the condition")
 
-// timedOut puts a deadline into kubectl's words.
+// timedOut replaces the error of a deadline by kubectl's.
 func timedOut(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errTimedOut
@@ -104,7 +103,7 @@ func timedOut(err error) error {
 	return err
 }
 
-// objectClient reads objects of info's kind, in its namespace where it has one.
+// objectClient returns a client for objects of info's kind, in info's namespace if it has one.
 func objectClient(s *session.Session, info *resource.Info) (dynamic.ResourceInterface, error) {
 	client, err := s.DynamicClient()
 	if err != nil {

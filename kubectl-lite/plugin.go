@@ -14,12 +14,12 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// pluginPrefixes begin the names of programs on the PATH that are commands of this one. A plugin that is made
-// for kubectl-lite goes before one for kubectl.
+// pluginPrefixes begin the names of plugins, which are programs on the PATH. A plugin for kubectl-lite takes precedence
+// over one for kubectl.
 var pluginPrefixes = []string{"kubectl_lite", "kubectl"}
 
-// runPlugin runs the plugin that the arguments name, where they name no command of this program. It reports
-// whether one ran, and its error, which has the plugin's exit code.
+// runPlugin runs the plugin that the arguments name, unless they name a command of this program. It returns whether one
+// ran, and an error with the plugin's exit code.
 func runPlugin(ctx context.Context, s *session.Session, root *cobra.Command, args []string) (bool, error) {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return false, nil
@@ -37,8 +37,8 @@ func runPlugin(ctx context.Context, s *session.Session, root *cobra.Command, arg
 	}
 	plugin := exec.CommandContext(ctx, path, rest...)
 	plugin.Stdin, plugin.Stdout, plugin.Stderr = s.Verbatim.In, s.Verbatim.Out, s.Verbatim.ErrOut
-	// The plugin is in the terminal's foreground and answers Ctrl-C itself; this process must live to hand on
-	// its exit code.
+	// Ctrl-C reaches the plugin too, which is in the terminal's foreground. This process ignores it: it must live
+	// until it can return the plugin's exit code.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
@@ -50,7 +50,7 @@ func runPlugin(ctx context.Context, s *session.Session, root *cobra.Command, arg
 	return true, err
 }
 
-// findPlugin looks for the longest name first: its arguments are what is left over. A flag ends a name.
+// findPlugin finds the plugin with the longest name. The other arguments are its own. A flag ends a name.
 func findPlugin(args []string) (path string, rest []string) {
 	end := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-") })
 	if end < 0 {

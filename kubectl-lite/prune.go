@@ -26,8 +26,8 @@ var prunable = []string{
 	"core/v1/Namespace", "core/v1/PersistentVolume",
 }
 
-// pruning is apply --prune: an object that was applied once, matches the selector and is in no document is
-// deleted.
+// pruning implements apply --prune: it deletes an object that was applied before, matches the selector and is in no
+// document.
 type pruning struct {
 	enabled   bool
 	all       bool
@@ -79,6 +79,7 @@ func (s *appliedSet) add(info *resource.Info) {
 	}
 }
 
+// run deletes the objects to prune, of all kinds and in all namespaces of the applied objects.
 func (p *pruning) run(ctx context.Context, o *applyOptions, applied *appliedSet) error {
 	if !p.enabled {
 		return nil
@@ -108,7 +109,7 @@ func (p *pruning) run(ctx context.Context, o *applyOptions, applied *appliedSet)
 	return nil
 }
 
-// mappings are the kinds to prune. One that this server does not have is left out, unless the user named it.
+// mappings returns the kinds to prune. A kind that the server does not have is an error only if the user named it.
 func (p *pruning) mappings(o *applyOptions) ([]*meta.RESTMapping, error) {
 	mapper, err := o.ToRESTMapper()
 	if err != nil {
@@ -140,6 +141,7 @@ func (p *pruning) mappings(o *applyOptions) ([]*meta.RESTMapping, error) {
 	return mappings, nil
 }
 
+// pruneIn deletes the objects to prune of one kind in one namespace.
 func pruneIn(ctx context.Context, o *applyOptions, mapping *meta.RESTMapping, client dynamic.ResourceInterface,
 	applied *appliedSet) error {
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: o.selector})

@@ -33,7 +33,7 @@ func newRollout(s *session.Session) *cobra.Command {
 	return cmd
 }
 
-// workloads is how every rollout verb chooses its objects: TYPE NAME, -f and -l.
+// workloads selects the objects of all rollout verbs: TYPE NAME, -f and -l.
 type workloads struct {
 	*session.Session
 	files    resource.FilenameOptions
@@ -107,8 +107,8 @@ func (o *rolloutStatusOptions) run(ctx context.Context, args []string) error {
 	return err
 }
 
-// follow tells how far the rollout is at every change, until it is done. A rollout that ran over its progress
-// deadline is an error, and so is an object that vanished.
+// follow prints the progress of a rollout at every change, until it is done. It is an error if the rollout exceeds its
+// progress deadline, or if the object is deleted.
 func (o *rolloutStatusOptions) follow(ctx context.Context, info *resource.Info) error {
 	viewer, err := polymorphichelpers.StatusViewerFn(info.ResourceMapping())
 	if err != nil {
@@ -118,7 +118,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, info *resource.Info) 
 	if err != nil {
 		return err
 	}
-	follow := func(ctx context.Context, tell func(*unstructured.Unstructured, string)) error {
+	follow := func(ctx context.Context, show func(*unstructured.Unstructured, string)) error {
 		ctx, cancel := withOptionalTimeout(ctx, o.timeout)
 		defer cancel()
 		seen := false
@@ -131,7 +131,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, info *resource.Info) 
 			if err != nil {
 				return false, err
 			}
-			tell(obj, status)
+			show(obj, status)
 			return done || !o.watch, nil
 		})
 		if errors.Is(err, context.DeadlineExceeded) && seen {
@@ -187,15 +187,15 @@ func (o *rolloutHistoryOptions) run(args []string) error {
 		if err != nil {
 			return err
 		}
-		which := ""
+		heading := ""
 		if o.revision > 0 {
-			which = fmt.Sprintf("with revision #%d", o.revision)
+			heading = fmt.Sprintf("with revision #%d", o.revision)
 		}
-		return o.show(o.Session, info.Object, which+"\n"+text)
+		return o.show(o.Session, info.Object, heading+"\n"+text)
 	})
 }
 
-// printRevisions prints the objects that hold the revisions, oldest first, or the one that was chosen.
+// printRevisions prints the objects with the revisions, the oldest first, or only the one of --revision.
 func (o *rolloutHistoryOptions) printRevisions(viewer polymorphichelpers.HistoryViewer, info *resource.Info) error {
 	history, err := viewer.GetHistory(info.Namespace, info.Name)
 	if err != nil {
@@ -268,7 +268,7 @@ func (o *rolloutUndoOptions) run(args []string) error {
 	})
 }
 
-// warnIfApplied warns that the next apply will compare with a document that the rollback does not change.
+// warnIfApplied warns that the rollback does not change the document with which the next apply compares.
 func (o *rolloutUndoOptions) warnIfApplied(info *resource.Info) error {
 	accessor, err := meta.Accessor(info.Object)
 	if err != nil {

@@ -15,23 +15,23 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// rolloutBars is the picture of a rollout: a bar per ReplicaSet of a deployment, or one of the pods of
-// another workload, and what rollout status says in words.
+// rolloutBars is the picture of a rollout: a bar per ReplicaSet of a deployment, or one bar for another workload, and
+// the text of rollout status.
 type rolloutBars struct {
 	replicaSets dynamic.ResourceInterface
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below: look and lines run on different goroutines
 	bars   []bar
 	status string
 }
 
-// bar is how many pods there are of how many, and how many of these are ready.
+// bar has the numbers of ready, existing and desired pods.
 type bar struct {
 	name, note        string
 	ready, have, want int64
 }
 
-// look reads what belongs to the workload. Objects that can't be read have no bar.
+// look updates the picture for a new state of the workload. ReplicaSets that cannot be listed have no bars.
 func (r *rolloutBars) look(ctx context.Context, obj *unstructured.Unstructured, status string) {
 	bars := []bar{workloadBar(obj)}
 	if obj.GetKind() == "Deployment" {
@@ -42,7 +42,7 @@ func (r *rolloutBars) look(ctx context.Context, obj *unstructured.Unstructured, 
 	r.bars, r.status = bars, strings.TrimSuffix(status, "\n")
 }
 
-// setsOf are the deployment's ReplicaSets that have pods or should have, the newest first.
+// setsOf returns bars for the deployment's ReplicaSets that have or should have pods, the newest first.
 func (r *rolloutBars) setsOf(ctx context.Context, deployment *unstructured.Unstructured) []bar {
 	labels, _, _ := unstructured.NestedStringMap(deployment.Object, "spec", "selector", "matchLabels")
 	list, err := r.replicaSets.List(ctx,
@@ -90,20 +90,20 @@ func workloadBar(obj *unstructured.Unstructured) bar {
 	return one
 }
 
-// barWidth is how many characters the longest bar has.
+// barWidth is the width of the longest bar in characters.
 const barWidth = 30
 
-// lines draws the bars to one scale: a ready pod is full, one that exists shaded, one that is still to come a dot.
+// lines draws the bars to one scale. Ready pods are full blocks, other pods shaded blocks, missing pods dots.
 func (r *rolloutBars) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	most, name := int64(1), 0
+	longest, name := int64(1), 0
 	for _, b := range r.bars {
-		most, name = max(most, b.have, b.want), max(name, len(b.name))
+		longest, name = max(longest, b.have, b.want), max(name, len(b.name))
 	}
 	var lines []string
 	for _, b := range r.bars {
-		cells := func(n int64) int { return int((n*barWidth + most - 1) / most) }
+		cells := func(n int64) int { return int((n*barWidth + longest - 1) / longest) }
 		full, shaded := cells(b.ready), cells(max(b.have, b.ready))
 		dotted := max(cells(b.want), shaded)
 		picture := strings.Repeat("█", full) + strings.Repeat("▒", shaded-full) + strings.Repeat("·", dotted-shaded)
@@ -115,7 +115,7 @@ func (r *rolloutBars) lines() []string {
 
 var replicaSetResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 
-// followLive is rollout status on a terminal. It ends as follow does.
+// followLive shows rollout status on a terminal. It ends when follow ends.
 func (o *rolloutStatusOptions) followLive(ctx context.Context, namespace string,
 	follow func(context.Context, func(*unstructured.Unstructured, string)) error) error {
 	client, err := o.DynamicClient()

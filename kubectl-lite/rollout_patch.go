@@ -23,7 +23,7 @@ type mutation func(runtime.Object) ([]byte, error)
 type rolloutChange struct {
 	verb, done, short string
 	mutate            mutation
-	// unchanged is printed where there is nothing to change; empty where that is an error.
+	// unchanged is printed if the object needs no change; "" if that is an error.
 	unchanged string
 }
 
@@ -90,8 +90,7 @@ func (o *rolloutPatchOptions) patch(info *resource.Info) error {
 	return o.show(o.Session, obj, o.change.done)
 }
 
-// patchFor is the strategic merge patch that makes the same change on the server as mutate makes to obj; nil where it
-// changes nothing. obj is changed.
+// patchFor returns a strategic merge patch for the change that mutate makes, or nil if there is none. It changes obj.
 func patchFor(obj runtime.Object, mutate mutation) ([]byte, error) {
 	before, err := runtime.Encode(scheme.DefaultJSONEncoder(), obj)
 	if err != nil {

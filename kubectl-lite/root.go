@@ -56,14 +56,14 @@ type group struct {
 	verbs []verb
 }
 
-// verb is a command and its name, by which a line is seen to speak of it before it is built.
+// verb is a command and its name. A command is built only if its name is among the arguments.
 type verb struct {
 	name  string
 	build func(*session.Session) *cobra.Command
 }
 
-// groups are all verbs, in the order of the help page; those with mount are kubectl's own. A verb is built only
-// where the command line names it. To add one, name it here.
+// groups returns all verbs in the order of the help page. The ones with mount are kubectl's. To add a verb, add it
+// here.
 func groups() []group {
 	return []group{
 		{"Read", []verb{{"get", newGet}, {"describe", newDescribe}, {"tree", newTree}, {"why", why.NewCommand},
@@ -93,30 +93,30 @@ func groups() []group {
 	}
 }
 
-// spokenOf are the verbs whose names are among the arguments. It is nil, for all of them, where the first argument
-// is neither a verb nor a flag, and for plugin, which compares plugins with all verbs. Building a verb takes a
-// tenth of a millisecond, and there are fifty.
-func spokenOf(args []string) map[string]bool {
-	known := map[string]bool{}
+// namedVerbs returns the verbs that may be among the arguments: every argument that is a name of a verb. nil stands for
+// all verbs. That is the result if the first argument is neither a verb nor a flag, and for plugin, which compares
+// plugins with all verbs. Building a verb takes a tenth of a millisecond, and there are fifty.
+func namedVerbs(args []string) map[string]bool {
+	verbs := map[string]bool{}
 	for _, g := range groups() {
 		for _, v := range g.verbs {
-			known[v.name] = true
+			verbs[v.name] = true
 		}
 	}
-	if len(args) == 0 || args[0] == "plugin" || !known[args[0]] && !strings.HasPrefix(args[0], "-") {
+	if len(args) == 0 || args[0] == "plugin" || !verbs[args[0]] && !strings.HasPrefix(args[0], "-") {
 		return nil
 	}
-	var spoken map[string]bool
+	var named map[string]bool
 	for _, arg := range args {
-		if !known[arg] {
+		if !verbs[arg] {
 			continue
 		}
-		if spoken == nil {
-			spoken = map[string]bool{}
+		if named == nil {
+			named = map[string]bool{}
 		}
-		spoken[arg] = true
+		named[arg] = true
 	}
-	return spoken
+	return named
 }
 
 const rootLong = `kubectl-lite speaks to any Kubernetes API server, with kubectl's names, flags and output.
@@ -128,9 +128,9 @@ Output     -o wide|json|yaml|name|jsonpath='{.status.phase}'|custom-columns=N:.m
            -w keeps on watching. Tables for people, everything else for programs.
 Trying     --dry-run=server lets the server check and change nothing; 'diff -f' shows what 'apply -f' would do.
 Server     the kubeconfig's current context ($KUBECONFIG, ~/.kube/config, --kubeconfig, --context), or --server and
-           --token; --as NAME acts as somebody else; --request-timeout 10s gives up; -v 6 shows the requests.
-Trouble    'why TYPE/NAME' says why something is not ready, 'tree' what it owns, 'timeline' what it has been through,
-           'get --at 5m' how it was, 'events --for', 'logs', 'describe', 'exec -it' the rest.
+           --token; --as NAME acts as another user; --request-timeout 10s gives up; -v 6 shows the requests.
+Trouble    'why TYPE/NAME' explains why an object is not ready; 'tree' shows the objects that it owns, 'timeline' its
+           past revisions, 'get --at 5m' its earlier state, 'events --for', 'logs', 'describe', 'exec -it' the rest.
 Exit code  0 done; 1 failed, or the answer is no; that of the command with exec and run; 130 after Ctrl-C.`
 
 const rootExample = `  kubectl-lite get pods -A -o wide
@@ -138,15 +138,15 @@ const rootExample = `  kubectl-lite get pods -A -o wide
   kubectl-lite why deploy/web
   kubectl-lite exec -it deploy/web -- sh`
 
-// New is the command tree on the given streams. It is built per invocation and must not be executed twice: the flags of
-// one run would linger in the next.
+// New returns the command tree on the given streams. A tree is for one invocation: it must not be executed twice,
+// because the flags of the first run would still be set.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root, _ := newRoot(streams, nil, nil)
 	return root
 }
 
-// newRoot is the root command with the verbs that are wanted, or all if that is nil.
-func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[string]bool) (
+// newRoot returns the root command with the given verbs, or all if verbs is nil.
+func newRoot(streams genericiooptions.IOStreams, args []string, verbs map[string]bool) (
 	*cobra.Command, *session.Session) {
 	session.CatchFatal()
 	s := session.New(streams)
@@ -159,7 +159,7 @@ func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[strin
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          unknownCommand,
-		// There is a command of that name, where it is wanted.
+		// newCompletion makes a command of that name.
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -176,7 +176,7 @@ func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[strin
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, v := range g.verbs {
-			if wanted != nil && !wanted[v.name] {
+			if verbs != nil && !verbs[v.name] {
 				continue
 			}
 			cmd := v.build(s)
@@ -184,7 +184,7 @@ func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[strin
 			root.AddCommand(cmd)
 		}
 	}
-	if wanted == nil {
+	if verbs == nil {
 		addCompletions(root, s)
 	}
 	root.SetHelpCommandGroupID("This tool")
@@ -198,7 +198,7 @@ func addVerbosity(root *cobra.Command) {
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 }
 
-// logVisibly makes client-go's log visible text as well: it contains errors and, with -v=8, whole answers.
+// logVisibly filters client-go's log too: it contains errors and, with -v=8, whole answers of the server.
 var logVisibly = sync.OnceFunc(func() {
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
@@ -206,7 +206,7 @@ var logVisibly = sync.OnceFunc(func() {
 	for name, value := range map[string]string{"logtostderr": "false", "one_output": "true",
 		"stderrthreshold": "FATAL"} {
 		if err := logging.Set(name, value); err != nil {
-			panic(err) // there is no such flag
+			panic(err) // klog does not have the flag
 		}
 	}
 })
@@ -223,13 +223,13 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-// Main runs one invocation and returns the exit code of the process. It leaves signals alone: verbs with something
-// to clean up listen for them, all others may be ended at any moment.
+// Main runs one invocation and returns the exit code of the process. It does not handle signals: verbs that must clean
+// up listen for them, all others may be ended at any moment.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	if streams.ErrOut == io.Writer(os.Stderr) {
 		logVisibly()
 	}
-	root, s := newRoot(streams, args, spokenOf(args))
+	root, s := newRoot(streams, args, namedVerbs(args))
 	root.SetArgs(args)
 	ran, err := runPlugin(ctx, s, root, args)
 	if !ran {

@@ -14,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// sortInfos orders what was found by the value at a JSONPath; objects without it come first. Tables are ordered within
-// themselves, by the objects behind their rows.
+// sortInfos orders objects by the value at a JSONPath; objects without the value come first. It orders the rows of each
+// table by their objects.
 func sortInfos(infos []*clires.Info, by string) ([]*clires.Info, error) {
 	if by == "" {
 		return infos, nil
@@ -109,8 +109,8 @@ func valueOf(v reflect.Value) any {
 	return v.Interface()
 }
 
-// compare orders two JSON values: numbers by size, strings as quantities where both are ("9m" before "1"),
-// else by their bytes. An absent value is the least.
+// compare orders two JSON values: numbers by size, strings as quantities if both are quantities ("9m" before "1"),
+// otherwise by their bytes. An absent value comes first.
 func compare(a, b any) (int, error) {
 	switch {
 	case a == nil && b == nil:

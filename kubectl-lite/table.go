@@ -12,8 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// tablePrinter prints tables that a server made. An object that is no table gets the name and age that any object has:
-// servers may decline to make one.
+// tablePrinter prints tables of a server. A server may answer with objects instead; they get columns for name and age.
 type tablePrinter struct {
 	columns printers.ResourcePrinter
 }
@@ -39,7 +38,7 @@ func (p *tablePrinter) PrintObj(obj runtime.Object, w io.Writer) error {
 	return p.columns.PrintObj(table, w)
 }
 
-// decodeTable is the table that obj is, or nil where it is something else.
+// decodeTable returns obj as a table, or nil if it is another object.
 func decodeTable(obj runtime.Object) (*metav1.Table, error) {
 	raw, ok := obj.(*unstructured.Unstructured)
 	if !ok || !isTable(raw) {
@@ -65,17 +64,17 @@ func decodeTable(obj runtime.Object) (*metav1.Table, error) {
 }
 
 const (
-	// mostColumns is how many columns of a server's table are shown. Real ones have a dozen.
-	mostColumns = 1000
-	// widestCell is how many characters of a cell are shown: every other row of the column is filled up with
-	// spaces to its width.
+	// maxColumns limits the columns of a server's table. Real ones have a dozen.
+	maxColumns = 1000
+	// widestCell limits the characters of a cell: the printer pads all other rows of the column to the same width.
 	widestCell = 16 << 10
 )
 
-// tame bounds a table that the server made, and keeps its cells within their columns.
+// tame limits the size of a server's table, and replaces characters that would begin another column.
 func tame(table *metav1.Table) {
-	if len(table.ColumnDefinitions) > mostColumns {
-		table.ColumnDefinitions = table.ColumnDefinitions[:mostColumns] // and so the cells of every row
+	if len(table.ColumnDefinitions) > maxColumns {
+		// The printer ignores the further cells of each row.
+		table.ColumnDefinitions = table.ColumnDefinitions[:maxColumns]
 	}
 	for i := range table.ColumnDefinitions {
 		table.ColumnDefinitions[i].Name = cellText(table.ColumnDefinitions[i].Name)
@@ -89,8 +88,7 @@ func tame(table *metav1.Table) {
 	}
 }
 
-// cellText is text that does not begin another column of a table, and is no wider than a cell may be. Where
-// it has several lines, that is the printer's matter.
+// cellText returns text without characters that begin another column, cut to widestCell. The printer handles newlines.
 func cellText(text string) string {
 	text = betweenColumns.Replace(text)
 	if len(text) <= widestCell {
@@ -113,7 +111,7 @@ func isTable(obj *unstructured.Unstructured) bool {
 	return kind.Kind == "Table" && kind.Group == metav1.GroupName && (kind.Version == "v1" || kind.Version == "v1beta1")
 }
 
-// table prints objects of one kind in columns.
+// table returns a printer of tables for one kind.
 func (f *readFormat) table(mapping *meta.RESTMapping, withNamespace, withKind bool) printers.ResourcePrinter {
 	options := printers.PrintOptions{
 		NoHeaders:     f.noHeaders,
@@ -130,11 +128,12 @@ func (f *readFormat) table(mapping *meta.RESTMapping, withNamespace, withKind bo
 	return &tablePrinter{columns: printers.NewTablePrinter(options)}
 }
 
-// paragraphs writes an empty line before what comes after next, if something came before and something does come.
+// paragraphs separates paragraphs by an empty line. next begins a paragraph; the empty line is written with its first
+// text, and not before the first paragraph.
 type paragraphs struct {
-	to      io.Writer
+	out     io.Writer
 	written int
-	pending bool
+	pending bool // an empty line is due
 }
 
 func (p *paragraphs) next() { p.pending = p.written > 0 }
@@ -142,11 +141,11 @@ func (p *paragraphs) next() { p.pending = p.written > 0 }
 func (p *paragraphs) Write(b []byte) (int, error) {
 	if p.pending && len(b) > 0 {
 		p.pending = false
-		if _, err := p.to.Write([]byte("\n")); err != nil {
+		if _, err := p.out.Write([]byte("\n")); err != nil {
 			return 0, err
 		}
 	}
-	n, err := p.to.Write(b)
+	n, err := p.out.Write(b)
 	p.written += n
 	return n, err
 }

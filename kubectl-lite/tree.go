@@ -68,8 +68,8 @@ func (o *treeOptions) printTree(w io.Writer, all diagnose.Family, root *unstruct
 	(&treePrinter{w: w, all: all, depth: o.depth, shown: map[types.UID]bool{}}).print(root, "", "", 1)
 }
 
-// treePrinter prints a family. Each object's children are shown once: an object may have several owners, and owner
-// references may form a cycle.
+// treePrinter prints a family. It shows the children of each object only once, because an object may have several
+// owners, and owner references may form a cycle.
 type treePrinter struct {
 	w     io.Writer
 	all   diagnose.Family

@@ -22,31 +22,32 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// treeMirror is the objects of a tree, kept up to date by one watch per kind. Kinds that had no part in the
-// tree when it was last read in whole are seen at the next reading, except those that workloads are made of.
+// treeMirror is a copy of the objects of a tree, kept up to date by one watch per kind. It watches the kinds that had
+// objects in the tree when the whole namespace was last read, and workloadKinds. Objects of other kinds appear at the
+// next reading.
 type treeMirror struct {
 	*session.Session
 	client    dynamic.Interface
 	namespace string
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below, except watched, which only follow uses
 	root    *unstructured.Unstructured
 	objects map[types.UID]*unstructured.Unstructured
 	watched map[schema.GroupVersionResource]bool
 	trouble string
 }
 
-// workloadKinds are watched whether or not the tree has any of them yet.
+// workloadKinds are always watched, even if the tree has no such object yet.
 var workloadKinds = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "pods"},
 	{Group: "apps", Version: "v1", Resource: "replicasets"},
 	{Group: "batch", Version: "v1", Resource: "jobs"},
 }
 
-// rereading is how often a whole namespace is read for kinds that are new in the tree.
+// rereading is the interval at which the whole namespace is read, to find kinds that are new in the tree.
 const rereading = 15 * time.Second
 
-// follow is tree -w.
+// follow runs tree -w.
 func (o *treeOptions) follow(ctx context.Context, root *unstructured.Unstructured) error {
 	client, err := o.QuietClient()
 	if err != nil {
@@ -103,7 +104,7 @@ func (o *treeOptions) follow(ctx context.Context, root *unstructured.Unstructure
 	})
 }
 
-// read looks at everything that may be owned.
+// read reads all objects that may have owners.
 func (m *treeMirror) read(ctx context.Context) error {
 	all, err := m.Descendants(ctx, m.root)
 	if err != nil {
@@ -121,16 +122,17 @@ func (m *treeMirror) read(ctx context.Context) error {
 	return nil
 }
 
-// newest is the latest version of the object that was read or watched.
+// newest returns the later version of an object: the given one, or the one in the mirror. A list and a watch of the
+// same kind may arrive in any order. m.mu must be held.
 func (m *treeMirror) newest(read *unstructured.Unstructured) *unstructured.Unstructured {
-	known := m.objects[read.GetUID()]
-	if known != nil && later(known.GetResourceVersion(), read.GetResourceVersion()) == known.GetResourceVersion() {
-		return known
+	old := m.objects[read.GetUID()]
+	if old != nil && later(old.GetResourceVersion(), read.GetResourceVersion()) == old.GetResourceVersion() {
+		return old
 	}
 	return read
 }
 
-// relatives are the objects of the tree.
+// relatives returns the objects of the tree.
 func (m *treeMirror) relatives() []*unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,7 +140,7 @@ func (m *treeMirror) relatives() []*unstructured.Unstructured {
 	found, seen := []*unstructured.Unstructured{m.root}, map[types.UID]bool{m.root.GetUID(): true}
 	for i := 0; i < len(found); i++ {
 		for _, child := range all[found[i].GetUID()] {
-			if !seen[child.GetUID()] { // owners may go round in circles
+			if !seen[child.GetUID()] { // owners may form a cycle
 				seen[child.GetUID()] = true
 				found = append(found, child)
 			}
@@ -151,13 +153,13 @@ func (m *treeMirror) family() diagnose.Family {
 	return diagnose.Owned(slices.Collect(maps.Values(m.objects)))
 }
 
-// watch keeps one kind up to date. A broken watch is resumed from a new list.
+// watch keeps one kind up to date until ctx ends. After a broken watch it lists the kind again.
 func (m *treeMirror) watch(ctx context.Context, resource schema.GroupVersionResource, changed func()) {
 	var from dynamic.ResourceInterface = m.client.Resource(resource)
 	if m.namespace != "" {
 		from = m.client.Resource(resource).Namespace(m.namespace)
 	}
-	// Kinds that cannot be watched are listed again every now and then.
+	// The error is of a kind that the user may not watch: follow reads it from time to time.
 	_ = resuming(ctx, func(err error) { m.setTrouble(err); changed() }, func() error {
 		list, err := from.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
@@ -189,7 +191,7 @@ func (m *treeMirror) watch(ctx context.Context, resource schema.GroupVersionReso
 	})
 }
 
-// replace takes a list of one kind for all that there is of it.
+// replace replaces all objects of one kind by a list.
 func (m *treeMirror) replace(resource schema.GroupVersionResource, list *unstructured.UnstructuredList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,6 +218,7 @@ func (m *treeMirror) apply(obj *unstructured.Unstructured, gone bool) {
 	m.put(obj)
 }
 
+// put adds or updates an object. m.mu must be held.
 func (m *treeMirror) put(obj *unstructured.Unstructured) {
 	obj = m.newest(obj)
 	m.objects[obj.GetUID()] = obj
@@ -233,6 +236,7 @@ func (m *treeMirror) setTrouble(err error) {
 	}
 }
 
+// lines draws the tree.
 func (m *treeMirror) lines(o *treeOptions) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// ttlAnnotation marks an object that the server removes by itself, so long after the mark was set.
+// ttlAnnotation is the lifetime of an object. The server deletes the object this long after the annotation was set.
 const ttlAnnotation = "coxswain.dev/ttl"
 
 type ttlOptions struct {
@@ -85,7 +85,7 @@ func (o *ttlOptions) run(_ context.Context, objects []string, lifetime string) e
 		})
 }
 
-// requireTTL refuses where the annotation would have no effect: a server that does not know it would keep the object.
+// requireTTL returns an error if the server does not support the annotation: it would keep the object.
 func (o *ttlOptions) requireTTL() error {
 	version, err := serverVersion(o.Session)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// Version is this binary's version, set at link time with -ldflags "-X …/kubectl-lite.Version=…". Where it
-// was not set, the version of client-go that the binary is made of says what API it knows.
+// Version is this binary's version, set at link time with -ldflags "-X …/kubectl-lite.Version=…". If it is not set, the
+// version of client-go is shown, which determines the version of the API.
 var Version string
 
 type versions struct {
@@ -86,7 +86,7 @@ func printVersions(s *session.Session, found versions, output string) error {
 	return nil
 }
 
-// clientVersion returns the version of the API that this binary knows: client-go v0.A.B is of Kubernetes v1.A.B.
+// clientVersion returns the version of this binary, or of its API: client-go v0.A.B belongs to Kubernetes v1.A.B.
 func clientVersion() *version.Info {
 	info := &version.Info{GitVersion: Version, Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" +
 		runtime.GOARCH}
@@ -116,7 +116,7 @@ func clientVersion() *version.Info {
 	return info
 }
 
-// supportedSkew is by how many minor versions a client may be older or newer than its server.
+// supportedSkew is the number of minor versions that a client may be older or newer than its server.
 const supportedSkew = 1
 
 func warnOfSkew(s *session.Session, found versions) {

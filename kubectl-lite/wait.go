@@ -62,7 +62,7 @@ func newWait(s *session.Session) *cobra.Command {
 	return cmd
 }
 
-// expectation decides whether an object, nil while it does not exist, fulfils a condition.
+// expectation reports whether an object meets a condition. It is called with nil while the object does not exist.
 type expectation func(*unstructured.Unstructured) (bool, error)
 
 func (o *waitOptions) run(ctx context.Context, args []string) error {
@@ -96,11 +96,11 @@ func (o *waitOptions) run(ctx context.Context, args []string) error {
 		}
 		return errors.New("no matching resources found")
 	}
-	var errs []error // one for each object, even where they read the same
+	var errs []error // one for each object, even with equal texts
 	for _, info := range infos {
 		errs = append(errs, o.awaitAll(ctx, info, all, deadline))
 	}
-	errs = append(errs, err) // an object that was not found does not keep the others from being waited for
+	errs = append(errs, err) // some objects were not found; the others were waited for
 	if all := utilerrors.NewAggregate(errs); all != nil {
 		return utilerrors.Flatten(all)
 	}
@@ -125,8 +125,8 @@ func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, err
 	return found.Infos()
 }
 
-// untilFound looks for the objects again and again, until all that are named exist: one that does not has no kind or
-// namespace to watch by.
+// untilFound polls until all named objects exist. It cannot watch: the builder yields the kind and namespace of an object
+// only together with the object.
 func (o *waitOptions) untilFound(ctx context.Context, args []string, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -157,7 +157,7 @@ func (o *waitOptions) await(ctx context.Context, info *resource.Info, expect exp
 	latest := info.Object
 	met := func(obj *unstructured.Unstructured) (bool, error) {
 		if obj != nil && uid != "" && obj.GetUID() != uid {
-			obj = nil // another object took the name of the one that was waited for
+			obj = nil // another object has taken the name
 		}
 		if obj != nil {
 			latest = obj
@@ -198,8 +198,8 @@ func parseExpectation(text string) (expectation, error) {
 	case lower == "create":
 		return func(obj *unstructured.Unstructured) (bool, error) { return obj != nil, nil }, nil
 	case strings.HasPrefix(text, "condition="):
-		name, value, given := strings.Cut(text[len("condition="):], "=")
-		if !given {
+		name, value, found := strings.Cut(text[len("condition="):], "=")
+		if !found {
 			value = "true"
 		}
 		return orGone(conditionIs(name, value)), nil
@@ -210,7 +210,7 @@ func parseExpectation(text string) (expectation, error) {
 	return nil, fmt.Errorf("unrecognized condition: %q", text)
 }
 
-// orGone makes it an error that the object vanishes while something is expected of it.
+// orGone makes an expectation that returns an error if the object is deleted.
 func orGone(expect expectation) expectation {
 	return func(obj *unstructured.Unstructured) (bool, error) {
 		if obj == nil {
@@ -220,7 +220,7 @@ func orGone(expect expectation) expectation {
 	}
 }
 
-// conditionIs compares a condition of the status. One that was observed before the latest change of the spec
+// conditionIs compares a condition of the status. A condition that was observed before the latest change of the spec
 // does not count.
 func conditionIs(name, value string) expectation {
 	return func(obj *unstructured.Unstructured) (bool, error) {
@@ -250,7 +250,7 @@ func conditionIs(name, value string) expectation {
 
 // splitOnce splits a text at its only single "=". In filters "==" compares.
 func splitOnce(text string) (path, value string, compare bool, err error) {
-	const stand = "\x00" // in no path
+	const stand = "\x00" // no path contains it
 	path, value, compare = strings.Cut(strings.ReplaceAll(text, "==", stand), "=")
 	if strings.Contains(value, "=") {
 		return "", "", false, errors.New("jsonpath wait format must be --for=jsonpath='{.status.readyReplicas}'=3 or " +

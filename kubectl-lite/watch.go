@@ -13,7 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// follow is get -w: it prints what there is, then every change as it comes, until the stream or ctx ends.
+// follow runs get -w: it prints the objects, then every change, until the stream or ctx ends.
 func (o *getOptions) follow(ctx context.Context, args []string) error {
 	if o.inPlace && o.watch && !o.watchOnly && !o.watchEvents && o.serverPrint && o.format.human() &&
 		!o.format.noHeaders && o.CanLive() {
@@ -47,8 +47,8 @@ func (o *getOptions) follow(ctx context.Context, args []string) error {
 	if err := o.printPresent(obj, out); err != nil {
 		return err
 	}
-	// A list's revision is now. A single object's may be long ago, before what the server still remembers; a watch
-	// from any revision ("0") begins by telling that the object is there, which was just printed.
+	// The revision of a list is the present. The revision of a single object may be older than the server's history.
+	// A watch from any revision ("0") begins with an event for the object, which was just printed.
 	named, from := infos[0].Name != "", "0"
 	if !named {
 		if from, err = meta.NewAccessor().ResourceVersion(obj); err != nil {
@@ -109,6 +109,7 @@ func (t *liveTable) print(kind watch.EventType, obj runtime.Object) error {
 	return t.printer.PrintObj(obj, t.tabs)
 }
 
+// drain prints the events of a watch, except the first one with skipFirst.
 func (t *liveTable) drain(ctx context.Context, changes watch.Interface, skipFirst bool) error {
 	for {
 		select {
@@ -135,7 +136,7 @@ func (t *liveTable) drain(ctx context.Context, changes watch.Interface, skipFirs
 	}
 }
 
-// flushWriter is a writer that aligns columns, and so holds text back until it is flushed.
+// flushWriter is a writer that aligns columns and therefore buffers text until it is flushed.
 type flushWriter interface {
 	io.Writer
 	Flush() error

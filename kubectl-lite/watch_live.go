@@ -22,16 +22,16 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/terminal"
 )
 
-// rowTable is the table of get -w on a terminal: one row per object, each the latest.
+// rowTable is the table of get -w on a terminal, with the latest row of each object.
 type rowTable struct {
-	mu       sync.Mutex
+	mu       sync.Mutex // guards all fields: the watch writes them, the view reads them
 	columns  []metav1.TableColumnDefinition
 	rows     []metav1.TableRow
-	revision string
-	trouble  string // why it may be out of date
+	revision string // where the watch goes on; "" if everything must be listed again
+	trouble  string // the reason for which the table may be out of date
 }
 
-// followInPlace is get -w on a terminal. A watch that breaks is taken up again where it ended.
+// followInPlace runs get -w on a terminal. It resumes a broken watch where it ended.
 func (o *getOptions) followInPlace(ctx context.Context, args []string) error {
 	namespace, explicit, err := o.Namespace()
 	if err != nil {
@@ -59,14 +59,15 @@ func (o *getOptions) followInPlace(ctx context.Context, args []string) error {
 	})
 }
 
-// resuming does something that lasts again and again until ctx ends, after ever longer pauses while it fails
-// at once. failed is told the reason of each failure, and nil once it has lasted.
-func resuming(ctx context.Context, failed func(error), last func() error) error {
+// resuming calls follow again and again until ctx ends. Pauses between the calls grow, unless follow has lasted for
+// some time. failed is called with each error. An error that will not go away ends resuming: the user lacks a right, or
+// the resource does not exist or cannot be watched.
+func resuming(ctx context.Context, failed func(error), follow func() error) error {
 	const shortest, longest = 200 * time.Millisecond, 5 * time.Second
 	pause := backoff.Doubling(shortest, longest)
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := last()
+		err := follow()
 		if ctx.Err() != nil {
 			break
 		}
@@ -88,16 +89,16 @@ func resuming(ctx context.Context, failed func(error), last func() error) error 
 	return nil
 }
 
-// follow reads one watch to its end. Where the revision is too old to go on from, everything is read again.
+// follow reads one watch to its end. If the revision has expired, the next call lists everything again.
 func (t *rowTable) follow(ctx context.Context, look func() *resource.Result, changed func()) error {
 	found := look()
-	if t.at() == "" {
+	if t.resumeFrom() == "" {
 		if err := t.replace(found); err != nil {
 			return err
 		}
 		changed()
 	}
-	changes, err := found.Watch(t.at())
+	changes, err := found.Watch(t.resumeFrom())
 	if err != nil {
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			t.forget()
@@ -132,12 +133,14 @@ func (t *rowTable) follow(ctx context.Context, look func() *resource.Result, cha
 	}
 }
 
-func (t *rowTable) at() string {
+// resumeFrom returns the revision where the watch goes on.
+func (t *rowTable) resumeFrom() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.revision
 }
 
+// forget makes the next call of follow list everything.
 func (t *rowTable) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,8 +156,8 @@ func (t *rowTable) setTrouble(err error) {
 	}
 }
 
-// replace takes what a list found, and its revision to watch from. A single object may have been written long
-// ago, before what the server still remembers: it is watched from now.
+// replace sets the rows and the revision to the result of a list. The revision of a single object may be older than the
+// server's history, so that its watch begins at any revision ("0").
 func (t *rowTable) replace(found *resource.Result) error {
 	infos, err := found.Infos()
 	if err != nil {
@@ -192,7 +195,7 @@ func (t *rowTable) apply(event watch.Event) error {
 	return t.put(event.Object, event.Type == watch.Deleted)
 }
 
-// put takes the rows of a table that the server made.
+// put adds, updates or removes the rows of a server's table. t.mu must be held.
 func (t *rowTable) put(obj runtime.Object, gone bool) error {
 	table, err := decodeTable(obj)
 	if err != nil {
@@ -212,13 +215,13 @@ func (t *rowTable) put(obj runtime.Object, gone bool) error {
 		if version := accessor.GetResourceVersion(); version != "" && t.revision != "" {
 			t.revision = later(t.revision, version)
 		}
-		at := slices.IndexFunc(t.rows, func(r metav1.TableRow) bool { return rowUID(r) == accessor.GetUID() })
+		i := slices.IndexFunc(t.rows, func(r metav1.TableRow) bool { return rowUID(r) == accessor.GetUID() })
 		switch {
-		case gone && at >= 0:
-			t.rows = slices.Delete(t.rows, at, at+1)
+		case gone && i >= 0:
+			t.rows = slices.Delete(t.rows, i, i+1)
 		case gone:
-		case at >= 0:
-			t.rows[at] = row
+		case i >= 0:
+			t.rows[i] = row
 		default:
 			t.rows = append(t.rows, row)
 		}
@@ -226,7 +229,7 @@ func (t *rowTable) put(obj runtime.Object, gone bool) error {
 	return nil
 }
 
-// later is the greater of two revisions. They are whole numbers, by the API's contract since 1.35.
+// later returns the greater of two revisions. They are decimal numbers by the API's contract since 1.35 (KEP-5504).
 func later(a, b string) string {
 	if len(a) > len(b) || len(a) == len(b) && a > b {
 		return a
@@ -241,7 +244,7 @@ func rowUID(row metav1.TableRow) types.UID {
 	return ""
 }
 
-// lines is the table as get prints it, with ages as of now.
+// lines returns the table as get prints it, with present ages.
 func (t *rowTable) lines(format *readFormat, mapping *meta.RESTMapping, withNamespace bool) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/session"
 )
 
-// writing is what all verbs that change objects share: --dry-run, --field-manager, --validate and -o.
+// writing has the flags of all verbs that change objects: --dry-run, --field-manager, --validate and -o.
 type writing struct {
 	print        *genericclioptions.PrintFlags
 	fieldManager string
@@ -20,14 +20,14 @@ type writing struct {
 	validation string
 }
 
-// addFlags declares the common flags. A verb that sends whole documents has --validate besides.
+// addFlags declares the common flags. Verbs that send whole documents also declare --validate.
 func (w *writing) addFlags(cmd *cobra.Command, fieldManager string) {
 	w.addPrintFlags(cmd)
 	cmdutil.AddDryRunFlag(cmd)
 	cmdutil.AddFieldManagerFlagVar(cmd, &w.fieldManager, fieldManager)
 }
 
-// addPrintFlags declares -o alone, for verbs that cannot be tried out.
+// addPrintFlags declares -o alone, for verbs without --dry-run.
 func (w *writing) addPrintFlags(cmd *cobra.Command) {
 	w.addNamePrinter()
 	w.print.AddFlags(cmd)
@@ -38,7 +38,7 @@ func (w *writing) addNamePrinter() {
 	w.print = genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)
 }
 
-// complete reads the flags once they are parsed.
+// complete reads the parsed flags.
 func (w *writing) complete(cmd *cobra.Command) (err error) {
 	if w.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
 		return err
@@ -49,10 +49,10 @@ func (w *writing) complete(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// onlyPretend reports whether nothing may be sent to the server at all.
+// onlyPretend reports whether no change may be sent to the server (--dry-run=client).
 func (w *writing) onlyPretend() bool { return w.dryRun == cmdutil.DryRunClient }
 
-// helper sends requests for the object's kind with the options that the user chose.
+// helper returns a client for the object's kind with the options of the flags.
 func (w *writing) helper(info *resource.Info) *resource.Helper {
 	return resource.NewHelper(info.Client, info.Mapping).
 		DryRun(w.dryRun == cmdutil.DryRunServer).
@@ -60,7 +60,7 @@ func (w *writing) helper(info *resource.Info) *resource.Helper {
 		WithFieldValidation(w.validation)
 }
 
-// operation is what was done, in kubectl's words: "created", "created (dry run)", "created (server dry run)".
+// operation returns kubectl's words for a change: "created", "created (dry run)", "created (server dry run)".
 func (w *writing) operation(done string) string {
 	switch w.dryRun {
 	case cmdutil.DryRunClient:
