@@ -14,7 +14,7 @@ import (
 func TestGet_ShowsThePast(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	// of the Lease by which the server says that it is there
+	// The server dates its own identity Lease by this clock.
 	serverClock := clocktesting.NewFakeClock(began.Add(-time.Hour))
 	l := clitest.Start(t, testenv.APIServerOnly(), testenv.WithClock(serverClock))
 	since := func(ago time.Duration) {

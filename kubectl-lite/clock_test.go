@@ -35,7 +35,7 @@ func TestClock_ShowsAndMovesTheServersClock(t *testing.T) {
 	require.Equal(t, "2031-06-01T00:00:00Z\n", l.Succeed(t, "", "clock"))
 }
 
-func TestClock_ThatGoesByItselfCannotBeMoved(t *testing.T) {
+func TestClock_OfARealServerCannotBeMoved(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t, testenv.APIServerOnly())
 	for _, line := range []string{"clock", "clock advance 1h"} {

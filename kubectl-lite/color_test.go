@@ -14,8 +14,8 @@ import (
 
 var colorSequence = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// A pipe gets none unless it is asked for; documents never do.
-func TestColor_IsForTerminals(t *testing.T) {
+// A pipe gets colours only with --color=always; documents never do.
+func TestColor_IsOnlyForTerminals(t *testing.T) {
 	t.Parallel()
 	l := clitest.Start(t, testenv.APIServerOnly())
 	l.Succeed(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}",

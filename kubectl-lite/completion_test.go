@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-// hostileNames would run something, be expanded, or be taken for something else on the line where they are completed.
+// hostileNames would run commands, be expanded, or have another meaning on the command line.
 var hostileNames = []string{
 	"$(touch owned)a", "$(touch owned)b", "`touch owned`a", "`touch owned`b", ";touch owned", "a;touch owned",
 	"a|touch owned", "a&touch owned", "a>owned", "<(touch owned)",
@@ -21,7 +21,7 @@ var hostileNames = []string{
 	"_activeHelp_ call this number", "a\nb", "a\tdescription", clitest.HostileText, "a\u009b31m", "",
 }
 
-func TestCompletion_OffersOnlyWhatMeansItself(t *testing.T) {
+func TestCompletion_ProposalsNeedNoQuoting(t *testing.T) {
 	t.Parallel()
 	for _, name := range hostileNames {
 		require.False(t, canBeTyped(name), name)
@@ -39,9 +39,8 @@ func TestCompletion_OffersOnlyWhatMeansItself(t *testing.T) {
 	require.Equal(t, []string{"harmless", ":4", ""}, offered)
 }
 
-// TestCompletion_RunsNothingInBash completes with bash-completion, twice, as a user does by pressing the key
-// again.
-func TestCompletion_RunsNothingInBash(t *testing.T) {
+// TestCompletion_RunsNoCommandInBash completes twice with bash-completion, like a user who presses the key again.
+func TestCompletion_RunsNoCommandInBash(t *testing.T) {
 	t.Parallel()
 	const library = "/usr/share/bash-completion/bash_completion"
 	bash, err := exec.LookPath("bash")

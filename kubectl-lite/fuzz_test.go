@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// FuzzColumns: columns are an error, or a table with a line for the headers and at least one for the object.
+// FuzzColumns checks that columns are an error, or print a line of headers and at least one line for the object.
 func FuzzColumns(f *testing.F) {
 	for _, text := range []string{
 		"NAME:metadata.name", "NAME:.metadata.name,IMAGE:{.spec.containers[*].image}", "A:", "A", "A:{", "A:[", ":",

@@ -1,6 +1,6 @@
 package kubectllite
 
-// customSteps are taken with a kind that they define.
+// customSteps use a kind that they define.
 var customSteps = []parityStep{
 	{args: "get backups"},
 	{args: "create -f -", stdin: backupDefinition},

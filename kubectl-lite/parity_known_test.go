@@ -1,7 +1,7 @@
 package kubectllite
 
-// knownDifferences are invocations whose text differs, with the reason as docs/kubectl-lite.md gives it. The
-// exit codes of most of them are equal all the same; those that are not are in knownCodes.
+// knownDifferences are invocations with a different output, and the reason in the words of docs/kubectl-lite.md. Their
+// exit codes are equal, except for the ones in knownCodes.
 var knownDifferences = map[string]string{
 	"get cm --sort-by=.nope":      "kubectl swallows the error and says that nothing was found.",
 	"auth reconcile --filename=-": "kubectl 1.37 crashes.",
@@ -21,7 +21,7 @@ var knownDifferences = map[string]string{
 
 const ownHelp = "The help pages are its own."
 
-// knownCodes are the known differences that reach the exit code.
+// knownCodes are the known differences with a different exit code.
 var knownCodes = map[string]bool{
 	"get cm --sort-by=.nope":      true,
 	"auth reconcile --filename=-": true,

@@ -326,7 +326,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
 `
 )
 
-// streamSteps are commands that need a running pod, of which there is none.
+// streamSteps are commands that need a running pod. The server has none.
 var streamSteps = []parityStep{
 	{args: "run lone --image=busybox --dry-run=client -o yaml"},
 	{args: "run lone --image=busybox --dry-run=client"},

@@ -55,8 +55,8 @@ func TestParity_RecordingIsTrueToKubectl(t *testing.T) {
 	}
 }
 
-// kubectlRunner runs the kubectl that make parity names: it is of the release that kubectl-lite's library is of,
-// because kubectls of other releases print other texts.
+// kubectlRunner returns a runner for the kubectl of make parity. It has the release of kubectl-lite's library, because
+// other releases print other texts.
 func kubectlRunner(t *testing.T) parityRunner {
 	t.Helper()
 	path := os.Getenv("KUBECTL")
@@ -77,11 +77,10 @@ func kubectlRunner(t *testing.T) parityRunner {
 	}
 }
 
-// TestParity_OnARealServer runs the steps of TestParity against a server that somebody started:
-// kube-apiserver, if one is at hand, whose user may make namespaces, cluster roles, priority classes and
-// certificate requests. They run in namespaces of their own, by kubectl twice and by kubectl-lite once. What
-// kubectl itself does not do twice alike, because controllers work on what the steps make, is no yardstick
-// and is left out.
+// TestParity_OnARealServer runs the steps of TestParity against an external server, such as kube-apiserver. Its user
+// must be allowed to create namespaces, cluster roles, priority classes and certificate requests. The steps run in
+// their own namespaces, by kubectl twice and by kubectl-lite once. Steps with different results for kubectl's two runs,
+// because controllers change the objects, are not compared.
 func TestParity_OnARealServer(t *testing.T) {
 	path := testenv.ExternalKubeconfig(t)
 	t.Parallel()
@@ -107,13 +106,13 @@ func TestParity_OnARealServer(t *testing.T) {
 	requireParity(t, theirs, ours)
 }
 
-// unfitForShared are steps that would disturb other users of a server, or whose output depends on them.
+// unfitForShared are steps that would disturb other users of a server, or have an output that depends on them.
 var unfitForShared = map[string]bool{
 	"taint nodes --all a=b:NoSchedule": true,
 	"top nodes":                        true,
 }
 
-// sharedServer is a server on which the steps have namespaces of their own.
+// sharedServer is a server with other users: the steps have their own namespaces.
 type sharedServer struct {
 	file   *clientcmdapi.Config
 	config *rest.Config
@@ -121,7 +120,7 @@ type sharedServer struct {
 	any    dynamic.Interface
 }
 
-// openShared reads a kubeconfig's current context, and gives it the names that the steps know.
+// openShared reads a kubeconfig's current context, and gives it the names in the steps.
 func openShared(t *testing.T, path string) *sharedServer {
 	t.Helper()
 	file, err := clientcmd.LoadFromFile(path)
@@ -138,7 +137,7 @@ func openShared(t *testing.T, path string) *sharedServer {
 	return &sharedServer{file, config, kubernetes.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)}
 }
 
-// withContext is the kubeconfig with nothing but the context "test", in a namespace.
+// withContext returns the kubeconfig with only the context "test", in a namespace.
 func withContext(file *clientcmdapi.Config, namespace string) *clientcmdapi.Config {
 	file = file.DeepCopy()
 	file.Contexts = map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test", Namespace: namespace}}
@@ -147,21 +146,21 @@ func withContext(file *clientcmdapi.Config, namespace string) *clientcmdapi.Conf
 }
 
 var (
-	// defaultNamespace is where steps name the namespace that they are in.
+	// defaultNamespace matches the namespace of the steps.
 	defaultNamespace = regexp.MustCompile(`(namespace=|ns |"namespace": ")default\b`)
-	// sharedNames are names without a namespace that steps give, and the namespace shop.
+	// sharedNames are the names in the steps of objects without a namespace, and the namespace shop.
 	sharedNames = regexp.MustCompile(`\b(shop|viewers?|high|ann|solo)\b`)
-	// everywhere makes a step look at others' namespaces.
+	// everywhere makes a step read the namespaces of other users.
 	everywhere = regexp.MustCompile(` (-A|--all-namespaces)\b`)
-	// sharedAge is an age that is longer than a test.
+	// sharedAge also matches ages that are longer than a test.
 	sharedAge = regexp.MustCompile(`\b(\d+[ydhms]){1,2}\b`)
-	// anyIP is an address of whatever network the server's is.
+	// anyIP is an address of any network.
 	anyIP = regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+\b`)
-	// madeUp are the ends of names that controllers make up.
+	// madeUp matches names with a suffix of a controller.
 	madeUp = regexp.MustCompile(`\b(web|many|plain|nightly)-[a-z0-9]{8,10}(-[a-z0-9]{5})?\b`)
 )
 
-// parity runs the steps with names that are unique, and leaves nothing behind.
+// parity runs the steps with unique names, and deletes all their objects.
 func (s *sharedServer) parity(t *testing.T, run parityRunner) []parityOutcome {
 	t.Helper()
 	suffix := "-" + rand.String(8)
@@ -182,7 +181,7 @@ func (s *sharedServer) parity(t *testing.T, run parityRunner) []parityOutcome {
 			return sharedNames.ReplaceAllString(text, "$1"+suffix)
 		},
 		plain: func(text string) string {
-			// before parts of one look like ages
+			// first, because parts of a UID look like ages
 			text = unstable[0].pattern.ReplaceAllString(strings.ReplaceAll(text, suffix, ""), "UID")
 			text = anyIP.ReplaceAllString(text, "127.0.0.1")
 			return madeUp.ReplaceAllString(sharedAge.ReplaceAllString(text, "1s"), "$1-HASH")
@@ -190,8 +189,8 @@ func (s *sharedServer) parity(t *testing.T, run parityRunner) []parityOutcome {
 	}, run)
 }
 
-// awaitServiceAccount waits until a server with controllers has furnished a namespace. Where there are none,
-// as beside a kube-apiserver alone, it makes the account that pods need.
+// awaitServiceAccount waits until controllers have made the service account and the CA of a namespace. If the server
+// has no controllers (a kube-apiserver alone), it creates the account that pods need.
 func (s *sharedServer) awaitServiceAccount(t *testing.T, namespace string) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Second, true,
@@ -209,7 +208,7 @@ func (s *sharedServer) awaitServiceAccount(t *testing.T, namespace string) {
 	require.True(t, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
 }
 
-// clean removes everything whose name ends in the suffix.
+// clean deletes all objects with names that end with the suffix.
 func (s *sharedServer) clean(t *testing.T, suffix string) {
 	t.Helper()
 	for _, kind := range []schema.GroupVersionResource{
@@ -235,15 +234,15 @@ func (s *sharedServer) clean(t *testing.T, suffix string) {
 	}
 }
 
-// awaitGone waits until a namespace is gone. Where no controller empties it, as beside a kube-apiserver
-// alone, this does.
+// awaitGone waits until a namespace is gone. If the server has no controllers (a kube-apiserver alone), it deletes the
+// namespace's content itself.
 func (s *sharedServer) awaitGone(t *testing.T, namespace string) {
 	t.Helper()
-	gone := func(ctx context.Context) (bool, error) {
+	deleted := func(ctx context.Context) (bool, error) {
 		_, err := s.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	}
-	if wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, gone) == nil {
+	if wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, deleted) == nil {
 		return
 	}
 	lists, err := s.client.Discovery().ServerPreferredNamespacedResources()
@@ -253,9 +252,9 @@ func (s *sharedServer) awaitGone(t *testing.T, namespace string) {
 		require.NoError(t, err)
 		for _, r := range list.APIResources {
 			now := int64(0)
-			_ = s.any.Resource(version.WithResource(r.Name)).Namespace(namespace). // what is left shows below
-												DeleteCollection(t.Context(),
-					metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
+			// A failure shows below: the namespace stays.
+			_ = s.any.Resource(version.WithResource(r.Name)).Namespace(namespace).DeleteCollection(t.Context(),
+				metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 		}
 	}
 	left, err := s.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
@@ -263,6 +262,6 @@ func (s *sharedServer) awaitGone(t *testing.T, namespace string) {
 	left.Spec.Finalizers = nil
 	_, err = s.client.CoreV1().Namespaces().Finalize(t.Context(), left, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, gone),
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, deleted),
 		"%s is still there", namespace)
 }

@@ -263,7 +263,7 @@ var paritySteps = []parityStep{
 	{args: "config set-context --current --namespace=default"},
 	{args: "config get-clusters"},
 
-	// what all of that left on the server, to the last field but managedFields: their order follows the clock
+	// the objects that these steps have made, with all fields except managedFields: their order depends on the time
 	{args: "get po,cm,secret,deploy,svc,sa,ns -A -o yaml"},
 
 	// delete
@@ -286,6 +286,6 @@ var paritySteps = []parityStep{
 	{args: "nope"},
 	{args: "get po --context=nope"},
 
-	// what is left
+	// the remaining objects
 	{args: "get all,cm,secret,sa -A -o name"},
 }

@@ -24,10 +24,10 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// recordedPath holds what the real kubectl does, as TestParity_RecordingIsTrueToKubectl records it.
+// recordedPath is the recording of the real kubectl's results, by TestParity_RecordingIsTrueToKubectl.
 const recordedPath = "testdata/parity.json"
 
-// parityOutcome is the result of one invocation, with names, times and the like replaced.
+// parityOutcome is the result of one invocation. Generated names, times and the like are replaced.
 type parityOutcome struct {
 	Args   string `json:"args"`
 	Code   int    `json:"code"`
@@ -35,21 +35,21 @@ type parityOutcome struct {
 	ErrOut string `json:"errOut,omitempty"`
 }
 
-// TestParity runs all steps by kubectl-lite, and compares what they print, how they end, and what the server holds
-// afterwards with what the real kubectl does. That stands in a recording: kubectl would be started more than 800
-// times, which takes longer than everything else in this package. It is not run in this process either, although its
-// commands are a library, because the two would share the library's global variables. That the recording is true
-// to kubectl is checked by TestParity_RecordingIsTrueToKubectl, which make e2e runs.
+// TestParity runs all steps by kubectl-lite, and compares their outputs, exit codes and
+// objects with a recording of the real kubectl. To start kubectl more than 800 times would take longer than all other
+// tests of this package. It cannot run in this process either, although its commands are a library, because the two
+// would share the library's global variables. TestParity_RecordingIsTrueToKubectl, which make e2e runs, checks the
+// recording.
 func TestParity(t *testing.T) {
 	t.Parallel()
 	theirs := recorded(t)
 	ours := runParity(t, aloneOn(t, testenv.Start(t, testenv.APIServerOnly())), liteRunner)
 	require.Len(t, ours, len(theirs), renew)
 	requireParity(t, theirs, ours)
-	differs := map[string]bool{} // of steps that are taken twice, one may be equal
+	differs := map[string]bool{} // by arguments: a step may run twice, and be equal once
 	for i := range ours {
 		differs[ours[i].Args] = differs[ours[i].Args] || !assert.ObjectsAreEqual(theirs[i], ours[i])
-		if _, known := knownDifferences[ours[i].Args]; known {
+		if _, ok := knownDifferences[ours[i].Args]; ok {
 			assert.Equal(t, !knownCodes[ours[i].Args], theirs[i].Code == ours[i].Code, "exit codes of %s: %d, %d",
 				ours[i].Args, theirs[i].Code, ours[i].Code)
 		}
@@ -59,7 +59,7 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// renew is the way out where steps have changed and the recording has not.
+// renew is the message if the steps have changed and the recording has not.
 const renew = "the recording is out of date: make parity ARGS=-record renews it"
 
 func recorded(t *testing.T) []parityOutcome {
@@ -71,17 +71,17 @@ func recorded(t *testing.T) []parityOutcome {
 	return outcomes
 }
 
-// requireParity compares the two step by step, except for known differences.
+// requireParity compares all steps, except for known differences.
 func requireParity(t *testing.T, theirs, ours []parityOutcome) {
 	t.Helper()
 	for i := range ours {
-		if _, known := knownDifferences[ours[i].Args]; !known {
+		if _, ok := knownDifferences[ours[i].Args]; !ok {
 			assert.Equal(t, theirs[i], ours[i], ours[i].Args)
 		}
 	}
 }
 
-// stepTimeout is more than any step takes: one that hangs is to be seen as that step's fault.
+// stepTimeout is longer than any step. A step that hangs fails, and not the test as a whole.
 const stepTimeout = 30 * time.Second
 
 type parityRunner func(t *testing.T, kubeconfig, dir, stdin string, args []string) clitest.Outcome
@@ -93,18 +93,18 @@ func liteRunner(t *testing.T, kubeconfig, dir, stdin string, args []string) clit
 		append([]string{"--cache-dir=" + filepath.Join(dir, "cache")}, args...)...)
 }
 
-// parityPlace is where the steps are run: a server of their own, or a part of one that others use as well.
+// parityPlace is the server on which the steps run: their own one, or a part of one with other users.
 type parityPlace struct {
 	kubeconfig *clientcmdapi.Config
 	host       string
-	// own puts names that belong to the place into a step, and plain takes them out of what it printed; nil
-	// changes nothing.
+	// own puts the names of the place into a step, and plain takes them out of its output. Both are nil for the steps'
+	// own server.
 	own, plain func(string) string
-	// unfit are steps that must not be run here.
+	// unfit are steps that must not run on this server.
 	unfit map[string]bool
 }
 
-// aloneOn is a server without other users.
+// aloneOn returns the place for a server without other users.
 func aloneOn(t *testing.T, config *rest.Config) parityPlace {
 	t.Helper()
 	maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("kube-system")
@@ -147,7 +147,7 @@ func runParity(t *testing.T, place parityPlace, run parityRunner) []parityOutcom
 	return all
 }
 
-// parityFiles are in the folder that the steps call DIR.
+// parityFiles are the files in the folder DIR of the steps.
 var parityFiles = map[string]string{
 	"app.conf":  "mode=fast\n",
 	"columns":   "NAME REPLICAS\nmetadata.name spec.replicas\n",
@@ -187,7 +187,7 @@ var unstable = []struct {
 // normalize makes outputs comparable: it replaces the parts that differ between runs, and evens out column widths.
 func normalize(text, dir, host string) string {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, dir, "DIR"), host, "https://SERVER")
-	// the Service kubernetes has it
+	// the Service kubernetes has the port
 	if _, port, err := net.SplitHostPort(strings.TrimPrefix(host, "https://")); err == nil {
 		text = regexp.MustCompile(`\b`+port+`\b`).ReplaceAllString(text, "PORT")
 	}
@@ -197,7 +197,7 @@ func normalize(text, dir, host string) string {
 	return text
 }
 
-// TestParity_KnownDifferencesAreDocumented: users can read about every known difference and its reason.
+// TestParity_KnownDifferencesAreDocumented checks that the documentation has the reason for every known difference.
 func TestParity_KnownDifferencesAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/kubectl-lite.md")

@@ -12,8 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-// shop is a server with objects of one label: kept and old have been applied, made has been created by another
-// command, and other is a kept one of another label. It returns the file that has kept alone.
+// shop starts a server with objects of one label: kept and old have been applied, made has been created by another
+// command. other has been applied too and has another label. It returns the name of a file that contains only kept.
 func shop(t *testing.T) (*fakeServer, string) {
 	t.Helper()
 	f := newFakeServer(t)
@@ -26,18 +26,18 @@ func shop(t *testing.T) (*fakeServer, string) {
 	kind := func(kind, name, label string) string {
 		return "apiVersion: v1\nkind: " + kind + "\nmetadata: {name: " + name + ", labels: {app: " + label + "}}\n---\n"
 	}
-	kept := write("kept", kind("ConfigMap", "kept", "shop"))
+	file := write("kept", kind("ConfigMap", "kept", "shop"))
 	all := write("all", kind("ConfigMap", "kept", "shop")+kind("ConfigMap", "old", "shop")+kind("Secret", "old", "shop")+
 		kind("ServiceAccount", "old", "shop")+kind("ConfigMap", "other", "market"))
 	made := write("made", kind("ConfigMap", "made", "shop"))
 	require.Zero(t, f.run(t, "", "apply", "--validate=false", "-f", all).Code)
 	require.Zero(t, f.run(t, "", "create", "--validate=false", "-f", made).Code)
 	require.Zero(t, f.run(t, "", "create", "ns", "away").Code)
-	require.Zero(t, f.run(t, "", "apply", "-n", "away", "--validate=false", "-f", kept).Code)
-	return f, kept
+	require.Zero(t, f.run(t, "", "apply", "-n", "away", "--validate=false", "-f", file).Code)
+	return f, file
 }
 
-// names are what a server has of the kinds that shop makes, in all namespaces.
+// names returns the objects in all namespaces.
 func (f *fakeServer) names() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,8 +53,8 @@ func (f *fakeServer) names() []string {
 var shopNames = []string{"away/configmaps/kept", "default/configmaps/kept", "default/configmaps/made",
 	"default/configmaps/old", "default/configmaps/other", "default/secrets/old", "default/serviceaccounts/old"}
 
-// Only what was applied once, has the labels, and is of a kind to prune is deleted.
-func TestPrune_DeletesWhatWasAppliedAndIsInNoDocument(t *testing.T) {
+// Prune deletes an object only if it was applied before, has the labels, and has a kind to prune.
+func TestPrune_DeletesAppliedObjectsWithoutADocument(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		flags string
@@ -82,7 +82,7 @@ func TestPrune_DeletesWhatWasAppliedAndIsInNoDocument(t *testing.T) {
 	}
 }
 
-func TestPrune_DeletesNothingInADryRun(t *testing.T) {
+func TestPrune_DryRunDeletesNoObject(t *testing.T) {
 	t.Parallel()
 	for flag, tt := range map[string]struct {
 		words string

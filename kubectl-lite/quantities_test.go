@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestQuantities_InFlagsAreRefusedIfTheyWouldBeLost(t *testing.T) {
+func TestQuantities_InFlagsAreRejectedIfTheyWouldChange(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	for _, args := range []string{"create quota q --hard=pods=1,requests.memory=%s", "autoscale deploy web --max=2 --memory=%s",

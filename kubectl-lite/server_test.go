@@ -33,8 +33,8 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-// fakeServer is just enough of an API server for the commands under test: a few kinds, discovery, tables of names,
-// patches and watches. The answers of real servers are the parity test's concern.
+// fakeServer is a minimal API server for the commands under test: a few kinds, discovery, tables of names, patches and
+// watches. TestParity covers the answers of real servers.
 type fakeServer struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -43,7 +43,7 @@ type fakeServer struct {
 	watchers map[chan map[string]any]string
 	requests []string
 	stop     chan struct{}
-	streams  func(http.ResponseWriter, *http.Request) bool // answers exec and the like; nil where there is none
+	streams  func(http.ResponseWriter, *http.Request) bool // answers exec and the like; may be nil
 }
 
 type fakeKind struct {
@@ -187,7 +187,7 @@ func (f *fakeServer) discovery(path string) any {
 	return nil
 }
 
-// locate finds the kind that a path is about and the name in it, if any.
+// locate returns the kind and name in a path. The name may be "".
 func locate(path string) (kind fakeKind, name string, ok bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	group, rest := "", parts
@@ -229,7 +229,7 @@ func (k fakeKind) notFound(w http.ResponseWriter, name string) {
 	refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found", resource, name), name)
 }
 
-// answer sends an object or a list, as a table where that was asked for.
+// answer sends an object or a list, as a table if the request asks for one.
 func answer(w http.ResponseWriter, r *http.Request, code int, obj map[string]any, items []map[string]any) {
 	if !strings.Contains(r.Header.Get("Accept"), "as=Table") {
 		respond(w, code, obj)
@@ -259,10 +259,11 @@ func (f *fakeServer) list(w http.ResponseWriter, r *http.Request, k fakeKind) {
 	selector, _ := labels.Parse(r.URL.Query().Get("labelSelector"))
 	items, raw := []map[string]any{}, []any{}
 	for _, path := range sortedKeys(f.objects) {
-		at, _, _ := locate(path)
+		kind, _, _ := locate(path)
 		u := unstructured.Unstructured{Object: f.objects[path]}
 		inside := strings.HasPrefix(path, r.URL.Path+"/") || !strings.Contains(r.URL.Path, "/namespaces/")
-		if at.plural != k.plural || at.group != k.group || !inside || !selector.Matches(labels.Set(u.GetLabels())) ||
+		if kind.plural != k.plural || kind.group != k.group || !inside ||
+			!selector.Matches(labels.Set(u.GetLabels())) ||
 			!named(r, &u) {
 			continue
 		}

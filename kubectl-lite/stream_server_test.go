@@ -18,15 +18,14 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// streamServer is a fake server with one pod, web-0, whose container is this machine: commands run in a local
-// shell.
+// streamServer is a fake server with one pod, web-0. This machine is its container: commands run in a local shell.
 type streamServer struct {
 	*fakeServer
-	onlySPDY bool // as servers before 1.30
+	onlySPDY bool // like servers before 1.30
 	running  sync.WaitGroup
 	mu       sync.Mutex
-	used     []string // the protocols that sessions spoke
-	sizes    []string // what a terminal's owner told of its size
+	used     []string // the protocols of the sessions
+	sizes    []string // the sizes of the terminal that the client has sent
 }
 
 func newStreamServer(t *testing.T) *streamServer {
@@ -48,7 +47,7 @@ func newStreamServer(t *testing.T) *streamServer {
 	return s
 }
 
-// protocols are the protocols of the sessions so far.
+// protocols returns the protocols of the sessions so far.
 func (s *streamServer) protocols() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +66,7 @@ func (s *streamServer) serve(w http.ResponseWriter, r *http.Request) bool {
 	case strings.HasSuffix(r.URL.Path, "/web-0/exec"), strings.HasSuffix(r.URL.Path, "/web-0/attach"):
 		command := r.URL.Query()["command"]
 		if len(command) == 0 {
-			command = []string{"cat"} // the process that attach meets
+			command = []string{"cat"} // the process that attach connects to
 		}
 		if websocket.IsWebSocketUpgrade(r) && !s.onlySPDY {
 			s.overWebSocket(w, r, command)
@@ -146,8 +145,7 @@ func (s *streamServer) overWebSocket(w http.ResponseWriter, r *http.Request, com
 	_ = stdin.Close()
 }
 
-// readChannels hands on what the client sends: 0 is standard input, 4 the terminal's size, 255 that a channel
-// is at its end.
+// readChannels reads the client's channels: 0 is standard input, 4 the terminal's size, 255 the end of a channel.
 func (s *streamServer) readChannels(conn *websocket.Conn, stdin *io.PipeWriter) {
 	defer stdin.Close() //nolint:errcheck // always nil
 	for {
@@ -177,13 +175,13 @@ func (s *streamServer) overSPDY(w http.ResponseWriter, r *http.Request, command 
 	if err != nil {
 		return
 	}
-	wanted := 1
+	count := 1
 	for _, name := range []string{"stdin", "stdout", "stderr"} {
 		if r.URL.Query().Get(name) != "" {
-			wanted++
+			count++
 		}
 	}
-	arrived := make(chan httpstream.Stream, wanted)
+	arrived := make(chan httpstream.Stream, count)
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, _ <-chan struct{}) error {
 		arrived <- stream
 		return nil
@@ -194,7 +192,7 @@ func (s *streamServer) overSPDY(w http.ResponseWriter, r *http.Request, command 
 	defer conn.Close() //nolint:errcheck // the session is over
 	s.note(protocol)
 	streams := map[string]httpstream.Stream{}
-	for range wanted {
+	for range count {
 		stream := <-arrived
 		streams[stream.Headers().Get(corev1.StreamType)] = stream
 	}
@@ -213,7 +211,7 @@ func (s *streamServer) overSPDY(w http.ResponseWriter, r *http.Request, command 
 	_ = json.NewEncoder(streams[corev1.StreamTypeError]).Encode(status)
 }
 
-// forwardSPDY echoes in capital letters what arrives.
+// forwardSPDY echoes all data in capital letters.
 func (s *streamServer) forwardSPDY(w http.ResponseWriter, r *http.Request) {
 	if !httpstream.IsUpgradeRequest(r) || websocket.IsWebSocketUpgrade(r) {
 		http.Error(w, "no WebSockets here", http.StatusBadRequest)

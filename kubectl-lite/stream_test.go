@@ -38,14 +38,14 @@ func TestExec_RunsACommandAndReturnsItsExitCode(t *testing.T) {
 	}
 }
 
-func TestExec_WithoutATerminalThereIsNoTTY(t *testing.T) {
+func TestExec_WithoutATerminalHasNoTTY(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
 	require.Equal(t, clitest.Outcome{0, "said", "Unable to use a TTY - input is not a terminal or the right kind of file\n"},
 		s.run(t, "said", "exec", "-it", "web-0", "-c", "c", "--", "cat"))
 }
 
-func TestAttach_JoinsTheContainersOwnProcess(t *testing.T) {
+func TestAttach_ConnectsToTheContainersProcess(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
 	got := s.run(t, "said", "attach", "-i", "web-0", "-c", "side")
@@ -56,7 +56,7 @@ func TestAttach_JoinsTheContainersOwnProcess(t *testing.T) {
 		"web-0 out of: c, side\n"}, s.run(t, "", "attach", "web-0", "-c", "nope"))
 }
 
-func TestCopy_TakesTreesThereAndBack(t *testing.T) {
+func TestCopy_CopiesFoldersInBothDirections(t *testing.T) {
 	t.Parallel()
 	for name, onlySPDY := range map[string]bool{"WebSocket": false, "SPDY": true} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestPortForward_CarriesConnections(t *testing.T) {
 		s.run(t, "", "port-forward", "web-0", "nope"))
 }
 
-func TestProxy_AddsCredentialsAndRefusesForeignHosts(t *testing.T) {
+func TestProxy_AddsCredentialsAndRejectsForeignHosts(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	out := clitest.StartChild(t, "--kubeconfig", f.kubeconfig(t), "proxy", "--port=0")
@@ -156,7 +156,7 @@ func TestProxy_AddsCredentialsAndRefusesForeignHosts(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, code)
 }
 
-func TestPlugin_RunsTheLongestNameOnThePath(t *testing.T) {
+func TestPlugin_WithTheLongestNameRuns(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"kubectl-foo":           `echo "foo: $*"`,
@@ -192,7 +192,7 @@ func TestPlugin_RunsTheLongestNameOnThePath(t *testing.T) {
 	require.Contains(t, got.ErrOut, "kubectl-not-a-program identified as a kubectl plugin, but it is not executable")
 }
 
-func TestCompletion_OffersWhatTheServerHas(t *testing.T) {
+func TestCompletion_ProposesObjectsOfTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	require.Zero(t, f.run(t, "", "create", "configmap", "settings").Code)
@@ -219,8 +219,8 @@ func TestCompletion_OffersWhatTheServerHas(t *testing.T) {
 	}
 }
 
-// runAsShell runs the command of a completion script, with the connection's flags where a user would have typed
-// them.
+// runAsShell runs the command of a completion script, with the flags of the connection in the place where a user would
+// type them.
 func runAsShell(t *testing.T, kubeconfig string, words ...string) string {
 	t.Helper()
 	out := &clitest.Buffer{}

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m, Main) }
 
-// pseudoTerminal is a pseudo-terminal with kubectl-lite in its foreground, and its screen as a user sees it.
+// pseudoTerminal is a pseudo-terminal with kubectl-lite in its foreground, and the screen that a user sees.
 type pseudoTerminal struct {
 	t      *testing.T
 	master *os.File
@@ -57,14 +57,14 @@ func openTerminal(t *testing.T, width, height int, args ...string) *pseudoTermin
 	term.read.Go(term.show)
 	go func() { term.done <- term.cmd.Wait() }()
 	t.Cleanup(func() {
-		_ = term.cmd.Process.Kill() // fails where it has ended
+		_ = term.cmd.Process.Kill() // fails if it has ended
 		term.read.Wait()
 		_ = master.Close()
 	})
 	return term
 }
 
-// show paints the output until the other end is closed.
+// show writes the output to the screen until the other end is closed.
 func (term *pseudoTerminal) show() {
 	buf := make([]byte, 4096)
 	for {
@@ -79,7 +79,7 @@ func (term *pseudoTerminal) show() {
 	}
 }
 
-// resize does what dragging the window's corner does. The kernel signals the process in the foreground.
+// resize changes the size, like dragging the window's corner. The kernel signals the process in the foreground.
 func (term *pseudoTerminal) resize(width, height int) {
 	term.t.Helper()
 	require.NoError(term.t, unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ,
@@ -102,13 +102,13 @@ func (term *pseudoTerminal) lines() []string {
 }
 
 // see waits for a line that begins with each of these words, spaces evened out.
-func (term *pseudoTerminal) see(what string, fits func(lines []string) bool) {
+func (term *pseudoTerminal) see(subject string, fits func(lines []string) bool) {
 	term.t.Helper()
 	require.Eventually(term.t, func() bool { return fits(term.lines()) }, 30*time.Second, 5*time.Millisecond,
-		"%s; the screen shows:\n%s", what, lazy(func() string { return strings.Join(term.lines(), "\n") }))
+		"%s; the screen shows:\n%s", subject, lazy(func() string { return strings.Join(term.lines(), "\n") }))
 }
 
-// lazy is a text that is made when it is printed.
+// lazy is a text that is computed when it is printed.
 type lazy func() string
 
 func (l lazy) String() string { return l() }
@@ -133,17 +133,17 @@ func (term *pseudoTerminal) end() int {
 	return term.cmd.ProcessState.ExitCode()
 }
 
-// requireClean checks that the terminal is as it was: the ordinary screen, with a cursor.
+// requireClean checks that the terminal is restored: the main screen, with a cursor.
 func (term *pseudoTerminal) requireClean() {
 	term.t.Helper()
-	term.read.Wait() // all that was printed has been seen
+	term.read.Wait() // the screen has the whole output
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	require.False(term.t, term.screen.alternate, "the screen is still the command's own")
 	require.False(term.t, term.screen.hidden, "the cursor is hidden")
 }
 
-// screen interprets the escape sequences that live views send. An unknown one fails the test that reads it.
+// screen interprets the escape sequences of live views. An unknown one appears among the lines, so that the test fails.
 type screen struct {
 	width, height     int
 	rows, saved       [][]rune
@@ -258,7 +258,7 @@ func (s *screen) text() []string {
 	return lines
 }
 
-func TestTerminal_GetWatchUpdatesInPlaceAndEndsClean(t *testing.T) {
+func TestTerminal_GetWatchUpdatesInPlaceAndRestoresTheTerminal(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	require.Zero(t, f.run(t, "", "create", "configmap", "one").Code)
@@ -347,21 +347,21 @@ func TestTerminal_TreeAndRolloutAreLive(t *testing.T) {
 	require.Contains(t, last, `deployment "web" successfully rolled out`)
 }
 
-func TestTerminal_ExecPassesKeysAndSizesOn(t *testing.T) {
+func TestTerminal_ExecSendsKeysAndSizes(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
 	term := openTerminal(t, 60, 10, "--kubeconfig", s.kubeconfig(t), "--cache-dir", t.TempDir(), "exec", "-it", "web-0",
 		"-c", "c", "--", "head", "-c", "6")
-	told := func(size string) func() bool {
+	received := func(size string) func() bool {
 		return func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return len(s.sizes) > 0 && strings.TrimSpace(s.sizes[len(s.sizes)-1]) == size
 		}
 	}
-	require.Eventually(t, told(`{"Width":60,"Height":10}`), 30*time.Second, time.Millisecond)
+	require.Eventually(t, received(`{"Width":60,"Height":10}`), 30*time.Second, time.Millisecond)
 	term.resize(70, 20)
-	require.Eventually(t, told(`{"Width":70,"Height":20}`), 30*time.Second, time.Millisecond)
+	require.Eventually(t, received(`{"Width":70,"Height":20}`), 30*time.Second, time.Millisecond)
 	term.press("a\x03bcd\r") // in raw mode Ctrl-C is a key like any other
 	require.Zero(t, term.end())
 	term.requireClean()

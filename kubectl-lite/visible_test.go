@@ -26,26 +26,26 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-// plant puts hostile text into every string below v, and makes one of whatever there may be several of.
+// plant puts hostile text into every string below v, and one element into each list and map.
 func plant(v reflect.Value, depth int) {
-	switch at := v.Addr().Interface().(type) {
+	switch field := v.Addr().Interface().(type) {
 	case *metav1.Time:
-		*at = metav1.NewTime(time.Now().Add(-time.Hour))
+		*field = metav1.NewTime(time.Now().Add(-time.Hour))
 		return
 	case *metav1.MicroTime:
-		*at = metav1.NewMicroTime(time.Now().Add(-time.Hour))
+		*field = metav1.NewMicroTime(time.Now().Add(-time.Hour))
 		return
 	case *resource.Quantity:
-		*at = resource.MustParse("1")
+		*field = resource.MustParse("1")
 		return
 	case *intstr.IntOrString:
-		*at = intstr.FromString(clitest.HostileText)
+		*field = intstr.FromString(clitest.HostileText)
 		return
 	case *metav1.LabelSelector:
-		at.MatchLabels = map[string]string{"app": "web"}
+		field.MatchLabels = map[string]string{"app": "web"}
 		return
 	case *metav1.FieldsV1:
-		*at = *metav1.NewFieldsV1("{}")
+		*field = *metav1.NewFieldsV1("{}")
 		return
 	}
 	if depth > 15 {
@@ -83,7 +83,7 @@ func plant(v reflect.Value, depth int) {
 	}
 }
 
-// planted is an object of a kind with hostile text wherever text can be; its name too, if names is set.
+// planted returns an object with hostile text in all fields for text; in its name too, if names is set.
 func planted(t *testing.T, k fakeKind, names bool) map[string]any {
 	obj := map[string]any{"spec": map[string]any{"text": clitest.HostileText}, "metadata": map[string]any{}}
 	if k.typed != nil {
@@ -101,7 +101,7 @@ func planted(t *testing.T, k fakeKind, names bool) map[string]any {
 	u.SetLabels(map[string]string{"app": "web", clitest.HostileText: clitest.HostileText})
 	u.SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "1",
 		"kubernetes.io/change-cause": clitest.HostileText, clitest.HostileText: clitest.HostileText})
-	// round in circles
+	// a cycle of owners
 	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: clitest.HostileText, Name: clitest.HostileText,
 		UID: "uid", Controller: ptr.To(true)}})
 	u.SetDeletionTimestamp(nil)
@@ -123,8 +123,8 @@ func planted(t *testing.T, k fakeKind, names bool) map[string]any {
 	return obj
 }
 
-// hostile answers like a server in whose objects everything is hostile, and warns of it each time; or, if
-// refusing, with errors only. It says how often it was asked.
+// hostile returns a handler for a server with hostile text in all objects, and in a warning of each answer. With
+// refusing all its answers are errors.
 func hostile(t *testing.T, names, refusing bool) func(http.ResponseWriter, *http.Request) bool {
 	objects := map[string]map[string]any{}
 	for _, k := range fakeKinds {
@@ -207,8 +207,8 @@ func sendPlanted(w http.ResponseWriter, r *http.Request, k fakeKind, obj map[str
 	}
 }
 
-// hostileLines are invocations of every command, by its path. Those that print data as it is are asked for
-// something else, or named below with the reason.
+// hostileLines are invocations of every command, by its path. Commands that print data unchanged have options for
+// another output here, or are in notTried with the reason.
 var hostileLines = map[string][]string{
 	"get": {"pods", "pods -o wide --show-labels -L app", "pods,deploy", "pod web", "pods -w",
 		"pods --server-print=false", "pods -o custom-columns=A:.metadata.annotations,B:.spec", "events",
@@ -282,22 +282,22 @@ var hostileLines = map[string][]string{
 	"help": {"get"},
 }
 
-// notTried are commands that hostileLines has no line for.
+// notTried are commands without a line in hostileLines.
 var notTried = map[string]string{"proxy": "lasts, and prints nothing that a server sent"}
 
 func leaves(cmd *cobra.Command, path string) (all []string) {
 	for _, sub := range cmd.Commands() {
-		at := strings.TrimSpace(path + " " + sub.Name())
+		full := strings.TrimSpace(path + " " + sub.Name())
 		if sub.HasSubCommands() {
-			all = append(all, leaves(sub, at)...)
+			all = append(all, leaves(sub, full)...)
 		} else {
-			all = append(all, at)
+			all = append(all, full)
 		}
 	}
 	return all
 }
 
-// escapedJSON is a value as JSON that is ASCII, which any YAML parser takes.
+// escapedJSON returns a value as JSON in ASCII, which every YAML parser accepts.
 func escapedJSON(t *testing.T, value any) []byte {
 	text, err := json.Marshal(value)
 	require.NoError(t, err)
@@ -312,7 +312,7 @@ func escapedJSON(t *testing.T, value any) []byte {
 	return []byte(b.String())
 }
 
-// hostileFiles are a manifest and a kubeconfig for the server in which there is hostile text as well.
+// hostileFiles writes a manifest and a kubeconfig for the server, both with hostile text.
 func hostileFiles(t *testing.T, f *fakeServer) (folder, manifest, kubeconfig string) {
 	folder = t.TempDir()
 	manifest, kubeconfig = filepath.Join(folder, "file.yaml"), filepath.Join(folder, "config")
@@ -329,7 +329,7 @@ func hostileFiles(t *testing.T, f *fakeServer) (folder, manifest, kubeconfig str
 	return folder, manifest, kubeconfig
 }
 
-func TestCommands_PrintNothingThatATerminalObeys(t *testing.T) {
+func TestCommands_PrintNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	for _, path := range leaves(New(genericiooptions.NewTestIOStreamsDiscard()), "") {
 		_, tried := hostileLines[path]
@@ -365,13 +365,13 @@ func TestCommands_PrintNothingThatATerminalObeys(t *testing.T) {
 	}
 }
 
-// showing are commands that print text of objects, whatever they are asked for.
+// showing are commands that print text of objects with any options.
 var showing = map[string]bool{"describe": true, "tree": true, "why": true, "timeline": true, "events": true,
 	"rollout history": true,
 	"api-resources":   true, "auth whoami": true, "auth can-i": true, "cluster-info": true, "version": true,
 	"config current-context": true, "config get-contexts": true}
 
-func TestData_IsPrintedAsItIs(t *testing.T) {
+func TestData_IsPrintedUnchanged(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	f.streams = hostile(t, false, false)

@@ -31,7 +31,7 @@ func TestWait_ForCreateWaitsForEveryObject(t *testing.T) {
 	require.Equal(t, strings.Repeat("configmap/b condition met\n", 2), got.Out, "as kubectl, once for each condition")
 }
 
-// A filter has quotes and commas, which must not part the value of --for.
+// A filter contains quotes and commas, which must not split the value of --for.
 func TestWait_TakesAFilterAsOneCondition(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
