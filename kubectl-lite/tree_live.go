@@ -106,7 +106,10 @@ func (o *treeOptions) follow(ctx context.Context, root *unstructured.Unstructure
 
 // read reads all objects that may have owners.
 func (m *treeMirror) read(ctx context.Context) error {
-	all, err := m.Descendants(ctx, m.root)
+	m.mu.Lock()
+	root := m.root
+	m.mu.Unlock()
+	all, err := m.Descendants(ctx, root)
 	if err != nil {
 		return err
 	}
