@@ -125,8 +125,8 @@ func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, err
 	return found.Infos()
 }
 
-// untilFound polls until all named objects exist. It cannot watch: the builder yields the kind and namespace of an object
-// only together with the object.
+// untilFound polls until all named objects exist. It cannot watch: the builder yields the kind and namespace of an
+// object only together with the object.
 func (o *waitOptions) untilFound(ctx context.Context, args []string, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
