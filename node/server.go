@@ -40,7 +40,7 @@ type endpoint struct {
 func (a *agent) listen() (*endpoint, error) {
 	tc, err := a.tlsConfig()
 	if err != nil {
-		return nil, fmt.Errorf("serving certificate: %w", err)
+		return nil, fmt.Errorf("create serving certificate: %w", err)
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort(a.ListenAddress, strconv.Itoa(a.Port)))
 	if err != nil {
