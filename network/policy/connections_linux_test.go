@@ -51,7 +51,7 @@ func TestEnforcer_EndsConnectionsThatPoliciesNoLongerAllow(t *testing.T) {
 	}
 	require.NoError(t, e.sync(false))
 	for name, conn := range map[string]net.Conn{"front": front, "front6": front6, "own": own, "machine": machine} {
-		require.True(t, echoes(conn, limit), "%s is allowed still, and goes on", name)
+		require.True(t, echoes(conn, limit), "%s is still allowed and continues", name)
 	}
 	for name, conn := range map[string]net.Conn{"back": back, "udp": udp, "other": other} {
 		require.False(t, echoes(conn, patience), "%s was allowed", name)

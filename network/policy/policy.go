@@ -67,7 +67,7 @@ type Options struct {
 
 func (o *Options) complete() error {
 	if len(o.Nodes) == 0 {
-		return errors.New("no Nodes are named whose pods are protected")
+		return errors.New("no Nodes are configured")
 	}
 	none := func() []netip.Addr { return nil }
 	if o.NodeAddresses == nil {

@@ -123,7 +123,7 @@ func TestFullQuota_OfAnExternalEtcdIsRecovered(t *testing.T) {
 	for i := range made - 1 {
 		require.NoError(t, maps.Delete(t.Context(), fmt.Sprint("big-", i), metav1.DeleteOptions{}))
 	}
-	require.ErrorContains(t, create(made), "etcd is out of space", "what is deleted takes its space until it is compacted")
+	require.ErrorContains(t, create(made), "etcd is out of space", "deleted objects take space until they are compacted")
 
 	room := start(t, append([]string{"etcd", "make-room"}, e.flags...)...)
 	room.waitExit(time.Minute)

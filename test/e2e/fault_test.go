@@ -46,7 +46,7 @@ func TestEtcdOutage_IsReportedAndRecovered(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, "reads that may be stale are served from memory: %s", body)
 
 	e.signal(syscall.SIGCONT)
-	eventually(t, time.Minute, "the server goes on", func() bool {
+	eventually(t, time.Minute, "the server recovers", func() bool {
 		code, _ := c.do("POST", configMaps, asJSON,
 			[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
 		return code == http.StatusCreated || code == http.StatusConflict
@@ -68,7 +68,7 @@ func TestKilledEtcd_IsReconnected(t *testing.T) {
 	requireAnyStatus(t, body)
 
 	start(t, e.cmd.Args[1:]...)
-	eventually(t, time.Minute, "the server goes on", func() bool {
+	eventually(t, time.Minute, "the server recovers", func() bool {
 		code, _ := c.get(configMaps + "/before")
 		return code == http.StatusOK
 	})
@@ -114,7 +114,7 @@ func TestFullDisk_IsReportedAndRecovered(t *testing.T) {
 	}
 
 	require.NoError(t, os.Remove(filler))
-	eventually(t, time.Minute, "the server goes on", func() bool {
+	eventually(t, time.Minute, "the server recovers", func() bool {
 		code, _ := c.do("POST", configMaps, asJSON,
 			[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
 		return code == http.StatusCreated

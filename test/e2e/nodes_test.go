@@ -100,7 +100,7 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 	reach("with a new pod")
 	c.kubectl("delete", "-f", "testdata/network.yaml", "--wait=true")
 	c.server.interrupt()
-	eventually(t, time.Minute, "nothing is left of the network", func() bool {
+	eventually(t, time.Minute, "the network is removed", func() bool {
 		return len(podDevices(t)) == len(before)
 	})
 }
@@ -125,7 +125,7 @@ func TestPrograms_SeeEachOthersProcesses(t *testing.T) {
 	c.prints("DeadlineExceeded", "get", "pod", "brief", "-o", "jsonpath={.status.phase} {.status.reason}")
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	c.kubectl("delete", "-f", "testdata/processes.yaml", "--wait=true")
-	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
+	eventually(t, time.Minute, "all remains are removed", func() bool { return len(leftOf(t, dir, uids)) == 0 })
 	c.server.interrupt()
 }
 
@@ -145,7 +145,7 @@ func TestPrograms_AreEvicted(t *testing.T) {
 	c.prints("node.kubernetes.io/disk-pressure:NoSchedule", "describe", "node", "node-0")
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	c.kubectl("delete", "pod", "p")
-	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
+	eventually(t, time.Minute, "all remains are removed", func() bool { return len(leftOf(t, dir, uids)) == 0 })
 	c.server.interrupt()
 }
 
@@ -203,7 +203,7 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	c.prints("True", "get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	require.Contains(t, c.kubectl("logs", "p"), "bye")
 	c.kubectl("delete", "pod", "p")
-	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
+	eventually(t, time.Minute, "all remains are removed", func() bool { return len(leftOf(t, dir, uids)) == 0 })
 	node.interrupt()
 	_ = os.RemoveAll(root)
 }
@@ -228,7 +228,7 @@ func TestPrograms_KeepTheirVolumes(t *testing.T) {
 	require.Equal(t, "Bound Bound", c.kubectl("get", "pvc", "-o", "jsonpath={.items[*].status.phase}"))
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	c.kubectl("delete", "-f", "testdata/statefulset.yaml", "--wait=true")
-	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
+	eventually(t, time.Minute, "all remains are removed", func() bool { return len(leftOf(t, dir, uids)) == 0 })
 	c.server.interrupt()
 }
 

@@ -137,7 +137,7 @@ func TestPrograms_OnSeveralNodes(t *testing.T) {
 
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	c.kubectl("delete", "-f", "testdata/nodes.yaml", "--wait=true")
-	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
+	eventually(t, time.Minute, "all remains are removed", func() bool { return len(leftOf(t, dir, uids)) == 0 })
 	c.server.interrupt()
 }
 
@@ -213,7 +213,7 @@ func TestPrograms_Run(t *testing.T) {
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	require.NotEmpty(t, leftOf(t, dir, uids), "there are remains")
 	c.kubectl("delete", "-f", "testdata/programs.yaml", "--wait=true")
-	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
+	eventually(t, time.Minute, "all remains are removed", func() bool { return len(leftOf(t, dir, uids)) == 0 })
 	c.server.interrupt()
 }
 

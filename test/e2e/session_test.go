@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the sessions in testdata anew")
+var update = flag.Bool("update", false, "rewrite the sessions in testdata")
 
 // TestKubectl_Sessions runs the sessions in testdata/kubectl/*.session in a shell and compares kubectl's output. A
 // session is written like a terminal: "$ " before a command, "> " before its further lines, then the output; "[exit N]"

@@ -52,7 +52,7 @@ func TestTakeover_FinishesRolloutsOfEachKind(t *testing.T) {
 	c.standby()
 	scheduler.signal(syscall.SIGCONT)
 	updated := c.deployment().Status.UpdatedReplicas
-	c.until("the Deployment goes on", func() []string {
+	c.until("the Deployment continues", func() []string {
 		return unless(c.deployment().Status.UpdatedReplicas > updated, "Deployment")
 	})
 	c.killLeader()
@@ -93,7 +93,7 @@ func (c *takeover) standby() {
 func (c *takeover) killLeader() {
 	c.t.Helper()
 	var leader *process
-	c.until("somebody leads", func() []string {
+	c.until("there is a leader", func() []string {
 		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(c.t.Context(), "kube-controller-manager",
 			metav1.GetOptions{})
 		require.NoError(c.t, err)

@@ -50,7 +50,7 @@ func TestTestServer_IsReadyWhenItPrintsItsAddress(t *testing.T) {
 	require.Equal(t, p.cmd.Process.Pid, server.PID)
 	c := connect(t, server.Kubeconfig)
 	require.Contains(t, c.run(kubectl, "get", "nodes"), "worker-1   Ready")
-	require.Empty(t, c.run(kubectl, "get", "sites"), "the kind is served; a message that there is none is on stderr")
+	require.Empty(t, c.run(kubectl, "get", "sites"), "the kind is served; kubectl reports the empty list on stderr")
 	// A client without a kubeconfig needs the other three fields.
 	c.config.CertData, c.config.KeyData, c.config.CAData = nil, nil, nil
 	c.config.CAFile, c.config.BearerToken, c.config.Host = server.CA, server.Token, server.Endpoint

@@ -112,7 +112,7 @@ func TestWatch_ShowsEachEventAsItHappens(t *testing.T) {
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 1<<20)
 	next := func() (kind, phase, label string) {
-		require.True(t, lines.Scan(), "the stream goes on: %v", lines.Err())
+		require.True(t, lines.Scan(), "the stream continues: %v", lines.Err())
 		var event struct {
 			Type   string
 			Object struct {

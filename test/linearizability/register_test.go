@@ -68,7 +68,7 @@ func checkRegisters(t *testing.T, operations []operation, truth *history) {
 		for _, o := range operations {
 			t.Logf("%12s-%12s %s", time.Duration(o.Call), time.Duration(o.Return), o.Input)
 		}
-		require.Equal(t, porcupine.Ok, result, "no order explains what clients of %s were told", key)
+		require.Equal(t, porcupine.Ok, result, "no order explains the answers to clients of %s", key)
 	}
 }
 
