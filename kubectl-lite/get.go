@@ -153,7 +153,7 @@ func (o *getOptions) getRaw() error {
 	if err != nil {
 		return err
 	}
-	o.Bodies.PassOnAll()
+	o.PassOnAnswers()
 	return rawhttp.RawGet(client, o.Verbatim, o.raw)
 }
 

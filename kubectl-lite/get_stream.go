@@ -24,7 +24,7 @@ func (o *getOptions) canStream(args []string) bool {
 // streamTable prints each page as it arrives. A column is as wide as its widest cell so far, so that a page only lines
 // up with the pages before it.
 func (o *getOptions) streamTable(namespace string, found *resource.Result) error {
-	o.Bodies.ForgetAllPages()
+	o.ForgetPages()
 	out := &paragraphs{out: o.Out}
 	tabs := printers.GetNewTabWriter(out)
 	inNamespace := !o.allNamespaces

@@ -27,6 +27,7 @@ type options struct {
 	follow              bool
 }
 
+// NewCommand returns the command audit.
 func NewCommand(s *session.Session) *cobra.Command {
 	o := &options{Session: s}
 	cmd := &cobra.Command{

@@ -30,15 +30,15 @@ import (
 	kubectllite "github.com/coxswain-dev/coxswain/kubectl-lite"
 )
 
-// kind is what a command line must look like to set a flag, and its value if none does.
+// kind has the properties of a flag that command lines depend on.
 type kind struct {
 	Type, Shorthand, Default, WithoutValue string
 	Hidden                                 bool
 }
 
-// TestFlags_AreOfKubectlsKinds compares every flag of the commands that kubectl-lite has written itself. The others
-// are kubectl's own.
-func TestFlags_AreOfKubectlsKinds(t *testing.T) {
+// TestFlags_EqualKubectls compares every flag of the commands that kubectl-lite implements itself. The other commands
+// are kubectl's.
+func TestFlags_EqualKubectls(t *testing.T) {
 	t.Parallel()
 	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard}
 	ours := flagsOf(kubectllite.New(streams))
@@ -62,7 +62,7 @@ func TestFlags_AreOfKubectlsKinds(t *testing.T) {
 	require.Greater(t, compared, 150)
 }
 
-// kubectl has kubectl's commands of the names of ours, and the flags that all its commands inherit.
+// kubectl returns the commands of kubectl that kubectl-lite implements itself, and the flags that all commands inherit.
 func kubectl(streams genericiooptions.IOStreams) *cobra.Command {
 	root := &cobra.Command{Use: "kubectl"}
 	config := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag()
@@ -77,7 +77,7 @@ func kubectl(streams genericiooptions.IOStreams) *cobra.Command {
 }
 
 // flagsOf returns the flags of all commands below a root, by the command's path without the program's name. The
-// flags that all commands inherit stand under "".
+// flags that all commands inherit have the path "".
 func flagsOf(root *cobra.Command) map[string]map[string]kind {
 	all := map[string]map[string]kind{}
 	var visit func(*cobra.Command, string)
@@ -97,12 +97,12 @@ func flagsOf(root *cobra.Command) map[string]map[string]kind {
 	return all
 }
 
-// differences are the flags that differ, and why.
+// differences are the flags that differ, with the reason.
 var differences = map[string]string{
 	"wait --local": "waiting needs a server",
 }
 
-// rollout has the flags of kubectl's package of that name, which would bring a dependency of its own.
+// rollout has the flags of kubectl's package rollout, which is not imported because it would add a dependency.
 var rollout = map[string]map[string]kind{
 	"rollout": {},
 	"rollout history": {

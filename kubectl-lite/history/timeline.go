@@ -31,6 +31,7 @@ import (
 
 type timelineOptions struct{ *session.Session }
 
+// NewTimeline returns the command timeline.
 func NewTimeline(s *session.Session) *cobra.Command {
 	o := &timelineOptions{s}
 	cmd := &cobra.Command{
@@ -282,7 +283,7 @@ func authors(before, after *unstructured.Unstructured) (managers []string, when 
 }
 
 // hasty returns the managers that may have written twice within a second. Of the entries with the newest time they are
-// the ones that own a changed field.
+// the ones that own a changed field, or all of them, joined by "or", if none does.
 func hasty(before, after *unstructured.Unstructured) []string {
 	all, owners := map[string]bool{}, map[string]bool{}
 	for _, entry := range newest(after.GetManagedFields()) {

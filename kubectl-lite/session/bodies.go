@@ -51,11 +51,11 @@ func (b *bodies) bound(config *rest.Config) {
 	})
 }
 
-// PassOnAll removes the limit of successful answers: the command passes them on as they come.
-func (b *bodies) PassOnAll() { b.passOn.Store(true) }
+// PassOnAnswers removes the limit of successful answers: the command passes them on as they come.
+func (s *Session) PassOnAnswers() { s.bodies.passOn.Store(true) }
 
-// ForgetAllPages removes the common limit of a list's pages: the command prints them one by one.
-func (b *bodies) ForgetAllPages() { b.forgetPages.Store(true) }
+// ForgetPages removes the common limit of a list's pages: the command prints them one by one.
+func (s *Session) ForgetPages() { s.bodies.forgetPages.Store(true) }
 
 // limit replaces the body of an answer by one with the limit for its kind.
 func (b *bodies) limit(r *http.Request, res *http.Response) {

@@ -151,6 +151,7 @@ func NewErrorSet(first error) *ErrorSet {
 	return s
 }
 
+// Add adds an error that is not nil.
 func (s *ErrorSet) Add(err error) {
 	if err == nil || s.seen.Has(err.Error()) {
 		return
@@ -159,4 +160,5 @@ func (s *ErrorSet) Add(err error) {
 	s.all = append(s.all, err)
 }
 
+// Err returns an aggregate of all errors, or nil.
 func (s *ErrorSet) Err() error { return utilerrors.NewAggregate(s.all) }

@@ -10,6 +10,7 @@ import (
 	"time"
 )
 
+// IsURL reports whether a name of -f is a URL.
 func IsURL(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }

@@ -40,8 +40,8 @@ type Session struct {
 	// WarningsAsErrors makes a command fail when the server warned about something.
 	WarningsAsErrors bool
 	warnings         rest.WarningHandler
-	warningOut       *heldWriter // the error stream of warnings, which waits while a live view has the terminal
-	Bodies           *bodies
+	warningOut       *heldWriter             // the stream for warnings; it waits while a live view has the terminal
+	bodies           *bodies                 // limits the size of the server's answers
 	painter          func() terminal.Painter // makes the painter of output for people; nil without colours
 	Finish           func()                  // flushes the streams at the end: the start of a character may be pending
 }
@@ -138,7 +138,7 @@ func New(streams genericiooptions.IOStreams) *Session {
 		IOStreams: genericiooptions.IOStreams{In: streams.In, Out: out, ErrOut: errOut},
 		Verbatim:  streams,
 		Flags:     flags,
-		Bodies:    &bodies{},
+		bodies:    &bodies{},
 		Finish:    func() { out.Finish(); errOut.Finish() },
 	}
 	s.warningOut = &heldWriter{out: streams.ErrOut}
@@ -158,7 +158,7 @@ func (s *Session) configure(config *rest.Config) *rest.Config {
 		})}
 	}
 	config.WarningHandler = s.warnings
-	s.Bodies.bound(config)
+	s.bodies.bound(config)
 	config.QPS, config.Burst = requestsPerSecond, requestBurst
 	return config
 }
