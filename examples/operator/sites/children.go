@@ -12,12 +12,12 @@ import (
 	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
-// The children are described by the fields that the operator decides about; server-side apply leaves all others to
-// whoever sets them. The owner reference has the garbage collector delete them after their site.
+// The functions in this file return only the fields that the operator manages. Server-side apply leaves all other
+// fields to other field managers. The owner reference makes the garbage collector delete the children after their site.
 
 const pagesAnnotation = "example.com/pages"
 
-// pagesDir is where the web server looks for pages.
+// pagesDir is the web server's folder of pages.
 const pagesDir = "/usr/share/nginx/html"
 
 func labelsOf(site *Site) labels.Set { return labels.Set{"example.com/site": site.Name} }
@@ -27,14 +27,14 @@ func ownedBy(site *Site) *applymeta.OwnerReferenceApplyConfiguration {
 		WithName(site.Name).WithUID(site.UID).WithController(true).WithBlockOwnerDeletion(true)
 }
 
-// pages is the ConfigMap of the site's pages.
+// pages returns the ConfigMap with the site's pages.
 func pages(site *Site) *applycore.ConfigMapApplyConfiguration {
 	return applycore.ConfigMap(site.Name+"-pages", site.Namespace).
 		WithLabels(labelsOf(site)).WithOwnerReferences(ownedBy(site)).WithData(site.Spec.Pages)
 }
 
-// servers is the Deployment of the site's web servers. Its template names the content of the pages, so that new pages
-// are rolled out as a new image is.
+// servers returns the Deployment of the site's web servers. Its template has a fingerprint of the pages, so that a
+// change of pages causes a rollout, like a change of the image.
 func servers(site *Site) *applyapps.DeploymentApplyConfiguration {
 	server := applycore.Container().WithName("server").WithImage(site.Spec.Image).
 		WithVolumeMounts(applycore.VolumeMount().WithName("pages").WithMountPath(pagesDir))
@@ -51,11 +51,11 @@ func servers(site *Site) *applyapps.DeploymentApplyConfiguration {
 						applycore.ConfigMapVolumeSource().WithName(site.Name + "-pages"))))))
 }
 
-// fingerprint is the same for the same pages.
+// fingerprint returns a text that is equal for equal pages.
 func fingerprint(pages map[string]string) string {
-	sorted, _ := json.Marshal(pages) // strings always can be
+	sorted, _ := json.Marshal(pages) // cannot fail for strings
 	return fmt.Sprintf("%x", sha256.Sum256(sorted))[:16]
 }
 
-// key is the site's name with its namespace.
+// key returns the site's namespace and name.
 func key(site metav1.Object) string { return site.GetNamespace() + "/" + site.GetName() }

@@ -12,9 +12,9 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// startCluster starts a control plane with the definitions of a file, and returns where it calls the operator's
-// webhooks. It is in the test's process or, where KUBEBUILDER_ASSETS names the programs of `coxswain assets`, in
-// processes that envtest starts.
+// startCluster starts a control plane with the definitions of a file, and returns the address that it calls the
+// operator's webhooks at. The control plane runs in the test's process or, if KUBEBUILDER_ASSETS names the programs of
+// `coxswain assets`, in processes that envtest starts.
 func startCluster(t *testing.T, definitions string) (*rest.Config, *testenv.WebhookServer) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {

@@ -17,13 +17,13 @@ var resource = schema.GroupResource{Group: GroupVersion.Group, Resource: "sites"
 // configuration is the name of the webhooks' configurations.
 const configuration = "site-operator"
 
-// Install has the API server call the webhooks below a URL, and verify them by the certificate of a CA in PEM. An
-// operator that runs in the cluster gives the name of its Service instead of a URL.
+// Install registers the webhooks below a URL with the API server, which verifies them with a CA certificate in PEM. An
+// operator that runs in the cluster would specify its Service instead of a URL.
 //
-// The client must not read from a cache, since there is none before the manager runs: Sites that are stored in another
-// version can be listed only after their conversion is installed.
+// The client must not read from a cache. There is none before the manager runs, and the manager can list Sites that are
+// stored in another version only after their conversion webhook is installed.
 func Install(ctx context.Context, c client.Client, url string, ca []byte) error {
-	at := func(path string) *applyregistration.WebhookClientConfigApplyConfiguration {
+	config := func(path string) *applyregistration.WebhookClientConfigApplyConfiguration {
 		return applyregistration.WebhookClientConfig().WithURL(url + path).WithCABundle(ca...)
 	}
 	type rule = applyregistration.RuleWithOperationsApplyConfiguration
@@ -34,27 +34,27 @@ func Install(ctx context.Context, c client.Client, url string, ca []byte) error 
 	defaults := applyregistration.MutatingWebhookConfiguration(configuration).WithWebhooks(
 		applyregistration.MutatingWebhook().WithName("default.sites.example.com").
 			WithRules(onSites(registrationv1.Create, registrationv1.Update)).
-			WithClientConfig(at("/mutate-example-com-v1-site")).
+			WithClientConfig(config("/mutate-example-com-v1-site")).
 			WithSideEffects(registrationv1.SideEffectClassNone).WithAdmissionReviewVersions("v1"))
 	if err := c.Apply(ctx, defaults, manager, client.ForceOwnership); err != nil {
-		return fmt.Errorf("the webhook that sets defaults: %w", err)
+		return fmt.Errorf("apply the mutating webhook: %w", err)
 	}
 	validation := applyregistration.ValidatingWebhookConfiguration(configuration).WithWebhooks(
 		applyregistration.ValidatingWebhook().WithName("validate.sites.example.com").
 			WithRules(onSites(registrationv1.Create, registrationv1.Delete)).
-			WithClientConfig(at("/validate-example-com-v1-site")).
+			WithClientConfig(config("/validate-example-com-v1-site")).
 			WithSideEffects(registrationv1.SideEffectClassNone).WithAdmissionReviewVersions("v1"))
 	if err := c.Apply(ctx, validation, manager, client.ForceOwnership); err != nil {
-		return fmt.Errorf("the webhook that validates: %w", err)
+		return fmt.Errorf("apply the validating webhook: %w", err)
 	}
 	conversion := client.ApplyConfigurationFromUnstructured(conversionBy(url+"/convert", ca))
 	if err := c.Apply(ctx, conversion, manager, client.ForceOwnership); err != nil {
-		return fmt.Errorf("the webhook that converts: %w", err)
+		return fmt.Errorf("apply the conversion webhook: %w", err)
 	}
 	return nil
 }
 
-// conversionBy is the part of the definition that names the webhook.
+// conversionBy returns the part of the CustomResourceDefinition that configures the webhook.
 func conversionBy(url string, ca []byte) *unstructured.Unstructured {
 	client := map[string]any{"url": url, "caBundle": base64.StdEncoding.EncodeToString(ca)}
 	return &unstructured.Unstructured{Object: map[string]any{

@@ -28,11 +28,11 @@ import (
 	"github.com/coxswain-dev/coxswain/examples/operator/sites/v1alpha1"
 )
 
-// start starts a control plane that knows Sites, with the operator on it, and returns a client without a cache.
+// start starts a control plane with the definition of Sites and the operator, and returns a client without a cache.
 func start(t *testing.T) client.WithWatch { return startWith(t, rest.NoWarnings{}) }
 
-// startWith is start with a handler of the warnings that the client receives.
-func startWith(t *testing.T, heard rest.WarningHandler) client.WithWatch {
+// startWith does the same as start, with a handler of the warnings that the client receives.
+func startWith(t *testing.T, handler rest.WarningHandler) client.WithWatch {
 	t.Helper()
 	cluster, hooks := startCluster(t, "../manifests/sites.example.com.yaml")
 	scheme := runtime.NewScheme()
@@ -50,7 +50,7 @@ func startWith(t *testing.T, heard rest.WarningHandler) client.WithWatch {
 	require.NoError(t, sites.Register(mgr))
 	require.NoError(t, sites.RegisterWebhooks(mgr))
 	cluster = rest.CopyConfig(cluster)
-	cluster.WarningHandler = heard
+	cluster.WarningHandler = handler
 	c, err := client.NewWithWatch(cluster, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	require.NoError(t, sites.Install(t.Context(), c, fmt.Sprintf("https://%s:%d", hooks.Host, hooks.Port), hooks.CAData))
@@ -72,7 +72,7 @@ func site(name, domain string) *sites.Site {
 	}
 }
 
-// await waits until the site's condition Ready has a reason that holds for the site as it is now.
+// await waits until the site's condition Ready has a reason and the site's current generation.
 func await(t *testing.T, c client.Client, s *sites.Site, reason string) {
 	t.Helper()
 	soon(t, func(t *assert.CollectT) {
@@ -85,10 +85,10 @@ func await(t *testing.T, c client.Client, s *sites.Site, reason string) {
 	})
 }
 
-// soon waits until what is said of the cluster holds.
-func soon(t *testing.T, holds func(t *assert.CollectT)) {
+// soon waits until a check of the cluster succeeds.
+func soon(t *testing.T, check func(t *assert.CollectT)) {
 	t.Helper()
-	require.EventuallyWithT(t, holds, time.Minute, 10*time.Millisecond)
+	require.EventuallyWithT(t, check, time.Minute, 10*time.Millisecond)
 }
 
 func TestSite_IsServedAndScaledAndDeleted(t *testing.T) {
@@ -124,7 +124,7 @@ func TestSite_IsServedAndScaledAndDeleted(t *testing.T) {
 	require.NoError(t, c.Delete(ctx, blog))
 	soon(t, func(t *assert.CollectT) {
 		require.True(t, apierrors.IsNotFound(c.Get(ctx, key, &sites.Site{})))
-		require.True(t, apierrors.IsNotFound(c.Get(ctx, key, &appsv1.Deployment{})), "the garbage collector takes it")
+		require.True(t, apierrors.IsNotFound(c.Get(ctx, key, &appsv1.Deployment{})), "the garbage collector deletes it")
 		var pods corev1.PodList
 		require.NoError(t, c.List(ctx, &pods, client.InNamespace("default")))
 		require.Empty(t, pods.Items)
@@ -135,7 +135,7 @@ func TestSite_IsServedAndScaledAndDeleted(t *testing.T) {
 	requireEvent(t, c, blog, "Released")
 }
 
-// The second site that wants a domain waits until the first one is gone.
+// A second site with the same domain waits until the first one is deleted.
 func TestSite_WaitsForItsDomain(t *testing.T) {
 	t.Parallel()
 	c, ctx := start(t), t.Context()
@@ -154,8 +154,8 @@ func TestSite_WaitsForItsDomain(t *testing.T) {
 	require.Equal(t, map[string]string{"shop.example.org": "default/second"}, directory.Data)
 }
 
-// The definition refuses what makes no sense, before any operator sees it.
-func TestSite_RulesAreKept(t *testing.T) {
+// The definition rejects invalid sites without the operator.
+func TestSite_DefinitionRejectsInvalidSites(t *testing.T) {
 	t.Parallel()
 	c, ctx := start(t), t.Context()
 	for message, change := range map[string]func(*sites.Site){
@@ -177,7 +177,7 @@ func TestSite_RulesAreKept(t *testing.T) {
 	require.ErrorContains(t, err, "a site keeps its domain, blog.example.org")
 }
 
-// A write that is based on an old state of the site is refused.
+// The API server rejects a write that is based on an old state of the site.
 func TestSite_OldStateConflicts(t *testing.T) {
 	t.Parallel()
 	c, ctx := start(t), t.Context()
@@ -196,12 +196,12 @@ func requireEvent(t *testing.T, c client.Client, s *sites.Site, reason string) {
 	soon(t, func(t *assert.CollectT) {
 		var events eventsv1.EventList
 		require.NoError(t, c.List(context.Background(), &events, client.InNamespace(s.Namespace)))
-		var seen []string
+		var reasons []string
 		for _, e := range events.Items {
 			if e.Regarding.UID == s.UID {
-				seen = append(seen, e.Reason)
+				reasons = append(reasons, e.Reason)
 			}
 		}
-		require.Contains(t, seen, reason, fmt.Sprint(seen))
+		require.Contains(t, reasons, reason, fmt.Sprint(reasons))
 	})
 }

@@ -17,16 +17,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 )
 
-// manager is the field manager of what the operator applies.
+// manager is the field manager of the objects that the operator applies.
 const manager = client.FieldOwner("site-operator")
 
-// Reconciler brings the cluster to what Sites ask for.
+// Reconciler brings the cluster to the state that Sites specify.
 type Reconciler struct {
 	client.Client
 	Events events.EventRecorder
 }
 
-// Register adds the operator to a manager, whose scheme must have the kinds of AddToScheme.
+// Register adds the operator to a manager. The manager's scheme must have the kinds of AddToScheme.
 func Register(mgr ctrl.Manager) error {
 	r := &Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("site-operator")}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -37,7 +37,8 @@ func Register(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile looks at one Site as it is now, whatever has happened, and takes the next steps.
+// Reconcile reads the current state of one Site and takes the next steps. It does not depend on the events that led to
+// the state.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	site := &Site{}
 	if err := r.Get(ctx, request.NamespacedName, site); err != nil {
@@ -47,7 +48,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, r.finalize(ctx, site)
 	}
 	if controllerutil.AddFinalizer(site, finalizer) {
-		return ctrl.Result{}, retried(r.Update(ctx, site)) // which is a change, and so comes back here
+		return ctrl.Result{}, retried(r.Update(ctx, site)) // the update triggers another call
 	}
 	switch err := r.claim(ctx, site); {
 	case apierrors.IsConflict(err):
@@ -63,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.report(ctx, site, servers, readiness(site, servers))
 }
 
-// finalize does what must be done before the site is gone. Its children follow it by their owner references.
+// finalize releases the site's domain before the site is removed. The garbage collector deletes its children.
 func (r *Reconciler) finalize(ctx context.Context, site *Site) error {
 	if !controllerutil.ContainsFinalizer(site, finalizer) {
 		return nil
@@ -76,20 +77,20 @@ func (r *Reconciler) finalize(ctx context.Context, site *Site) error {
 	return retried(r.Update(ctx, site))
 }
 
-// applyChildren applies the site's children, and returns the Deployment as it now is.
+// applyChildren applies the site's children, and returns the current Deployment.
 func (r *Reconciler) applyChildren(ctx context.Context, site *Site) (*appsv1.Deployment, error) {
 	if err := r.Apply(ctx, pages(site), manager, client.ForceOwnership); err != nil {
-		return nil, fmt.Errorf("the pages: %w", err)
+		return nil, fmt.Errorf("apply the pages: %w", err)
 	}
 	if err := r.Apply(ctx, servers(site), manager, client.ForceOwnership); err != nil {
-		return nil, fmt.Errorf("the servers: %w", err)
+		return nil, fmt.Errorf("apply the servers: %w", err)
 	}
 	deployment := &appsv1.Deployment{}
 	err := r.Get(ctx, client.ObjectKeyFromObject(site), deployment)
-	return deployment, client.IgnoreNotFound(err) // the cache may not have it yet; its arrival comes back here
+	return deployment, client.IgnoreNotFound(err) // the cache may not have it yet; its event triggers another call
 }
 
-// readiness says whether the Deployment runs as many servers of the site's generation as the site asks for.
+// readiness returns the condition Ready: true if the Deployment runs as many current servers as the site specifies.
 func readiness(site *Site, d *appsv1.Deployment) metav1.Condition {
 	want, ready := *site.Spec.Replicas, d.Status.ReadyReplicas
 	if d.Generation == 0 || d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < want ||
@@ -104,34 +105,34 @@ func condition(status metav1.ConditionStatus, reason, message string) metav1.Con
 	return metav1.Condition{Type: Ready, Status: status, Reason: reason, Message: message}
 }
 
-// report writes the status if it has changed, and an Event if the site's condition has.
-func (r *Reconciler) report(ctx context.Context, site *Site, servers *appsv1.Deployment, now metav1.Condition) error {
+// report writes the status if it has changed, and an Event if the condition's reason has changed.
+func (r *Reconciler) report(ctx context.Context, site *Site, servers *appsv1.Deployment, ready metav1.Condition) error {
 	before := site.DeepCopy()
 	site.Status.ObservedGeneration, site.Status.Selector = site.Generation, labelsOf(site).String()
 	site.Status.Replicas, site.Status.ReadyReplicas = 0, 0
 	if servers != nil {
 		site.Status.Replicas, site.Status.ReadyReplicas = servers.Status.Replicas, servers.Status.ReadyReplicas
 	}
-	now.ObservedGeneration = site.Generation
-	meta.SetStatusCondition(&site.Status.Conditions, now)
+	ready.ObservedGeneration = site.Generation
+	meta.SetStatusCondition(&site.Status.Conditions, ready)
 	if equality.Semantic.DeepEqual(site.Status, before.Status) {
 		return nil
 	}
 	if err := r.Status().Update(ctx, site); err != nil {
 		return retried(err)
 	}
-	if was := meta.FindStatusCondition(before.Status.Conditions, Ready); was == nil || was.Reason != now.Reason {
+	if old := meta.FindStatusCondition(before.Status.Conditions, Ready); old == nil || old.Reason != ready.Reason {
 		kind := corev1.EventTypeNormal
-		if now.Reason == ReasonDomainTaken {
+		if ready.Reason == ReasonDomainTaken {
 			kind = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(site, nil, kind, now.Reason, "Reconcile", "%s", now.Message)
+		r.Events.Eventf(site, nil, kind, ready.Reason, "Reconcile", "%s", ready.Message)
 	}
 	return nil
 }
 
-// retried drops the error of a write to a site that has changed, or gone, since the cache saw it: the change comes
-// back here by itself.
+// retried returns nil for the error of a write to a site that is newer than in the cache, or that no longer exists: the
+// event of that change triggers another call.
 func retried(err error) error {
 	if apierrors.IsConflict(err) {
 		return nil

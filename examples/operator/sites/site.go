@@ -1,9 +1,9 @@
 // Package sites is an operator: it keeps a web server running for each Site.
 //
-// site.go has the kind, reconciler.go the one method that brings the cluster from any state to the one that a Site
-// asks for, children.go the objects that a Site owns, and directory.go the list of domains, which several Sites share
-// and which a finalizer therefore keeps in order. webhooks.go has the operator's say in requests about Sites, and
-// install.go has the API server ask for it.
+// site.go has the kind. reconciler.go has the method that brings the cluster from any state to the one that a Site
+// specifies. children.go has the objects that a Site owns. directory.go has the list of domains: several Sites share
+// it, so that a finalizer is needed to clean it up. webhooks.go has the admission webhooks for Sites, and install.go
+// registers them with the API server.
 package sites
 
 import (
@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of the kinds here; manifests/sites.example.com.yaml defines them.
+// GroupVersion is the group and version of this package's kinds, which manifests/sites.example.com.yaml defines.
 var GroupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
 // Site is a web site: its pages, and the servers that serve them at a domain.
@@ -28,15 +28,15 @@ type Site struct {
 // Hub implements conversion.Hub: other versions are converted to this one and from it.
 func (*Site) Hub() {}
 
-// SiteSpec is what the site's owner wants.
+// SiteSpec is the desired state of a site.
 type SiteSpec struct {
-	Domain   string            `json:"domain,omitempty"` // the operator has a default
+	Domain   string            `json:"domain,omitempty"` // the operator sets a default
 	Pages    map[string]string `json:"pages"`
 	Replicas *int32            `json:"replicas,omitempty"` // the definition's default is 1
-	Image    string            `json:"image,omitempty"`    // the definition has a default
+	Image    string            `json:"image,omitempty"`    // the definition sets a default
 }
 
-// SiteStatus is what the operator has found.
+// SiteStatus is the observed state of a site.
 type SiteStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Replicas           int32              `json:"replicas"`
@@ -45,7 +45,7 @@ type SiteStatus struct {
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Ready is the condition of a site whose servers are all up, and its reasons.
+// Ready is the condition that all servers of a site are ready. Its reasons follow.
 const (
 	Ready = "Ready"
 
@@ -61,14 +61,14 @@ type SiteList struct {
 	Items           []Site `json:"items"`
 }
 
-// AddToScheme tells a scheme of the kinds.
+// AddToScheme adds the kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Site{}, &SiteList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// DeepCopy is a copy that shares nothing with the site.
+// DeepCopy returns a deep copy of the site.
 func (s *Site) DeepCopy() *Site {
 	c := *s
 	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
@@ -80,7 +80,7 @@ func (s *Site) DeepCopy() *Site {
 	return &c
 }
 
-// DeepCopy is a copy that shares nothing with the status.
+// DeepCopy returns a deep copy of the status.
 func (s *SiteStatus) DeepCopy() *SiteStatus {
 	c := *s
 	c.Conditions = nil

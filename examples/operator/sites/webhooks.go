@@ -11,15 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// The definition's schema and rules need no operator, and are the better place for all that they can say. The operator
-// is asked for the rest: a default that depends on other fields, a warning that depends on another Site, a reason not
-// to delete, and the other versions of a Site.
+// The definition's schema and CEL rules need no operator, and should contain every rule that they can express. The
+// webhooks do the rest: a default that depends on other fields, a warning that depends on another Site, a check of
+// deletions, and the conversion of versions.
 
 // Protected is the annotation of a Site that must not be deleted, with the value "true".
 const Protected = "example.com/protected"
 
-// RegisterWebhooks adds the webhooks to a manager, whose scheme must have all versions of Sites: the server below
-// mgr.GetWebhookServer() answers at /mutate-example-com-v1-site, /validate-example-com-v1-site and /convert.
+// RegisterWebhooks adds the webhooks to a manager. The manager's scheme must have all versions of Sites. The server
+// mgr.GetWebhookServer() serves /mutate-example-com-v1-site, /validate-example-com-v1-site and /convert.
 func RegisterWebhooks(mgr ctrl.Manager) error {
 	return ctrl.NewWebhookManagedBy(mgr, &Site{}).
 		WithDefaulter(defaulter{}).
@@ -29,7 +29,7 @@ func RegisterWebhooks(mgr ctrl.Manager) error {
 
 type defaulter struct{}
 
-// Default implements admission.Defaulter: the domain is made of the site's name and namespace.
+// Default implements admission.Defaulter. The default domain consists of the site's name and namespace.
 func (defaulter) Default(_ context.Context, s *Site) error {
 	if s.Spec.Domain == "" && s.Name != "" {
 		s.Spec.Domain = fmt.Sprintf("%s.%s.example.org", s.Name, s.Namespace)
@@ -39,8 +39,8 @@ func (defaulter) Default(_ context.Context, s *Site) error {
 
 type validator struct{ client.Reader }
 
-// ValidateCreate implements admission.Validator. Another site may get the domain between this answer and the next
-// moment, so that it is only a warning; the directory decides.
+// ValidateCreate implements admission.Validator. It only warns of a domain that another site has: the directory can
+// change at any time after this check, and it decides which site gets the domain.
 func (v *validator) ValidateCreate(ctx context.Context, s *Site) (admission.Warnings, error) {
 	var directory corev1.ConfigMap
 	if err := v.Get(ctx, Directory, &directory); err != nil {

@@ -36,23 +36,23 @@ func TestWebhook_ProtectsFromDeletion(t *testing.T) {
 	require.NoError(t, c.Delete(ctx, blog))
 }
 
-// warnings are those that a client has received.
+// warnings collects the warnings that a client receives.
 type warnings struct{ received chan string }
 
 // HandleWarningHeader implements rest.WarningHandler.
 func (w warnings) HandleWarningHeader(_ int, _ string, text string) { w.received <- text }
 
-func TestWebhook_WarnsOfATakenDomain(t *testing.T) {
+func TestWebhook_WarnsOfTakenDomain(t *testing.T) {
 	t.Parallel()
-	heard := warnings{make(chan string, 10)}
-	c, ctx := startWith(t, heard), t.Context()
+	handler := warnings{make(chan string, 10)}
+	c, ctx := startWith(t, handler), t.Context()
 	first := site("first", "shop.example.org")
 	require.NoError(t, c.Create(ctx, first))
 	await(t, c, first, sites.ReasonServing)
-	require.Empty(t, heard.received)
+	require.Empty(t, handler.received)
 	require.NoError(t, c.Create(ctx, site("second", "shop.example.org")))
 	select {
-	case warning := <-heard.received:
+	case warning := <-handler.received:
 		require.Equal(t, "shop.example.org belongs to the site default/first: this one waits for it", warning)
 	default:
 		t.Fatal("no warning")
@@ -69,18 +69,18 @@ func TestWebhook_ConvertsVersions(t *testing.T) {
 	require.NoError(t, c.Create(ctx, old))
 	require.Equal(t, "nginx:1.29", old.Spec.Servers.Image, "by the default of v1")
 
-	now := site("old", "")
-	await(t, c, now, sites.ReasonServing)
-	require.Equal(t, "old.example.org", now.Spec.Domain)
-	require.Equal(t, map[string]string{"index.html": "hello"}, now.Spec.Pages)
-	require.EqualValues(t, 2, *now.Spec.Replicas)
+	current := site("old", "")
+	await(t, c, current, sites.ReasonServing)
+	require.Equal(t, "old.example.org", current.Spec.Domain)
+	require.Equal(t, map[string]string{"index.html": "hello"}, current.Spec.Pages)
+	require.EqualValues(t, 2, *current.Spec.Replicas)
 
 	add := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"pages":{"about.html":"me"}}}`))
-	require.NoError(t, c.Patch(ctx, now, add))
+	require.NoError(t, c.Patch(ctx, current, add))
 	require.NoError(t, c.Get(ctx, client.ObjectKeyFromObject(old), old))
 	require.Equal(t, []v1alpha1.Page{{Name: "about.html", Content: "me"}, {Name: "index.html", Content: "hello"}},
 		old.Spec.Pages)
 
 	move := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"host":"new.example.org"}}`))
-	require.ErrorContains(t, c.Patch(ctx, old, move), "a site keeps its host, old.example.org") // whoever writes meanwhile
+	require.ErrorContains(t, c.Patch(ctx, old, move), "a site keeps its host, old.example.org") // also if the object changes meanwhile
 }

@@ -1,5 +1,5 @@
-// Package v1alpha1 is the first version of Sites, for clients that were written for it: pages are a list, and servers
-// have a part of their own. Sites are stored as package sites has them; the operator converts.
+// Package v1alpha1 is the first version of Sites, for older clients: pages are a list, and servers have a field of
+// their own. Sites are stored in the version of package sites. The operator converts them.
 package v1alpha1
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/examples/operator/sites"
 )
 
-// GroupVersion is that of the kinds here.
+// GroupVersion is the group and version of this package's kinds.
 var GroupVersion = schema.GroupVersion{Group: sites.GroupVersion.Group, Version: "v1alpha1"}
 
 // Site is a web site.
@@ -26,14 +26,14 @@ type Site struct {
 	Status            sites.SiteStatus `json:"status,omitzero"`
 }
 
-// SiteSpec is what the site's owner wants.
+// SiteSpec is the desired state of a site.
 type SiteSpec struct {
 	Host    string  `json:"host,omitempty"`
 	Pages   []Page  `json:"pages"`
 	Servers Servers `json:"servers,omitzero"`
 }
 
-// Page is one page; names differ.
+// Page is one page. Its name is unique in a site.
 type Page struct {
 	Name    string `json:"name"`
 	Content string `json:"content"`
@@ -47,15 +47,15 @@ type Servers struct {
 
 // ConvertTo implements conversion.Convertible.
 func (s *Site) ConvertTo(hub conversion.Hub) error {
-	to := hub.(*sites.Site)
-	to.ObjectMeta, to.Status = s.ObjectMeta, s.Status
-	to.Spec = sites.SiteSpec{Domain: s.Spec.Host, Replicas: s.Spec.Servers.Count, Image: s.Spec.Servers.Image,
+	site := hub.(*sites.Site)
+	site.ObjectMeta, site.Status = s.ObjectMeta, s.Status
+	site.Spec = sites.SiteSpec{Domain: s.Spec.Host, Replicas: s.Spec.Servers.Count, Image: s.Spec.Servers.Image,
 		Pages: make(map[string]string, len(s.Spec.Pages))}
 	for _, page := range s.Spec.Pages {
-		if _, twice := to.Spec.Pages[page.Name]; twice {
+		if _, exists := site.Spec.Pages[page.Name]; exists {
 			return fmt.Errorf("spec.pages: there are two of the name %q", page.Name)
 		}
-		to.Spec.Pages[page.Name] = page.Content
+		site.Spec.Pages[page.Name] = page.Content
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (s *Site) ConvertFrom(hub conversion.Hub) error {
 	return nil
 }
 
-// AddToScheme tells a scheme of the kind.
+// AddToScheme adds the kind to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Site{})
 	metav1.AddToGroupVersion(s, GroupVersion)
