@@ -7,10 +7,10 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	_ "github.com/coxswain-dev/coxswain/cmd/kubectl-lite/heap" // before anything grows
+	_ "github.com/coxswain-dev/coxswain/cmd/kubectl-lite/heap" // first, before the heap grows
 	kubectllite "github.com/coxswain-dev/coxswain/kubectl-lite"
 
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs may log in through exec plugins, OIDC and the like
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // for kubeconfigs with exec plugins, OIDC and the like
 )
 
 func main() {

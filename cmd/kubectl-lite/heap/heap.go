@@ -1,9 +1,8 @@
-// Package heap postpones the first garbage collection of a process that will usually have ended before
-// there is anything worth collecting: the heap may grow to 16 MiB first, four times as much as by
-// default. After that, the defaults apply. If GOGC is set, it has precedence.
+// Package heap postpones the first garbage collection, since most runs end before a collection would pay off: the heap
+// can grow to 16 MiB first, four times the default. After that, the defaults apply. GOGC, if set, has precedence.
 //
-// It is imported for its effect, and imports next to nothing itself: packages are initialized in the order of
-// their import paths, so it comes before those of k8s.io, whose types fill the first 4 MiB.
+// The package is imported for its side effect, and imports almost no other packages. Packages are initialized in the
+// order of their import paths, so that it runs before the packages of k8s.io, whose types fill the first 4 MiB.
 package heap
 
 import (
@@ -17,6 +16,6 @@ func init() {
 		return
 	}
 	debug.SetGCPercent(400)
-	first := new([64]byte) // is gone after the first collection
+	first := new([64]byte) // unreachable, so that its cleanup runs after the first collection
 	runtime.AddCleanup(first, func(percent int) { debug.SetGCPercent(percent) }, 100)
 }
