@@ -19,7 +19,7 @@ func (antiAffinityTopology) Validate(_ context.Context, a *Attributes) error {
 	}
 	for _, term := range affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 		if term.TopologyKey != corev1.LabelHostname {
-			return Forbid(a, fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but "+
+			return a.Forbid(fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but "+
 				"only key %v is allowed",
 				term.TopologyKey, corev1.LabelHostname))
 		}

@@ -43,7 +43,7 @@ func (p *certificateApproval) Validate(ctx context.Context, a *Attributes) error
 	if mayUseSigner(ctx, p.cluster, a.User, "approve", signer) {
 		return nil
 	}
-	return Forbid(a, fmt.Errorf("user not permitted to approve requests with signerName %q", signer))
+	return a.Forbid(fmt.Errorf("user not permitted to approve requests with signerName %q", signer))
 }
 
 // certificateSigning checks that the issuer of a certificate may sign as the signer.
@@ -61,7 +61,7 @@ func (p *certificateSigning) Validate(ctx context.Context, a *Attributes) error 
 	if mayUseSigner(ctx, p.cluster, a.User, "sign", old.Spec.SignerName) {
 		return nil
 	}
-	return Forbid(a, fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
+	return a.Forbid(fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
 }
 
 // certificateSubject rejects requests for certificates whose rights RBAC cannot limit.
@@ -76,14 +76,14 @@ func (certificateSubject) Validate(_ context.Context, a *Attributes) error {
 	}
 	block, _ := pem.Decode(request.Spec.Request)
 	if block == nil {
-		return Forbid(a, fmt.Errorf("unable to parse csr: PEM block type must be CERTIFICATE REQUEST"))
+		return a.Forbid(fmt.Errorf("unable to parse csr: PEM block type must be CERTIFICATE REQUEST"))
 	}
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return Forbid(a, fmt.Errorf("unable to parse csr: %w", err))
+		return a.Forbid(fmt.Errorf("unable to parse csr: %w", err))
 	}
 	if slices.Contains(parsed.Subject.Organization, "system:masters") {
-		return Forbid(a, fmt.Errorf("use of %s signer with system:masters group is not allowed",
+		return a.Forbid(fmt.Errorf("use of %s signer with system:masters group is not allowed",
 			request.Spec.SignerName))
 	}
 	return nil
@@ -103,5 +103,5 @@ func (p *trustBundleAttest) Validate(ctx context.Context, a *Attributes) error {
 	if bundle.Spec.SignerName == "" || mayUseSigner(ctx, p.cluster, a.User, "attest", bundle.Spec.SignerName) {
 		return nil
 	}
-	return Forbid(a, fmt.Errorf("user not permitted to attest for signerName %q", bundle.Spec.SignerName))
+	return a.Forbid(fmt.Errorf("user not permitted to attest for signerName %q", bundle.Spec.SignerName))
 }

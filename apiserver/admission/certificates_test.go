@@ -31,11 +31,11 @@ func TestCertificateApproval_RequiresTheRightForTheSigner(t *testing.T) {
 	r := signingRequest("example.com/signer", nil)
 	decidesBySigner(t, "CertificateApproval", "approve",
 		`user not permitted to approve requests with signerName "example.com/signer"`,
-		func() *Attributes { return updates(r, r).on("approval") })
+		func() *Attributes { return subresource(updates(r, r), "approval") })
 	// The stored request is approved, not the one that is sent.
 	newWorld().may("approve signers example.com/mine").decides(t, "CertificateApproval", "", []decision{
-		{name: "another signer in the update", write: updates(signingRequest("example.com/mine", nil),
-			r).on("approval"),
+		{name: "another signer in the update", write: subresource(updates(signingRequest("example.com/mine", nil),
+			r), "approval"),
 			words: `signerName "example.com/signer"`},
 	})
 }
@@ -49,15 +49,15 @@ func TestCertificateSigning_RequiresTheRightForTheSigner(t *testing.T) {
 		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Failed"}}
 	})
 	decidesBySigner(t, "CertificateSigning", "sign", words,
-		func() *Attributes { return updates(issued, r).on("status") })
+		func() *Attributes { return subresource(updates(issued, r), "status") })
 	newWorld().decides(t, "CertificateSigning", "", []decision{
-		{name: "neither a certificate nor a condition", write: updates(r, r).on("status")},
-		{name: "a certificate", write: updates(issued, r).on("status"), words: words},
-		{name: "a condition", write: updates(failed, r).on("status"), words: words},
+		{name: "neither a certificate nor a condition", write: subresource(updates(r, r), "status")},
+		{name: "a certificate", write: subresource(updates(issued, r), "status"), words: words},
+		{name: "a condition", write: subresource(updates(failed, r), "status"), words: words},
 	})
 	newWorld().may("sign signers example.com/mine").decides(t, "CertificateSigning", "", []decision{
 		{name: "another signer in the update", words: words,
-			write: updates(signingRequest("example.com/mine", nil), issued).on("status")},
+			write: subresource(updates(signingRequest("example.com/mine", nil), issued), "status")},
 	})
 }
 

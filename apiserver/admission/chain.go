@@ -216,10 +216,10 @@ func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
 }
 
 func (c *Chain) mutateAll(ctx context.Context, a *Attributes) error {
-	if err := c.mutate(ctx, a); err != nil || !a.reinvocation.rewritten {
+	if err := c.mutate(ctx, a); err != nil || !a.Reinvocation.Rewritten {
 		return err
 	}
-	a.reinvocation.again = true
+	a.Reinvocation.Again = true
 	return c.mutate(ctx, a)
 }
 

@@ -108,7 +108,7 @@ func (p *limitRanger) Validate(ctx context.Context, a *Attributes) error {
 			errs = checkClaimLimits(obj, r)
 		}
 		if len(errs) > 0 {
-			return Forbid(a, utilerrors.NewAggregate(errs))
+			return a.Forbid(utilerrors.NewAggregate(errs))
 		}
 	}
 	return nil

@@ -65,7 +65,7 @@ func TestLimitRanger_ChecksPods(t *testing.T) {
 			newWorld(c.bound).decides(t, "LimitRanger", "", []decision{
 				{name: name, write: creates(pod), words: c.words},
 				{name: name + " of an init container", write: creates(early), words: c.words},
-				{name: name + " by a resize", write: updates(pod, &corev1.Pod{}).on("resize"), words: c.words},
+				{name: name + " by a resize", write: subresource(updates(pod, &corev1.Pod{}), "resize"), words: c.words},
 			})
 		}
 	}
@@ -84,7 +84,7 @@ func TestLimitRanger_IgnoresOtherNamespacesAndTerminatingPods(t *testing.T) {
 	})
 	newWorld(elsewhere, here).decides(t, "LimitRanger", "", []decision{
 		{name: "a bound of this one", write: creates(pod), words: "maximum cpu usage per Container"},
-		{name: "a pod that is being deleted", write: updates(pod, ending).on("resize")},
+		{name: "a pod that is being deleted", write: subresource(updates(pod, ending), "resize")},
 	})
 }
 
@@ -136,7 +136,7 @@ func TestLimitRanger_SetsMissingRequestsAndLimits(t *testing.T) {
 
 	resized := &corev1.Pod{ObjectMeta: meta("p")}
 	resized.Spec.Containers = []corev1.Container{container("bare", "", "")}
-	require.NoError(t, w.admit(t, "LimitRanger", "", updates(resized, resized).on("resize")))
+	require.NoError(t, w.admit(t, "LimitRanger", "", subresource(updates(resized, resized), "resize")))
 	require.Equal(t, []corev1.Container{container("bare", "", "")}, resized.Spec.Containers,
 		"not after the creation")
 }

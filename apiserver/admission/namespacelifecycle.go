@@ -33,7 +33,7 @@ func (p *namespaceLifecycle) Mutate(ctx context.Context, a *Attributes) error {
 	if ns.Status.Phase != corev1.NamespaceTerminating {
 		return nil
 	}
-	refusal := Forbid(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated",
+	refusal := a.Forbid(fmt.Errorf("unable to create new content in namespace %s because it is being terminated",
 		a.Namespace)).(*apierrors.StatusError)
 	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type:    corev1.NamespaceTerminatingCause,
@@ -46,7 +46,7 @@ func (p *namespaceLifecycle) Mutate(ctx context.Context, a *Attributes) error {
 // Validate rejects the deletion of immortal namespaces.
 func (p *namespaceLifecycle) Validate(_ context.Context, a *Attributes) error {
 	if a.Operation == Delete && slices.Contains(immortal, a.Name) {
-		return Forbid(a, errors.New("this namespace may not be deleted"))
+		return a.Forbid(errors.New("this namespace may not be deleted"))
 	}
 	return nil
 }

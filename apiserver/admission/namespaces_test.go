@@ -46,7 +46,7 @@ func TestNamespaceExists_RejectsWritesWithoutANamespace(t *testing.T) {
 		{name: "update without", write: updates(nowhere, nowhere), words: words,
 			reason: metav1.StatusReasonNotFound},
 		{name: "delete without", write: deletes(nowhere), words: words, reason: metav1.StatusReasonNotFound},
-		{name: "a subresource without", write: updates(nowhere, nowhere).on("status"), words: words,
+		{name: "a subresource without", write: subresource(updates(nowhere, nowhere), "status"), words: words,
 			reason: metav1.StatusReasonNotFound},
 		{name: "outside of namespaces", write: creates(&corev1.Node{ObjectMeta: clusterMeta("n")})},
 	})

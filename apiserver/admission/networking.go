@@ -42,7 +42,7 @@ func (denyExternalIPs) Validate(_ context.Context, a *Attributes) error {
 	}
 	for _, ip := range a.Object.(*corev1.Service).Spec.ExternalIPs {
 		if !slices.Contains(had, ip) {
-			return Forbid(a, errors.New("Use of external IPs is denied by admission control."))
+			return a.Forbid(errors.New("Use of external IPs is denied by admission control."))
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func (p *nodeRestriction) Validate(ctx context.Context, a *Attributes) error {
 		return nil
 	}
 	if node == "" {
-		return Forbid(a, fmt.Errorf("could not determine node from user %q", a.User.Name))
+		return a.Forbid(fmt.Errorf("could not determine node from user %q", a.User.Name))
 	}
 	var err error
 	switch a.Resource.Resource {
@@ -78,7 +78,7 @@ func (p *nodeRestriction) Validate(ctx context.Context, a *Attributes) error {
 		return err
 	}
 	if err != nil {
-		return Forbid(a, err)
+		return a.Forbid(err)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestNodeRestriction_ChecksPodCertificates(t *testing.T) {
 	decisions := []decision{
 		{name: "for its pod", write: creates(sound)},
 		{name: "an update", write: updates(sound, sound), words: "unexpected operation UPDATE"},
-		{name: "a status", write: creates(sound).on("status"), words: "unexpected subresource status"},
+		{name: "a status", write: subresource(creates(sound), "status"), words: "unexpected subresource status"},
 		{name: "for another node", words: `NodeName="node-b", which is not the requesting node "node-a"`,
 			write: asks(func(s *certificatesv1.PodCertificateRequestSpec) { s.NodeName = "node-b" })},
 		{name: "for an earlier Node of its name", words: `names node UID "earlier"`,

@@ -16,7 +16,7 @@ import (
 // byNode makes the agent of node-a the user of each write.
 func byNode(decisions []decision) []decision {
 	for _, d := range decisions {
-		d.write.by("system:node:node-a", "system:nodes")
+		as(d.write, "system:node:node-a", "system:nodes")
 	}
 	return decisions
 }
@@ -69,10 +69,10 @@ func TestNodeRestriction_AppliesToNodesOnly(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: clusterMeta("node-b")}
 	nodeWorld().decides(t, "NodeRestriction", "", []decision{
 		{name: "another user", write: creates(node)},
-		{name: "a user of that name outside of the group", write: creates(node).by("system:node:node-a")},
-		{name: "a member of the group without a node", write: creates(node).by("jane", "system:nodes"),
+		{name: "a user of that name outside of the group", write: as(creates(node), "system:node:node-a")},
+		{name: "a member of the group without a node", write: as(creates(node), "jane", "system:nodes"),
 			words: `could not determine node from user "jane"`},
-		{name: "an empty name of a node", write: creates(node).by("system:node:", "system:nodes"),
+		{name: "an empty name of a node", write: as(creates(node), "system:node:", "system:nodes"),
 			words: `could not determine node from user "system:node:"`},
 	})
 }
@@ -130,11 +130,11 @@ func TestNodeRestriction_ChecksPods(t *testing.T) {
 	t.Parallel()
 	mine, theirs := podOn("node-a", "mine"), podOn("node-b", "theirs")
 	eviction := func(name string) *Attributes {
-		return creates(&policyv1.Eviction{ObjectMeta: meta(name)}).on("eviction")
+		return subresource(creates(&policyv1.Eviction{ObjectMeta: meta(name)}), "eviction")
 	}
 	changed := func(change func(*corev1.Pod)) *Attributes {
-		return updates(made(mine, change),
-			mine).on("status")
+		return subresource(updates(made(mine, change),
+			mine), "status")
 	}
 	nodeWorld().decides(t, "NodeRestriction", "", byNode([]decision{
 		{name: "its pod's end", write: deletes(mine)},
@@ -142,7 +142,7 @@ func TestNodeRestriction_ChecksPods(t *testing.T) {
 			words: "can only delete pods with spec.nodeName set to itself"},
 		{name: "an update", write: updates(mine, mine), words: "can only create and delete mirror pods"},
 		{name: "its pod's status", write: changed(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })},
-		{name: "another's status", write: updates(theirs, theirs).on("status"),
+		{name: "another's status", write: subresource(updates(theirs, theirs), "status"),
 			words: "can only update pod status for pods with spec.nodeName set to itself"},
 		{name: "a status with a label", words: "cannot update labels through pod status",
 			write: changed(func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} })},
@@ -154,14 +154,14 @@ func TestNodeRestriction_ChecksPods(t *testing.T) {
 			write: changed(func(p *corev1.Pod) {
 				p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpu"}
 			})},
-		{name: "a status that is created", write: creates(mine).on("status"),
+		{name: "a status that is created", write: subresource(creates(mine), "status"),
 			words: `unexpected pod subresource "status"`},
 		{name: "its pod's eviction", write: eviction("mine")},
 		{name: "another's eviction", write: eviction("theirs"),
 			words: "can only evict pods with spec.nodeName set to itself"},
 		{name: "nothing's eviction", write: eviction("none"), words: `pods "none" not found`,
 			reason: metav1.StatusReasonNotFound},
-		{name: "a binding", write: creates(&corev1.Binding{ObjectMeta: meta("mine")}).on("binding"),
+		{name: "a binding", write: subresource(creates(&corev1.Binding{ObjectMeta: meta("mine")}), "binding"),
 			words: `unexpected pod subresource "binding"`},
 	}))
 }
@@ -180,7 +180,7 @@ func TestNodeRestriction_ChecksNodes(t *testing.T) {
 		{name: "its creation", write: creates(a)},
 		{name: "another's creation", write: creates(b), words: notMine},
 		{name: "another's update", write: updates(b, b), words: notMine},
-		{name: "another's status", write: updates(b, b).on("status"), words: notMine},
+		{name: "another's status", write: subresource(updates(b, b), "status"), words: notMine},
 		{name: "another's end", write: deletes(b), words: notMine},
 		{name: "its end", write: deletes(a)},
 		{name: "a configuration at its creation", write: creates(made(a, source("c"))),
@@ -242,7 +242,7 @@ func TestNodeRestriction_ChecksClaims(t *testing.T) {
 	t.Parallel()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: meta("c")}
 	changed := func(change func(*corev1.PersistentVolumeClaim)) *Attributes {
-		return updates(made(claim, change), claim).on("status")
+		return subresource(updates(made(claim, change), claim), "status")
 	}
 	nodeWorld().decides(t, "NodeRestriction", "", byNode([]decision{
 		{name: "what it reports of a resize", write: changed(func(c *corev1.PersistentVolumeClaim) {
@@ -253,7 +253,7 @@ func TestNodeRestriction_ChecksClaims(t *testing.T) {
 			c.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": "x"}
 		})},
 		{name: "the claim itself", write: updates(claim, claim), words: "may only update PVC status"},
-		{name: "a status that is created", write: creates(claim).on("status"),
+		{name: "a status that is created", write: subresource(creates(claim), "status"),
 			words: `unexpected operation "CREATE"`},
 		{name: "a phase", words: "is not allowed to update fields other than status.quantity",
 			write: changed(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })},

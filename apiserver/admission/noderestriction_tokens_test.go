@@ -19,7 +19,7 @@ func TestNodeRestriction_ChecksTokens(t *testing.T) {
 			Name: "mine",
 			UID:  "mine"}
 		change(r)
-		return creates(r).on("token")
+		return subresource(creates(r), "token")
 	}
 	bound := func(change func(*authenticationv1.BoundObjectReference)) *Attributes {
 		return token(func(r *authenticationv1.TokenRequest) { change(r.Spec.BoundObjectRef) })
@@ -27,7 +27,7 @@ func TestNodeRestriction_ChecksTokens(t *testing.T) {
 	const unbound = "node requested token not bound to a pod"
 	nodeWorld().decides(t, "NodeRestriction", "", byNode([]decision{
 		{name: "for its pod", write: bound(func(*authenticationv1.BoundObjectReference) {})},
-		{name: "another object", write: creates(&corev1.ServiceAccount{ObjectMeta: meta("robot")}).on("token"),
+		{name: "another object", write: subresource(creates(&corev1.ServiceAccount{ObjectMeta: meta("robot")}), "token"),
 			words: "unexpected type *v1.ServiceAccount"},
 		{name: "for nothing", words: unbound,
 			write: token(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef = nil })},
@@ -91,7 +91,7 @@ func TestNodeRestriction_ChecksAudiencesOfTokens(t *testing.T) {
 		r.Spec.Audiences = audiences
 		r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod,
 			UID: meta(pod).UID}
-		return creates(r).on("token")
+		return subresource(creates(r), "token")
 	}
 	foreign := func(audience string) string {
 		return `audience "` + audience + `" not found in pod spec volume, system:node:node-a is not authorized to request ` +

@@ -365,11 +365,11 @@ func TestNodeWrites_LimitAPodsStatus(t *testing.T) {
 	for _, row := range nodewrites.PodStatus {
 		require.NotEmpty(t, podAttacks[row.Field], row.Field)
 		for _, attack := range podAttacks[row.Field] {
-			write := func() *Attributes { return updates(made(mine, attack.change), mine).on("status") }
+			write := func() *Attributes { return subresource(updates(made(mine, attack.change), mine), "status") }
 			w.decides(t, "NodeRestriction", "", byNode([]decision{
 				{name: row.Field + ": " + attack.name, write: write(), words: attack.words}}))
-			require.NoError(t, w.admit(t, "NodeRestriction", "", write().by("controller")), "others are not held to it")
-			require.ErrorContains(t, w.admit(t, "NodeRestriction", "", write().by("system:node:node-b", "system:nodes")),
+			require.NoError(t, w.admit(t, "NodeRestriction", "", as(write(), "controller")), "others are not held to it")
+			require.ErrorContains(t, w.admit(t, "NodeRestriction", "", as(write(), "system:node:node-b", "system:nodes")),
 				"with spec.nodeName set to itself", row.Field)
 		}
 	}
@@ -385,17 +385,17 @@ func TestNodeWrites_LimitANodesStatus(t *testing.T) {
 		for _, attack := range nodeAttacks[row.Field] {
 			changed := made(node, attack.change)
 			decisions := []decision{{name: row.Field + ": " + attack.name,
-				write: updates(changed, node).on("status"), words: attack.words}}
+				write: subresource(updates(changed, node), "status"), words: attack.words}}
 			if row.Field != "volumesAttached" && row.Field != "config" {
 				registered := made(changed, func(n *corev1.Node) { n.Status.VolumesAttached = nil })
 				decisions = append(decisions, decision{name: row.Field + " at registration: " + attack.name,
 					write: creates(registered), words: attack.words})
 			}
 			w.decides(t, "NodeRestriction", "", byNode(decisions))
-			require.NoError(t, w.admit(t, "NodeRestriction", "", updates(changed, node).on("status").by("controller")),
+			require.NoError(t, w.admit(t, "NodeRestriction", "", as(subresource(updates(changed, node), "status"), "controller")),
 				"others are not held to it")
 			require.ErrorContains(t, w.admit(t, "NodeRestriction", "",
-				updates(changed, node).on("status").by("system:node:node-b", "system:nodes")), "not allowed to modify node")
+				as(subresource(updates(changed, node), "status"), "system:node:node-b", "system:nodes")), "not allowed to modify node")
 		}
 	}
 }
@@ -410,9 +410,9 @@ func TestNodeWrites_DoNotRestartEndedPods(t *testing.T) {
 	for _, was := range phases {
 		for _, is := range phases {
 			before := made(mine, func(p *corev1.Pod) { p.Status.Phase = was })
-			d := decision{name: string(was + "-" + is), write: updates(made(mine, func(p *corev1.Pod) {
+			d := decision{name: string(was + "-" + is), write: subresource(updates(made(mine, func(p *corev1.Pod) {
 				p.Status.Phase = is
-			}), before).on("status")}
+			}), before), "status")}
 			if is != was && (was == corev1.PodSucceeded || was == corev1.PodFailed) {
 				d.words = "a pod that has " + string(was) + " does not become " + string(is)
 			}
@@ -432,7 +432,7 @@ func TestNodeWrites_KeepExistingValues(t *testing.T) {
 				continue
 			}
 			there := made(mine, attack.change)
-			require.NoError(t, w.admit(t, "NodeRestriction", "", updates(there, there).on("status").by("system:node:node-a",
+			require.NoError(t, w.admit(t, "NodeRestriction", "", as(subresource(updates(there, there), "status"), "system:node:node-a",
 				"system:nodes")), field+": "+attack.name)
 		}
 	}
@@ -470,12 +470,12 @@ func TestNodeWrites_LimitOtherKinds(t *testing.T) {
 		"pods": {
 			{write: creates(podOn("node-a", "new")), words: "can only create mirror pods"},
 			{write: deletes(podOn("node-b", "theirs")), words: "can only delete pods with spec.nodeName set to itself"}},
-		"pods/status metadata": {{write: updates(made(mine, func(p *corev1.Pod) {
+		"pods/status metadata": {{write: subresource(updates(made(mine, func(p *corev1.Pod) {
 			p.Labels = map[string]string{"app": "payments"}
-		}), mine).on("status"), words: "cannot update labels through pod status"}},
-		"pods/eviction": {{write: creates(&policyv1.Eviction{ObjectMeta: meta("ready")}).on("eviction"),
+		}), mine), "status"), words: "cannot update labels through pod status"}},
+		"pods/eviction": {{write: subresource(creates(&policyv1.Eviction{ObjectMeta: meta("ready")}), "eviction"),
 			words: "can only evict pods with spec.nodeName set to itself"}},
-		"serviceaccounts/token": {{write: creates(&authenticationv1.TokenRequest{ObjectMeta: meta("robot")}).on("token"),
+		"serviceaccounts/token": {{write: subresource(creates(&authenticationv1.TokenRequest{ObjectMeta: meta("robot")}), "token"),
 			words: "node requested token not bound to a pod"}},
 		"leases": {{write: creates(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
 			Name: "kube-scheduler"}}), words: "can only access leases in the"}},
@@ -488,9 +488,9 @@ func TestNodeWrites_LimitOtherKinds(t *testing.T) {
 				SignerName: certificatesv1.KubeletServingSignerName}}), words: "unable to parse csr"}},
 		"podcertificaterequests": {{write: creates(&certificatesv1.PodCertificateRequest{ObjectMeta: meta("r"),
 			Spec: certificatesv1.PodCertificateRequestSpec{NodeName: "node-b"}}), words: "which is not the requesting node"}},
-		"persistentvolumeclaims/status": {{write: updates(made(pvc, func(c *corev1.PersistentVolumeClaim) {
+		"persistentvolumeclaims/status": {{write: subresource(updates(made(pvc, func(c *corev1.PersistentVolumeClaim) {
 			c.Status.Phase = corev1.ClaimLost
-		}), pvc).on("status"), words: "is not allowed to update fields other than"}},
+		}), pvc), "status"), words: "is not allowed to update fields other than"}},
 	}
 	require.Len(t, attacks, len(nodewrites.Others))
 	for _, row := range nodewrites.Others {

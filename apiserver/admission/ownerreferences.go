@@ -29,7 +29,7 @@ func (p *ownerReferences) Validate(ctx context.Context, a *Attributes) error {
 	// The creator of an object may give it owners, as it may give it finalizers.
 	ok, reason, err := p.cluster.Authorize(ctx, a.User, "delete", a.Resource, a.Subresource, a.Namespace, a.Name)
 	if !ok {
-		return Forbid(a, fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err))
+		return a.Forbid(fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err))
 	}
 	for _, ref := range wants {
 		if !blocks(ref) || slices.ContainsFunc(had, func(h metav1.OwnerReference) bool {
@@ -38,7 +38,7 @@ func (p *ownerReferences) Validate(ctx context.Context, a *Attributes) error {
 			continue
 		}
 		if err := p.mayBlock(ctx, a, ref); err != nil {
-			return Forbid(a, err)
+			return a.Forbid(err)
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func (p *podNodeSelector) Mutate(ctx context.Context, a *Attributes) error {
 		return err
 	}
 	if labels.Conflicts(selector, pod.Spec.NodeSelector) {
-		return Forbid(a, errors.New("pod node label selector conflicts with its namespace node label selector"))
+		return a.Forbid(errors.New("pod node label selector conflicts with its namespace node label selector"))
 	}
 	if len(selector) > 0 {
 		merged := maps.Clone(map[string]string(selector))
@@ -55,7 +55,7 @@ func (p *podNodeSelector) Validate(_ context.Context, a *Attributes) error {
 	}
 	for key, value := range a.Object.(*corev1.Pod).Spec.NodeSelector {
 		if allowed[key] != value {
-			return Forbid(a, errors.New("pod node label selector labels conflict with its namespace whitelist"))
+			return a.Forbid(errors.New("pod node label selector labels conflict with its namespace whitelist"))
 		}
 	}
 	return nil
@@ -72,7 +72,7 @@ func (p *podNodeSelector) selector(ctx context.Context, a *Attributes) (labels.S
 	}
 	selector, err := labels.ConvertSelectorToLabelsMap(text)
 	if err != nil {
-		return nil, Forbid(a, fmt.Errorf("annotation %s of namespace %s: %w", nodeSelectorAnnotation, ns.Name, err))
+		return nil, a.Forbid(fmt.Errorf("annotation %s of namespace %s: %w", nodeSelectorAnnotation, ns.Name, err))
 	}
 	return selector, nil
 }

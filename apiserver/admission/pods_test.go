@@ -313,7 +313,7 @@ func TestPodTopologyLabels_ComeFromTheNode(t *testing.T) {
 	require.Equal(t, want, pod.Labels)
 	binding := &corev1.Binding{ObjectMeta: meta("p"), Target: corev1.ObjectReference{Name: "n"}}
 	binding.Labels = own()
-	require.NoError(t, w.admit(t, "PodTopologyLabels", "", creates(binding).on("binding")))
+	require.NoError(t, w.admit(t, "PodTopologyLabels", "", subresource(creates(binding), "binding")))
 	require.Equal(t, want, binding.Labels)
 	for _, name := range []string{"", "none", "bare"} {
 		pod := podOn(name, "p")

@@ -201,7 +201,7 @@ func (p *podSecurity) check(a *Attributes, policies podsecurityapi.Policy, meta 
 	if enforce {
 		auditPodSecurity(a, podsecurityapi.EnforcedPolicyAnnotationKey, policies.Enforce.String())
 		if r := evaluate("enforce", policies.Enforce); !r.Allowed {
-			return Forbid(a, fmt.Errorf("violates PodSecurity %q: %s", policies.Enforce.String(), r.ForbiddenDetail()))
+			return a.Forbid(fmt.Errorf("violates PodSecurity %q: %s", policies.Enforce.String(), r.ForbiddenDetail()))
 		}
 	}
 	if r := evaluate("audit", policies.Audit); !r.Allowed {

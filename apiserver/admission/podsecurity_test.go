@@ -66,8 +66,7 @@ func TestPodSecurity_EnforcesTheNamespacesLevel(t *testing.T) {
 		{name: "another image of an init container", words: words,
 			write: updated(func(s *corev1.PodSpec) { s.InitContainers[0].Image = "b" })},
 		{name: "a new ephemeral container", words: words,
-			write: updated(func(s *corev1.PodSpec) { s.EphemeralContainers = debugger("d", "a") }).
-				on("ephemeralcontainers")},
+			write: subresource(updated(func(s *corev1.PodSpec) { s.EphemeralContainers = debugger("d", "a") }), "ephemeralcontainers")},
 		{name: "another image of an ephemeral container", words: words,
 			write: updates(made(debugged, func(p *corev1.Pod) { p.Spec.EphemeralContainers[0].Image = "b" }),
 				debugged)},

@@ -35,11 +35,11 @@ func (p *priority) Mutate(ctx context.Context, a *Attributes) error {
 		value, policy = class.Value, ptr.Deref(class.PreemptionPolicy, policy)
 	}
 	if sent := pod.Spec.Priority; sent != nil && *sent != value {
-		return Forbid(a, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; "+
+		return a.Forbid(fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; "+
 			"priority admission controller computed %d from the given PriorityClass name", *sent, value))
 	}
 	if sent := pod.Spec.PreemptionPolicy; sent != nil && *sent != policy {
-		return Forbid(a, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; "+
+		return a.Forbid(fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; "+
 			"priority admission controller computed %s from the given PriorityClass name", *sent, policy))
 	}
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &value, &policy
@@ -67,7 +67,7 @@ func (p *priority) classOf(ctx context.Context, a *Attributes, pod *corev1.Pod) 
 	}
 	class, err := get[*schedulingv1.PriorityClass](ctx, p.cluster, priorityClasses, "", name)
 	if errors.Is(err, ErrNotFound) {
-		return nil, Forbid(a, fmt.Errorf("no PriorityClass with name %v was found", name))
+		return nil, a.Forbid(fmt.Errorf("no PriorityClass with name %v was found", name))
 	}
 	return class, err
 }
@@ -95,6 +95,6 @@ func (p *priority) Validate(ctx context.Context, a *Attributes) error {
 	if err != nil || other == nil {
 		return err
 	}
-	return Forbid(a, fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist",
+	return a.Forbid(fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist",
 		other.Name))
 }

@@ -143,7 +143,7 @@ func concerns(q *corev1.ResourceQuota, a *Attributes) bool {
 func charge(a *Attributes, q *corev1.ResourceQuota, now time.Time) (*corev1.ResourceQuota, error) {
 	if pod, ok := a.Object.(*corev1.Pod); ok {
 		if err := quota.Unsaid(pod, q.Status.Hard); err != nil {
-			return nil, Forbid(a, fmt.Errorf("failed quota: %s: %w", q.Name, err))
+			return nil, a.Forbid(fmt.Errorf("failed quota: %s: %w", q.Name, err))
 		}
 	}
 	requested := quota.Mask(quota.Usage(a.GroupResource(), a.Object, now), q.Status.Hard)
@@ -158,9 +158,9 @@ func charge(a *Attributes, q *corev1.ResourceQuota, now time.Time) (*corev1.Reso
 	}
 	switch {
 	case len(unknown) > 0:
-		return nil, Forbid(a, fmt.Errorf("status unknown for quota: %s, resources: %s", q.Name, sortedWords(unknown)))
+		return nil, a.Forbid(fmt.Errorf("status unknown for quota: %s, resources: %s", q.Name, sortedWords(unknown)))
 	case len(negative) > 0:
-		return nil, Forbid(a, fmt.Errorf("quota usage is negative for resource(s): %s", sortedWords(negative)))
+		return nil, a.Forbid(fmt.Errorf("quota usage is negative for resource(s): %s", sortedWords(negative)))
 	}
 	if a.Old != nil && quota.InScope(&q.Spec, a.Old) {
 		requested = quota.Growth(requested, quota.Usage(a.GroupResource(), a.Old, now))
@@ -171,7 +171,7 @@ func charge(a *Attributes, q *corev1.ResourceQuota, now time.Time) (*corev1.Reso
 	}
 	used := quota.Add(q.Status.Used, requested)
 	if exceeded := quota.Growth(quota.Mask(used, requested), q.Status.Hard); len(exceeded) > 0 {
-		return nil, Forbid(a, fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name,
+		return nil, a.Forbid(fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name,
 			amounts(quota.Mask(requested, exceeded)), amounts(quota.Mask(q.Status.Used, exceeded)),
 			amounts(quota.Mask(q.Status.Hard, exceeded))))
 	}

@@ -99,7 +99,7 @@ func TestResourceQuota_ChargesTheWritesThatUseIt(t *testing.T) {
 	for _, d := range []decision{
 		{name: "a pod", write: creates(pod), words: words},
 		{name: "a dry run", write: dry, words: words},
-		{name: "a pod's binding", write: creates(&corev1.Binding{ObjectMeta: meta("p")}).on("binding")},
+		{name: "a pod's binding", write: subresource(creates(&corev1.Binding{ObjectMeta: meta("p")}), "binding")},
 		{name: "a pod's update", write: updates(pod, pod)},
 		{name: "an event", write: creates(&corev1.Event{ObjectMeta: meta("e")})},
 		{name: "a service", write: creates(service), words: words},
@@ -122,8 +122,8 @@ func TestResourceQuota_ChargesTheWritesThatUseIt(t *testing.T) {
 	require.ErrorContains(t, err, words, "an update may use more")
 	resized := podOf(func(s *corev1.PodSpec) { s.Containers = []corev1.Container{container("c", "2", "")} })
 	old := podOf(func(s *corev1.PodSpec) { s.Containers = []corev1.Container{container("c", "1", "")} })
-	_, err = newWorld(quotaOf(amountsOf("cpu", "1"), amountsOf("cpu", "1"))).claims(t, updates(resized,
-		old).on("resize"))
+	_, err = newWorld(quotaOf(amountsOf("cpu", "1"), amountsOf("cpu", "1"))).claims(t, subresource(updates(resized,
+		old), "resize"))
 	require.ErrorContains(t, err, words)
 	_, err = newWorld(quotaOf(amountsOf("pods", "0"), amountsOf("pods", "0"),
 		corev1.ResourceQuotaScopeNotBestEffort)).claims(t, creates(pod))

@@ -25,7 +25,7 @@ func (p *runtimeClass) class(ctx context.Context, a *Attributes) (*corev1.Pod, *
 	}
 	class, err := get[*nodev1.RuntimeClass](ctx, p.cluster, runtimeClasses, "", *pod.Spec.RuntimeClassName)
 	if errors.Is(err, ErrNotFound) {
-		err = Forbid(a, fmt.Errorf("pod rejected: RuntimeClass %q not found", *pod.Spec.RuntimeClassName))
+		err = a.Forbid(fmt.Errorf("pod rejected: RuntimeClass %q not found", *pod.Spec.RuntimeClassName))
 	}
 	return pod, class, err
 }
@@ -37,7 +37,7 @@ func (p *runtimeClass) Mutate(ctx context.Context, a *Attributes) error {
 	}
 	if class.Overhead != nil {
 		if pod.Spec.Overhead != nil && !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {
-			return Forbid(a, errOverhead)
+			return a.Forbid(errOverhead)
 		}
 		pod.Spec.Overhead = class.Overhead.PodFixed.DeepCopy()
 	}
@@ -46,7 +46,7 @@ func (p *runtimeClass) Mutate(ctx context.Context, a *Attributes) error {
 	}
 	for key, value := range class.Scheduling.NodeSelector {
 		if own, ok := pod.Spec.NodeSelector[key]; ok && own != value {
-			return Forbid(a, fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; "+
+			return a.Forbid(fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; "+
 				"pod.spec.nodeSelector[%s] = %s", key, value, key, own))
 		}
 	}
@@ -68,10 +68,10 @@ func (p *runtimeClass) Validate(ctx context.Context, a *Attributes) error {
 		return err
 	case class != nil && class.Overhead != nil:
 		if !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {
-			return Forbid(a, errOverhead)
+			return a.Forbid(errOverhead)
 		}
 	case pod.Spec.Overhead != nil:
-		return Forbid(a,
+		return a.Forbid(
 			errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
 	}
 	return nil

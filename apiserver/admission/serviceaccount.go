@@ -64,7 +64,7 @@ func (p *serviceAccount) account(ctx context.Context, a *Attributes, name string
 		err = apierrors.NewNotFound(core("serviceaccount"), name)
 	}
 	if err != nil {
-		return nil, Forbid(a, fmt.Errorf("error looking up service account %s/%s: %w", a.Namespace, name, err))
+		return nil, a.Forbid(fmt.Errorf("error looking up service account %s/%s: %w", a.Namespace, name, err))
 	}
 	return account, nil
 }
@@ -143,25 +143,25 @@ func (p *serviceAccount) Validate(ctx context.Context, a *Attributes) error {
 		return nil
 	}
 	if err := checkSecrets(account, pod, a.Operation == Create); err != nil {
-		return Forbid(a, err)
+		return a.Forbid(err)
 	}
 	return nil
 }
 
 func checkMirror(a *Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
-		return Forbid(a, errors.New("a mirror pod may not reference service accounts"))
+		return a.Forbid(errors.New("a mirror pod may not reference service accounts"))
 	}
 	for use := range podReferences(pod) {
 		if use.kind == "secrets" {
-			return Forbid(a, errors.New("a mirror pod may not reference secrets"))
+			return a.Forbid(errors.New("a mirror pod may not reference secrets"))
 		}
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
 			return s.ServiceAccountToken != nil
 		}) {
-			return Forbid(a, errors.New("a mirror pod may not use service account token projections"))
+			return a.Forbid(errors.New("a mirror pod may not use service account token projections"))
 		}
 	}
 	return nil

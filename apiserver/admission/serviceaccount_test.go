@@ -165,7 +165,7 @@ func TestServiceAccount_MayRestrictSecrets(t *testing.T) {
 			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: c}}
 			s.ImagePullSecrets = []corev1.LocalObjectReference{*localRef("s")}
 		})
-		return updates(p, p).on("ephemeralcontainers")
+		return subresource(updates(p, p), "ephemeralcontainers")
 	}
 	account("true").decides(t, "ServiceAccount", "", []decision{
 		{name: "a pull secret of its account", write: pull("pull")},

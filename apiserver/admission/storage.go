@@ -94,7 +94,7 @@ func (p *claimResize) Validate(ctx context.Context, a *Attributes) error {
 		return nil
 	}
 	if old.Status.Phase != corev1.ClaimBound {
-		return Forbid(a, errors.New("Only bound persistent volume claims can be expanded"))
+		return a.Forbid(errors.New("Only bound persistent volume claims can be expanded"))
 	}
 	name := classOf(claim)
 	if name != "" && name == classOf(old) {
@@ -106,7 +106,7 @@ func (p *claimResize) Validate(ctx context.Context, a *Attributes) error {
 			return nil
 		}
 	}
-	return Forbid(a, errors.New("only dynamically provisioned pvc can be resized and the storageclass that "+
+	return a.Forbid(errors.New("only dynamically provisioned pvc can be resized and the storageclass that " +
 		"provisions the pvc must support resize"))
 }
 

@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/policy"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/webhook"
 )
 
 // Registration is one plugin's line in the table.
@@ -175,4 +177,28 @@ var Table = []Registration{
 		On: []Rule{on(anyResource, Create, Update).with("", "resize")},
 		Does: "rejects writes that would exceed a ResourceQuota of the namespace, and charges the others in the same " +
 			"transaction"},
+}
+
+// The plugins that are packages.
+
+func newMutatingPolicies(env *Env) (Plugin, error) {
+	return policy.NewMutating(env.Cluster, env.Calls), nil
+}
+
+func newValidatingPolicies(env *Env) (Plugin, error) {
+	return policy.NewValidating(env.Cluster, env.Calls), nil
+}
+
+func newMutatingWebhooks(env *Env) (Plugin, error) {
+	return webhook.NewMutating(env.webhooks("MutatingAdmissionWebhook"))
+}
+
+func newValidatingWebhooks(env *Env) (Plugin, error) {
+	return webhook.NewValidating(env.webhooks("ValidatingAdmissionWebhook"))
+}
+
+// webhooks returns the dependencies of a plugin that calls webhooks.
+func (e *Env) webhooks(plugin string) webhook.Options {
+	return webhook.Options{Cluster: e.Cluster, Client: e.Options.Webhooks, Log: e.Calls,
+		Config: e.Options.Config[plugin]}
 }

@@ -135,7 +135,7 @@ func (p *podTolerationRestriction) Validate(ctx context.Context, a *Attributes) 
 			return err
 		}
 		if !slices.ContainsFunc(allowed, func(other corev1.Toleration) bool { return covers(other, t) }) {
-			return Forbid(a, errors.New("pod tolerations (possibly merged with namespace default tolerations) "+
+			return a.Forbid(errors.New("pod tolerations (possibly merged with namespace default tolerations) " +
 				"conflict with its namespace whitelist"))
 		}
 	}
@@ -154,7 +154,7 @@ func (p *podTolerationRestriction) of(ctx context.Context, a *Attributes, annota
 	}
 	var own []corev1.Toleration
 	if err := json.Unmarshal([]byte(text), &own); err != nil {
-		return nil, Forbid(a, fmt.Errorf("annotation %s of namespace %s: %w", annotation, ns.Name, err))
+		return nil, a.Forbid(fmt.Errorf("annotation %s of namespace %s: %w", annotation, ns.Name, err))
 	}
 	if len(own) == 0 {
 		return otherwise, nil

@@ -214,13 +214,14 @@ func creates(obj api.Object) *Attributes      { return write(Create, obj, obj, n
 func updates(obj, old api.Object) *Attributes { return write(Update, obj, obj, old) }
 func deletes(old api.Object) *Attributes      { return write(Delete, old, nil, old) }
 
-// on returns the write of a subresource of the object.
-func (a *Attributes) on(subresource string) *Attributes {
-	a.Subresource = subresource
+// subresource makes a write one of a subresource of the object.
+func subresource(a *Attributes, name string) *Attributes {
+	a.Subresource = name
 	return a
 }
 
-func (a *Attributes) by(user string, groups ...string) *Attributes {
+// as makes a write one by a user.
+func as(a *Attributes, user string, groups ...string) *Attributes {
 	a.User = &authn.User{Name: user, Groups: groups}
 	return a
 }

@@ -1,4 +1,14 @@
-package admission
+// Package policy has the admission plugins for ValidatingAdmissionPolicies and MutatingAdmissionPolicies: objects with
+// expressions in CEL that a write must satisfy, or that change it.
+//
+// A policy takes effect through its bindings, which select writes and parameters. policy.go reads the policies and
+// bindings of a kind from memory and compiles them when one of them has changed. The package match decides whether a
+// policy applies to a write, and params.go finds the parameters. validating.go and mutating.go are the two plugins:
+// they evaluate the expressions for each binding and each parameter, and turn failures into one answer. A failure of
+// a policy itself, such as an error in an expression, is left to its failurePolicy.
+//
+// https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
+package policy
 
 import (
 	"context"
@@ -15,13 +25,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 )
-
-// Admission policies are objects with expressions that a write must satisfy, or that change it. A policy takes
-// effect through its bindings, which select writes and parameters. policymatch.go decides whether a policy applies
-// to a request, policyparams.go finds the parameters, policyeval.go provides the variables of the expressions;
-// validatingpolicy.go and mutatingpolicy.go are the two plugins.
-// https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
 
 // boundPolicy is one compiled policy with its bindings. It is immutable. T contains the fields of the plugin's own
 // kind.
@@ -29,8 +34,8 @@ type boundPolicy[T any] struct {
 	name       string
 	ignores    bool // failurePolicy: Ignore
 	param      *admissionv1.ParamKind
-	match      matcher
-	conditions conditions
+	match      match.Matcher
+	conditions match.Conditions
 	// variables are by name; nil if there are none.
 	variables map[string]*cel.Expression
 	rules     T
@@ -41,7 +46,7 @@ type binding struct {
 	name, policy string
 	ref          *admissionv1.ParamRef
 	params       labels.Selector // the selector of ref
-	match        *matcher
+	match        *match.Matcher
 	actions      []admissionv1.ValidationAction
 	err          error // the reason why the binding cannot be used
 }
@@ -49,7 +54,7 @@ type binding struct {
 // policies holds the policies of one kind that have a binding. They are read from memory and compiled when one of
 // them has changed.
 type policies[T any] struct {
-	cluster        Cluster
+	cluster        match.Cluster
 	kind, bindings schema.GroupResource
 	compile        func(api.Object) *boundPolicy[T]
 	bind           func(api.Object) *binding
@@ -61,7 +66,7 @@ type policies[T any] struct {
 type policySet[T any] struct {
 	policies, bindings int64 // Cluster.Changed of the objects of this set
 	list               []*boundPolicy[T]
-	compiled           map[source]*boundPolicy[T]
+	compiled           map[match.Source]*boundPolicy[T]
 }
 
 // now returns the present policies. If there are none, it costs two lookups.
@@ -85,7 +90,7 @@ func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 	defer p.mu.Unlock()
 	// The numbers are recorded before the objects are read, so that changes made meanwhile cause another refresh.
 	set := &policySet[T]{policies: p.cluster.Changed(p.kind), bindings: p.cluster.Changed(p.bindings),
-		compiled: map[source]*boundPolicy[T]{}}
+		compiled: map[match.Source]*boundPolicy[T]{}}
 	old := p.current.Load()
 	if old != nil && old.policies == set.policies && old.bindings == set.bindings {
 		return old.list, nil
@@ -107,7 +112,7 @@ func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 		if len(byPolicy[obj.GetName()]) == 0 {
 			continue
 		}
-		key := sourceOf(obj)
+		key := match.SourceOf(obj)
 		var known *boundPolicy[T]
 		if old != nil {
 			known = old.compiled[key]
@@ -125,10 +130,10 @@ func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 }
 
 // newBinding returns a binding with the fields that the two kinds share.
-func newBinding(name, policy string, ref *admissionv1.ParamRef, match *admissionv1.MatchResources) *binding {
+func newBinding(name, policy string, ref *admissionv1.ParamRef, resources *admissionv1.MatchResources) *binding {
 	b := &binding{name: name, policy: policy, ref: ref}
-	if match != nil {
-		m := newMatcher(match)
+	if resources != nil {
+		m := match.New(resources)
 		b.match = &m
 	}
 	if ref != nil && ref.Selector != nil {
@@ -153,16 +158,16 @@ func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type
 	declared := cel.Declarations{Params: c.param != nil, Authorizer: true, Stored: true}
 	compiler := cel.NewCompiler(len(c.variables) > 0)
 	p := &boundPolicy[T]{
-		name: name, param: c.param, match: newMatcher(c.match),
+		name: name, param: c.param, match: match.New(c.match),
 		ignores:    c.failure != nil && *c.failure == admissionv1.Ignore,
-		conditions: conditions{name: name, of: "policy", kind: kind, log: log},
+		conditions: match.Conditions{Name: name, Of: "policy", Kind: kind, Log: log},
 	}
 	for _, v := range c.variables {
 		compiler.Define(v.Name, v.Expression, declared)
 	}
 	p.variables = compiler.Variables()
 	for _, condition := range c.conditions {
-		p.conditions.list = append(p.conditions.list, compiler.Compile(strings.TrimSpace(condition.Expression),
+		p.conditions.List = append(p.conditions.List, compiler.Compile(strings.TrimSpace(condition.Expression),
 			cel.Bool, declared))
 	}
 	return p, compiler, declared

@@ -1,4 +1,4 @@
-package admission
+package policy
 
 import (
 	"context"
@@ -11,14 +11,16 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 )
 
-// validatingPolicies rejects writes that ValidatingAdmissionPolicies do not allow.
-type validatingPolicies struct {
+// Validating rejects writes that ValidatingAdmissionPolicies do not allow.
+type Validating struct {
 	policies[validations]
 }
 
@@ -41,13 +43,14 @@ type note struct {
 	key string
 }
 
-func newValidatingPolicies(env *Env) (Plugin, error) {
-	return &validatingPolicies{policies[validations]{
-		cluster: env.Cluster,
-		kind:    group(policyGroup, "validatingadmissionpolicies"), bindings: group(policyGroup,
-			"validatingadmissionpolicybindings"),
+// NewValidating returns a plugin that reads its policies from the cluster, and records their evaluation in the log.
+func NewValidating(cluster match.Cluster, log *calls.Log) *Validating {
+	return &Validating{policies[validations]{
+		cluster:  cluster,
+		kind:     schema.GroupResource{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies"},
+		bindings: schema.GroupResource{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings"},
 		compile: func(obj api.Object) *boundPolicy[validations] {
-			return compileValidating(obj.(*admissionv1.ValidatingAdmissionPolicy), env.Calls)
+			return compileValidating(obj.(*admissionv1.ValidatingAdmissionPolicy), log)
 		},
 		bind: func(obj api.Object) *binding {
 			spec := obj.(*admissionv1.ValidatingAdmissionPolicyBinding).Spec
@@ -55,7 +58,7 @@ func newValidatingPolicies(env *Env) (Plugin, error) {
 			b.actions = spec.ValidationActions
 			return b
 		},
-	}}, nil
+	}}
 }
 
 func compileValidating(obj *admissionv1.ValidatingAdmissionPolicy, log *calls.Log) *boundPolicy[validations] {
@@ -101,18 +104,18 @@ type failure struct {
 
 // verdict collects the results of all policies for one request.
 type verdict struct {
-	*request
+	*match.Request
 	denied   []refusal
 	failures []failure
 }
 
 // Validate implements Validator.
-func (v *validatingPolicies) Validate(ctx context.Context, a *Attributes) error {
+func (v *Validating) Validate(ctx context.Context, a *match.Attributes) error {
 	list, err := v.now(ctx)
-	if err != nil || len(list) == 0 || exempt(a.GroupResource()) {
+	if err != nil || len(list) == 0 || match.Exempt(a.GroupResource()) {
 		return err
 	}
-	all := &verdict{request: newRequest(a, v.cluster)}
+	all := &verdict{Request: match.NewRequest(a, v.cluster)}
 	for _, p := range list {
 		if err := all.evaluate(ctx, p); err != nil {
 			return err
@@ -139,7 +142,7 @@ func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err err
 
 // evaluate evaluates one policy, for each of its bindings and their parameters.
 func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) error {
-	in, ok, err := p.match.matches(ctx, v.request)
+	in, ok, err := p.match.Matches(ctx, v.Request)
 	if err != nil {
 		v.misconfigured(p, nil, err)
 	}
@@ -149,7 +152,7 @@ func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) err
 	notes := map[string][]string{}
 	for _, b := range p.bindings {
 		if b.match != nil {
-			_, ok, err := b.match.matches(ctx, v.request)
+			_, ok, err := b.match.Matches(ctx, v.Request)
 			if err != nil {
 				v.misconfigured(p, b, err)
 			}
@@ -157,7 +160,7 @@ func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) err
 				continue
 			}
 		}
-		found, err := params(ctx, v.request, p.param, b)
+		found, err := params(ctx, v.Request, p.param, b)
 		if err != nil {
 			v.misconfigured(p, b, err)
 			continue
@@ -175,11 +178,11 @@ func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) err
 }
 
 // ask evaluates one policy with one parameter.
-func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *binding, in matched, one param,
+func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *binding, in match.Matched, one param,
 	notes map[string][]string) error {
-	bound := bindings(ctx, v.request, in, one)
-	if len(p.conditions.list) > 0 {
-		ok, err := p.conditions.meet(ctx, v.request, cel.NewEvaluator(bound, p.variables), false)
+	bound := bindings(ctx, v.Request, in, one)
+	if len(p.conditions.List) > 0 {
+		ok, err := p.conditions.Meet(ctx, v.Request, cel.NewEvaluator(bound, p.variables), false)
 		if err != nil && !p.ignores {
 			v.act(b, p, 0, refusal{message: err.Error()})
 		}
@@ -187,7 +190,7 @@ func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *bindi
 			return nil
 		}
 	}
-	namespace, err := v.namespaceDocument(ctx)
+	namespace, err := v.NamespaceDocument(ctx)
 	if err != nil {
 		return err
 	}
@@ -326,7 +329,7 @@ func (v *verdict) refuse() error {
 		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", first.policy,
 			first.binding, first.message)
 	}
-	answer := Forbid(v.Attributes, errors.New(message)).(*apierrors.StatusError)
+	answer := v.Forbid(errors.New(message)).(*apierrors.StatusError)
 	if first.reason == "" {
 		first.reason = metav1.StatusReasonInvalid
 	}

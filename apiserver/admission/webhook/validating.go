@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -9,17 +9,19 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 )
 
 // maxParallel limits the concurrent calls for one request.
 const maxParallel = 32
 
-// validatingWebhooks rejects writes that the webhooks of ValidatingWebhookConfigurations deny. It calls all
+// Validating rejects writes that the webhooks of ValidatingWebhookConfigurations deny. It calls all
 // webhooks that match a request concurrently, and waits for all of them.
-type validatingWebhooks struct{ *hooks }
+type Validating struct{ *hooks }
 
-func newValidatingWebhooks(env *Env) (Plugin, error) {
-	h, err := newHooks(env, "ValidatingAdmissionWebhook", "validatingwebhookconfigurations", calls.Validating,
+// NewValidating returns a plugin that reads the webhooks from the cluster.
+func NewValidating(o Options) (*Validating, error) {
+	h, err := newHooks(o, "validatingwebhookconfigurations", calls.Validating,
 		func(obj api.Object) []hookSpec {
 			all := obj.(*admissionv1.ValidatingWebhookConfiguration).Webhooks
 			specs := make([]hookSpec, len(all))
@@ -32,7 +34,7 @@ func newValidatingWebhooks(env *Env) (Plugin, error) {
 			}
 			return specs
 		})
-	return &validatingWebhooks{h}, err
+	return &Validating{h}, err
 }
 
 // inquiry is a call of one webhook: the request to it, and then its answer or the error.
@@ -44,7 +46,7 @@ type inquiry struct {
 }
 
 // Validate implements Validator.
-func (v *validatingWebhooks) Validate(ctx context.Context, a *Attributes) error {
+func (v *Validating) Validate(ctx context.Context, a *match.Attributes) error {
 	list, err := v.about(ctx, a)
 	if err != nil || len(list) == 0 {
 		return err
@@ -72,18 +74,18 @@ func (v *validatingWebhooks) Validate(ctx context.Context, a *Attributes) error 
 }
 
 // inquiries returns the calls for the webhooks that match a request, with their documents.
-func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list []ranked) ([]inquiry, error) {
-	q := &review{request: newRequest(a, v.cluster)}
+func (v *Validating) inquiries(ctx context.Context, a *match.Attributes, list []ranked) ([]inquiry, error) {
+	q := &review{Request: match.NewRequest(a, v.cluster)}
 	var inquiries []inquiry
 	for _, h := range list {
-		in, ok, err := h.concerns(ctx, q.request)
+		in, ok, err := h.concerns(ctx, q.Request)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
 			continue
 		}
-		documents, err := q.documentsIn(ctx, in.kind)
+		documents, err := q.documentsIn(ctx, in.Kind)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package admission
+package policy
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 )
 
 // param is one parameter of a policy: an object of its paramKind. A policy without parameters is evaluated once,
@@ -29,7 +30,7 @@ func (p param) name() string {
 }
 
 // document returns the variable params of expressions: nil if there is no parameter.
-func (p param) document(ctx context.Context, c Cluster) *cel.Document {
+func (p param) document(ctx context.Context, c match.Cluster) *cel.Document {
 	if p.obj == nil {
 		return nil
 	}
@@ -37,15 +38,15 @@ func (p param) document(ctx context.Context, c Cluster) *cel.Document {
 }
 
 // bindings returns the variables of a policy's expressions for one parameter.
-func bindings(ctx context.Context, q *request, in matched, p param) cel.Bindings {
-	b := q.bindings(ctx, in)
-	b.Params = p.document(ctx, q.cluster)
+func bindings(ctx context.Context, q *match.Request, in match.Matched, p param) cel.Bindings {
+	b := q.Bindings(ctx, in)
+	b.Params = p.document(ctx, q.Cluster)
 	return b
 }
 
 // params finds the parameters that a binding names. An empty result without an error means that the binding does
 // not apply.
-func params(ctx context.Context, q *request, kind *admissionv1.ParamKind, b *binding) ([]param, error) {
+func params(ctx context.Context, q *match.Request, kind *admissionv1.ParamKind, b *binding) ([]param, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -60,7 +61,7 @@ func params(ctx context.Context, q *request, kind *admissionv1.ParamKind, b *bin
 	if b.ref == nil {
 		return []param{{}}, nil
 	}
-	res := q.cluster.Served(gvk)
+	res := q.Cluster.Served(gvk)
 	if res == nil {
 		return nil, fmt.Errorf("paramKind kind `%v` not known", kind.String())
 	}
@@ -68,7 +69,7 @@ func params(ctx context.Context, q *request, kind *admissionv1.ParamKind, b *bin
 	if err != nil {
 		return nil, err
 	}
-	found, err := find(ctx, q.cluster, res, namespace, b)
+	found, err := find(ctx, q.Cluster, res, namespace, b)
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +98,11 @@ func paramNamespace(res *api.Resource, ref *admissionv1.ParamRef, request string
 	return request, nil
 }
 
-func find(ctx context.Context, cluster Cluster, res *api.Resource, namespace string, b *binding) ([]api.Object,
+func find(ctx context.Context, cluster match.Cluster, res *api.Resource, namespace string, b *binding) ([]api.Object,
 	error) {
 	if b.ref.Name != "" {
 		obj, err := cluster.Get(ctx, res.GroupResource(), namespace, b.ref.Name)
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, match.ErrNotFound) {
 			return nil, nil
 		}
 		return []api.Object{obj}, err

@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 )
@@ -52,13 +53,13 @@ type rejection struct{ *apierrors.StatusError }
 
 // review is a request with its objects as JSON in the kinds that webhooks see. The webhooks of a request share it.
 type review struct {
-	*request
+	*match.Request
 	objects, olds map[schema.GroupVersionKind][]byte
 }
 
-// changed drops the documents of the object. It must be called when the object has been changed.
-func (q *review) changed() {
-	q.request.changed()
+// Changed drops the documents of the object. It must be called when the object has been changed.
+func (q *review) Changed() {
+	q.Request.Changed()
 	q.objects = nil
 }
 
@@ -78,12 +79,12 @@ func (q *review) documentsIn(ctx context.Context, kind schema.GroupVersionKind) 
 		case q.Document != nil:
 			d.Object, err = json.Marshal(q.Document)
 		case q.Object != nil:
-			d.Object, err = q.cluster.Encode(ctx, q.Object, kind)
+			d.Object, err = q.Cluster.Encode(ctx, q.Object, kind)
 		}
 		q.objects[kind] = d.Object
 	}
 	if d.OldObject, found = q.olds[kind]; !found && q.Old != nil && err == nil {
-		d.OldObject, err = q.cluster.Encode(ctx, q.Old, kind)
+		d.OldObject, err = q.Cluster.Encode(ctx, q.Old, kind)
 		q.olds[kind] = d.OldObject
 	}
 	if q.Options != nil && err == nil {
@@ -96,7 +97,7 @@ func (q *review) documentsIn(ctx context.Context, kind schema.GroupVersionKind) 
 }
 
 // ask returns the AdmissionReview request for a webhook.
-func (q *review) ask(in matched, d admissionreview.Documents) *admissionreview.Question {
+func (q *review) ask(in match.Matched, d admissionreview.Documents) *admissionreview.Question {
 	user := authenticationv1.UserInfo{Username: q.User.Name, UID: q.User.UID, Groups: q.User.Groups}
 	for key, values := range q.User.Extra {
 		if user.Extra == nil {
@@ -105,10 +106,10 @@ func (q *review) ask(in matched, d admissionreview.Documents) *admissionreview.Q
 		user.Extra[key] = values
 	}
 	r := &admissionreview.Question{
-		UID: uuid.NewUUID(), Kind: metav1.GroupVersionKind(in.kind), Resource: metav1.GroupVersionResource(in.resource),
+		UID: uuid.NewUUID(), Kind: metav1.GroupVersionKind(in.Kind), Resource: metav1.GroupVersionResource(in.Resource),
 		Subresource: q.Subresource, RequestKind: metav1.GroupVersionKind(q.Kind),
 		RequestResource: metav1.GroupVersionResource(q.Resource), RequestSubresource: q.Subresource,
-		Name: q.Name, Namespace: q.within(), Operation: string(q.Operation), User: user, DryRun: q.DryRun, Documents: d,
+		Name: q.Name, Namespace: q.Within(), Operation: string(q.Operation), User: user, DryRun: q.DryRun, Documents: d,
 	}
 	if q.Collection {
 		r.Name = ""
@@ -120,8 +121,8 @@ func (q *review) ask(in matched, d admissionreview.Documents) *admissionreview.Q
 type call struct {
 	*hook
 	*hooks
-	a  *Attributes
-	in matched
+	a  *match.Attributes
+	in match.Matched
 }
 
 // answer calls the webhook, and records the result. The error is a *callError, a *rejection, or one of the server

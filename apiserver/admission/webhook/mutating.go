@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -15,14 +15,16 @@ import (
 	"github.com/coxswain-dev/coxswain/api/equal"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 )
 
-// mutatingWebhooks lets the webhooks of MutatingWebhookConfigurations change objects. Each sees the result of the
+// Mutating lets the webhooks of MutatingWebhookConfigurations change objects. Each sees the result of the
 // previous one.
-type mutatingWebhooks struct{ *hooks }
+type Mutating struct{ *hooks }
 
-func newMutatingWebhooks(env *Env) (Plugin, error) {
-	h, err := newHooks(env, "MutatingAdmissionWebhook", "mutatingwebhookconfigurations", calls.Mutating,
+// NewMutating returns a plugin that reads the webhooks from the cluster.
+func NewMutating(o Options) (*Mutating, error) {
+	h, err := newHooks(o, "mutatingwebhookconfigurations", calls.Mutating,
 		func(obj api.Object) []hookSpec {
 			all := obj.(*admissionv1.MutatingWebhookConfiguration).Webhooks
 			specs := make([]hookSpec, len(all))
@@ -36,25 +38,25 @@ func newMutatingWebhooks(env *Env) (Plugin, error) {
 			}
 			return specs
 		})
-	return &mutatingWebhooks{h}, err
+	return &Mutating{h}, err
 }
 
 // Mutate implements Mutator.
-func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
+func (m *Mutating) Mutate(ctx context.Context, a *match.Attributes) error {
 	list, err := m.about(ctx, a)
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	q := &review{request: newRequest(a, m.cluster)}
-	round := &a.reinvocation
-	round.webhooks.begin(round.again, a.Object)
-	defer func() { round.webhooks.end(a.Object) }()
+	q := &review{Request: match.NewRequest(a, m.cluster)}
+	round := &a.Reinvocation
+	round.Webhooks.Begin(round.Again, a.Object)
+	defer func() { round.Webhooks.End(a.Object) }()
 	for _, h := range list {
-		in, ok, err := h.concerns(ctx, q.request)
+		in, ok, err := h.concerns(ctx, q.Request)
 		if err != nil {
 			return err
 		}
-		if !ok || round.again && !round.webhooks.stale[h.uid] {
+		if !ok || round.Again && !round.Webhooks.Stale[h.uid] {
 			continue
 		}
 		if err := m.mutate(ctx, q, h, in); err != nil {
@@ -65,11 +67,11 @@ func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
 }
 
 // mutate lets one webhook change the object.
-func (m *mutatingWebhooks) mutate(ctx context.Context, q *review, h ranked, in matched) error {
+func (m *Mutating) mutate(ctx context.Context, q *review, h ranked, in match.Matched) error {
 	if err := q.settleOwners(); err != nil {
 		return err
 	}
-	documents, err := q.documentsIn(ctx, in.kind)
+	documents, err := q.documentsIn(ctx, in.Kind)
 	if err != nil {
 		return err
 	}
@@ -81,21 +83,21 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *review, h ranked, in m
 		return err
 	})
 	c.report(answer)
-	round := &q.reinvocation
+	round := &q.Reinvocation
 	number := 0
-	if round.again {
+	if round.Again {
 		number = 1
 	}
 	if c.a.Audited {
 		c.auditMutation(answer, changed, number, h.index)
 	}
 	if changed {
-		q.changed()
-		round.rewritten = true
-		round.webhooks.changed()
+		q.Changed()
+		round.Rewritten = true
+		round.Webhooks.Changed()
 	}
 	if h.again {
-		round.webhooks.note(h.uid)
+		round.Webhooks.Note(h.uid)
 	}
 	if failed == nil {
 		return nil
@@ -139,7 +141,7 @@ func (q *review) settleOwners() error {
 	}
 	own := q.Own
 	q.Own = nil
-	q.changed()
+	q.Changed()
 	return own()
 }
 
@@ -175,7 +177,7 @@ func (c *call) patch(ctx context.Context, q *review, doc []byte, answer *admissi
 		return q.connectWith(after, doc)
 	}
 	before := q.Object.DeepCopyObject().(api.Object)
-	if _, err := q.cluster.Read(ctx, after, c.in.kind, q.Object); err != nil {
+	if _, err := q.Cluster.Read(ctx, after, c.in.Kind, q.Object); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	return !equal.Semantic(before, q.Object), nil
@@ -187,16 +189,16 @@ func (c *call) sameKind(doc []byte, obj api.Object) error {
 	if err := json.Unmarshal(doc, &seen); err != nil {
 		return err
 	}
-	if seen.Kind == "" && c.cluster.Served(c.in.kind) != nil && c.cluster.Served(c.in.kind).Schema != 0 {
+	if seen.Kind == "" && c.cluster.Served(c.in.Kind) != nil && c.cluster.Served(c.in.Kind).Schema != 0 {
 		return runtime.NewMissingKindErr(string(doc[:min(len(doc), maxAuditValue)]))
 	}
 	if seen.APIVersion == "" {
-		seen.APIVersion = c.in.kind.GroupVersion().String()
+		seen.APIVersion = c.in.Kind.GroupVersion().String()
 	}
 	if seen.Kind == "" {
-		seen.Kind = c.in.kind.Kind
+		seen.Kind = c.in.Kind.Kind
 	}
-	if seen.GroupVersionKind() != c.in.kind {
+	if seen.GroupVersionKind() != c.in.Kind {
 		return runtime.NewNotRegisteredErrForKind("admission", seen.GroupVersionKind())
 	}
 	return nil

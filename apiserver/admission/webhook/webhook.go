@@ -1,7 +1,17 @@
-package admission
+// Package webhook has the admission plugins that call webhooks: other servers that may change or reject writes.
+//
+// webhook.go reads the webhooks of all configurations of a kind from memory, when one has changed, and finds the ones
+// that may match a write. Their rules, selectors and conditions are of the package match. call.go calls one webhook:
+// admissionreview encodes the request and checks the answer, apiserver/webhook has the client, calls the log.
+// mutating.go and validating.go are the two plugins: the first calls webhooks one after the other, the second all at
+// once. A call without a usable answer is left to the webhook's failurePolicy.
+//
+// https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"path"
@@ -19,20 +29,16 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
-
-// Admission webhooks are other servers that may change or reject requests. This file reads the webhooks of all
-// configurations, and finds the ones that match a request; webhookcall.go calls one, and mutatingwebhook.go and
-// validatingwebhook.go are the two plugins.
-// https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
 // hook is one webhook. It is immutable.
 type hook struct {
 	// uid identifies the webhook: a configuration may have several webhooks with one name.
 	uid, configuration, name string
-	match                    matcher
-	conditions               conditions
+	match                    match.Matcher
+	conditions               match.Conditions
 	ignores                  bool // failurePolicy: Ignore
 	again                    bool // reinvocationPolicy: IfNeeded
 	// sideEffects is the error for a dry run; nil if the webhook has no side effects.
@@ -59,7 +65,7 @@ type hookSpec struct {
 
 // hooks are the webhooks of one kind of configuration, read from memory when a configuration has changed.
 type hooks struct {
-	cluster     Cluster
+	cluster     match.Cluster
 	kind        schema.GroupResource
 	read        func(api.Object) []hookSpec
 	of          calls.Type
@@ -74,7 +80,7 @@ type hooks struct {
 type hookSet struct {
 	changed int64 // Cluster.Changed of the objects of this set
 	list    []*hook
-	known   map[source][]*hook
+	known   map[match.Source][]*hook
 
 	mu    sync.RWMutex
 	byKey map[matchKey][]ranked
@@ -84,7 +90,7 @@ type hookSet struct {
 type matchKey struct {
 	resource    schema.GroupResource
 	subresource string
-	operation   Operation
+	operation   match.Operation
 	namespaced  bool
 }
 
@@ -98,7 +104,7 @@ type ranked struct {
 }
 
 // about returns the webhooks with rules that may match a request. The result is cached for each match key.
-func (s *hookSet) about(a *Attributes) []ranked {
+func (s *hookSet) about(a *match.Attributes) []ranked {
 	key := matchKey{a.GroupResource(), a.Subresource, a.Operation, a.Namespace != ""}
 	s.mu.RLock()
 	list, cached := s.byKey[key]
@@ -108,7 +114,7 @@ func (s *hookSet) about(a *Attributes) []ranked {
 	}
 	for i, h := range s.list {
 		if slices.ContainsFunc(h.match.ResourceRules, func(r admissionv1.NamedRuleWithOperations) bool {
-			return fits(&r, a)
+			return match.Fits(&r, a)
 		}) {
 			list = append(list, ranked{h, i})
 		}
@@ -122,17 +128,30 @@ func (s *hookSet) about(a *Attributes) []ranked {
 	return list
 }
 
+// Options are the dependencies of the two plugins.
+type Options struct {
+	Cluster match.Cluster
+	// Client calls the webhooks. Without it, a request that matches a webhook fails.
+	Client *webhook.Client
+	// Log records the calls.
+	Log *calls.Log
+	// Config is the plugin's WebhookAdmissionConfiguration as JSON; empty if there is none.
+	Config json.RawMessage
+}
+
 // newHooks returns the webhooks of one kind of configuration, with the plugin's own configuration.
-func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Object) []hookSpec) (*hooks, error) {
-	h := &hooks{cluster: env.Cluster, kind: group(policyGroup, plural), read: read, of: of,
-		client: env.Options.Webhooks, log: env.Calls}
+func newHooks(o Options, plural string, of calls.Type, read func(api.Object) []hookSpec) (*hooks, error) {
+	h := &hooks{cluster: o.Cluster, kind: schema.GroupResource{Group: admissionv1.GroupName, Resource: plural},
+		read: read, of: of, client: o.Client, log: o.Log}
 	var config struct {
 		APIVersion     string `json:"apiVersion"`
 		Kind           string `json:"kind"`
 		KubeConfigFile string `json:"kubeConfigFile"`
 	}
-	if err := env.Options.Config.into(plugin, &config); err != nil {
-		return nil, err
+	if len(o.Config) > 0 {
+		if err := json.Unmarshal(o.Config, &config); err != nil {
+			return nil, err
+		}
 	}
 	if config.KubeConfigFile == "" {
 		return h, nil
@@ -153,7 +172,7 @@ func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Obje
 func (h *hooks) Idle() bool { return h.cluster.Changed(h.kind) == 0 }
 
 // about returns the webhooks that may have to be called for a request, in order.
-func (h *hooks) about(ctx context.Context, a *Attributes) ([]ranked, error) {
+func (h *hooks) about(ctx context.Context, a *match.Attributes) ([]ranked, error) {
 	changed := h.cluster.Changed(h.kind)
 	if changed == 0 || exemptFromWebhooks(a.GroupResource()) {
 		return nil, nil
@@ -171,15 +190,15 @@ func (h *hooks) about(ctx context.Context, a *Attributes) ([]ranked, error) {
 // exemptFromWebhooks reports whether webhooks are not called for a resource: the configuration of admission, so
 // that a bad one can be removed, and reviews, because every request's authorization may depend on them.
 func exemptFromWebhooks(resource schema.GroupResource) bool {
-	return resource.Group == policyGroup && strings.HasSuffix(resource.Resource, "webhookconfigurations") ||
-		exempt(resource)
+	return resource.Group == admissionv1.GroupName && strings.HasSuffix(resource.Resource, "webhookconfigurations") ||
+		match.Exempt(resource)
 }
 
 func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// The number is recorded before the objects are read, so that changes made meanwhile cause another refresh.
-	set := &hookSet{changed: h.cluster.Changed(h.kind), known: map[source][]*hook{}}
+	set := &hookSet{changed: h.cluster.Changed(h.kind), known: map[match.Source][]*hook{}}
 	old := h.current.Load()
 	if old != nil && old.changed == set.changed {
 		return old, nil
@@ -191,7 +210,7 @@ func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	configurations = slices.Clone(configurations)
 	slices.SortFunc(configurations, func(a, b api.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, obj := range configurations {
-		key := sourceOf(obj)
+		key := match.SourceOf(obj)
 		var compiledHooks []*hook
 		known := false
 		if old != nil {
@@ -223,14 +242,15 @@ func (h *hooks) compile(configuration string, specs []hookSpec) []*hook {
 }
 
 func (h *hooks) hook(uid, configuration string, spec *hookSpec) *hook {
-	match := spec.match
+	resources := spec.match
 	for _, r := range spec.rules {
-		match.ResourceRules = append(match.ResourceRules, admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
+		resources.ResourceRules = append(resources.ResourceRules,
+			admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
 	}
 	made := &hook{
-		uid: uid, configuration: configuration, name: spec.name, match: newMatcher(&match), again: spec.again,
+		uid: uid, configuration: configuration, name: spec.name, match: match.New(&resources), again: spec.again,
 		ignores:    spec.failure != nil && *spec.failure == admissionv1.Ignore,
-		conditions: conditions{name: spec.name, of: "webhook", kind: h.of, log: h.log},
+		conditions: match.Conditions{Name: spec.name, Of: "webhook", Kind: h.of, Log: h.log},
 	}
 	made.target = target(&spec.client)
 	made.target.Credentials = h.credentials
@@ -250,7 +270,7 @@ func (h *hooks) hook(uid, configuration string, spec *hookSpec) *hook {
 	if len(spec.conditions) > 0 {
 		compiler := cel.NewCompiler(false)
 		for _, c := range spec.conditions {
-			made.conditions.list = append(made.conditions.list, compiler.Compile(strings.TrimSpace(c.Expression),
+			made.conditions.List = append(made.conditions.List, compiler.Compile(strings.TrimSpace(c.Expression),
 				cel.Bool, cel.Declarations{Authorizer: true, Stored: true}))
 		}
 	}
@@ -281,17 +301,17 @@ func target(c *admissionv1.WebhookClientConfig) webhook.Target {
 }
 
 // concerns reports whether a webhook must be called for a request, and the resource and kind in which it sees it.
-func (h *hook) concerns(ctx context.Context, q *request) (matched, bool, error) {
-	in, ok, err := h.match.matches(ctx, q)
+func (h *hook) concerns(ctx context.Context, q *match.Request) (match.Matched, bool, error) {
+	in, ok, err := h.match.Matches(ctx, q)
 	if err != nil {
-		return matched{}, false, statusError(err)
+		return match.Matched{}, false, statusError(err)
 	}
-	if !ok || len(h.conditions.list) == 0 {
+	if !ok || len(h.conditions.List) == 0 {
 		return in, ok, nil
 	}
-	ok, err = h.conditions.meet(ctx, q, cel.NewEvaluator(q.bindings(ctx, in), nil), h.ignores)
+	ok, err = h.conditions.Meet(ctx, q, cel.NewEvaluator(q.Bindings(ctx, in), nil), h.ignores)
 	if err != nil {
-		return matched{}, false, apierrors.NewForbidden(q.GroupResource(), q.Name, err)
+		return match.Matched{}, false, apierrors.NewForbidden(q.GroupResource(), q.Name, err)
 	}
 	return in, ok, nil
 }

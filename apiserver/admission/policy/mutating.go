@@ -1,4 +1,4 @@
-package admission
+package policy
 
 import (
 	"cmp"
@@ -11,15 +11,17 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 )
 
-// mutatingPolicies changes objects as MutatingAdmissionPolicies specify.
+// Mutating changes objects as MutatingAdmissionPolicies specify.
 // https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
-type mutatingPolicies struct {
+type Mutating struct {
 	policies[mutations]
 }
 
@@ -35,19 +37,20 @@ type mutation struct {
 	kind admissionv1.PatchType
 }
 
-func newMutatingPolicies(env *Env) (Plugin, error) {
-	return &mutatingPolicies{policies[mutations]{
-		cluster: env.Cluster,
-		kind:    group(policyGroup, "mutatingadmissionpolicies"), bindings: group(policyGroup,
-			"mutatingadmissionpolicybindings"),
+// NewMutating returns a plugin that reads its policies from the cluster, and records their evaluation in the log.
+func NewMutating(cluster match.Cluster, log *calls.Log) *Mutating {
+	return &Mutating{policies[mutations]{
+		cluster:  cluster,
+		kind:     schema.GroupResource{Group: admissionv1.GroupName, Resource: "mutatingadmissionpolicies"},
+		bindings: schema.GroupResource{Group: admissionv1.GroupName, Resource: "mutatingadmissionpolicybindings"},
 		compile: func(obj api.Object) *boundPolicy[mutations] {
-			return compileMutating(obj.(*admissionv1.MutatingAdmissionPolicy), env.Calls)
+			return compileMutating(obj.(*admissionv1.MutatingAdmissionPolicy), log)
 		},
 		bind: func(obj api.Object) *binding {
 			spec := obj.(*admissionv1.MutatingAdmissionPolicyBinding).Spec
 			return newBinding(obj.GetName(), spec.PolicyName, spec.ParamRef, spec.MatchResources)
 		},
-	}}, nil
+	}}
 }
 
 func compileMutating(obj *admissionv1.MutatingAdmissionPolicy, log *calls.Log) *boundPolicy[mutations] {
@@ -74,7 +77,7 @@ func compileMutating(obj *admissionv1.MutatingAdmissionPolicy, log *calls.Log) *
 type task struct {
 	policy  *boundPolicy[mutations]
 	binding *binding
-	in      matched
+	in      match.Matched
 	param   param
 }
 
@@ -86,18 +89,18 @@ type objection struct {
 
 // change is one request while the policies change it.
 type change struct {
-	*request
+	*match.Request
 	tasks      []task
 	objections []objection
 }
 
 // Mutate implements Mutator.
-func (m *mutatingPolicies) Mutate(ctx context.Context, a *Attributes) error {
+func (m *Mutating) Mutate(ctx context.Context, a *match.Attributes) error {
 	list, err := m.now(ctx)
-	if err != nil || len(list) == 0 || exempt(a.GroupResource()) {
+	if err != nil || len(list) == 0 || match.Exempt(a.GroupResource()) {
 		return err
 	}
-	c := &change{request: newRequest(a, m.cluster)}
+	c := &change{Request: match.NewRequest(a, m.cluster)}
 	for _, p := range list {
 		c.plan(ctx, p)
 	}
@@ -125,7 +128,7 @@ func (c *change) object(p *boundPolicy[mutations], b *binding, reason metav1.Sta
 // plan finds the bindings and parameters of a policy that the request matches. It is called before the object is
 // changed.
 func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
-	in, ok, err := p.match.matches(ctx, c.request)
+	in, ok, err := p.match.Matches(ctx, c.Request)
 	if err != nil {
 		c.object(p, nil, "", configured(nil, err))
 	}
@@ -134,7 +137,7 @@ func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
 	}
 	for _, b := range p.bindings {
 		if b.match != nil {
-			_, ok, err := b.match.matches(ctx, c.request)
+			_, ok, err := b.match.Matches(ctx, c.Request)
 			if err != nil {
 				c.object(p, b, "", configured(b, err))
 			}
@@ -142,7 +145,7 @@ func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
 				continue
 			}
 		}
-		found, err := params(ctx, c.request, p.param, b)
+		found, err := params(ctx, c.Request, p.param, b)
 		if err != nil {
 			c.object(p, b, "", configured(b, err))
 			continue
@@ -158,17 +161,17 @@ func (c *change) run(ctx context.Context) error {
 	if len(c.tasks) == 0 {
 		return nil
 	}
-	namespace, err := c.namespaceDocument(ctx)
+	namespace, err := c.NamespaceDocument(ctx)
 	if err != nil {
 		return err
 	}
-	round := &c.reinvocation
-	round.policies.begin(round.again, c.Object)
-	defer func() { round.policies.end(c.Object) }()
+	round := &c.Reinvocation
+	round.Policies.Begin(round.Again, c.Object)
+	defer func() { round.Policies.End(c.Object) }()
 	for _, t := range c.tasks {
-		bound := bindings(ctx, c.request, t.in, t.param)
-		if len(t.policy.conditions.list) > 0 {
-			ok, err := t.policy.conditions.meet(ctx, c.request, cel.NewEvaluator(bound, t.policy.variables), false)
+		bound := bindings(ctx, c.Request, t.in, t.param)
+		if len(t.policy.conditions.List) > 0 {
+			ok, err := t.policy.conditions.Meet(ctx, c.Request, cel.NewEvaluator(bound, t.policy.variables), false)
 			if err != nil {
 				c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
 			}
@@ -176,19 +179,19 @@ func (c *change) run(ctx context.Context) error {
 				continue
 			}
 		}
-		key := invocation{t.policy.name, t.binding.name, t.param.name()}
-		if round.again && !round.policies.stale[key] {
+		key := match.Invocation{t.policy.name, t.binding.name, t.param.name()}
+		if round.Again && !round.Policies.Stale[key] {
 			continue
 		}
 		if err := c.mutate(ctx, t, namespace); err != nil {
 			return err
 		}
 		if t.policy.rules.again {
-			round.policies.note(key)
+			round.Policies.Note(key)
 		}
 	}
-	if round.rewritten {
-		round.policies.changed() // another policy may have to be evaluated again after the last change
+	if round.Rewritten {
+		round.Policies.Changed() // another policy may have to be evaluated again after the last change
 	}
 	return nil
 }
@@ -199,7 +202,7 @@ func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) er
 		if c.Object == nil {
 			return nil
 		}
-		bound := bindings(ctx, c.request, t.in, t.param)
+		bound := bindings(ctx, c.Request, t.in, t.param)
 		bound.Namespace = namespace
 		changed, err := c.apply(ctx, cel.NewEvaluator(bound, t.policy.variables), t, m)
 		var status apierrors.APIStatus
@@ -209,9 +212,9 @@ func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) er
 		case err != nil:
 			c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
 		case changed:
-			c.changed()
-			c.reinvocation.rewritten = true
-			c.reinvocation.policies.changed()
+			c.Changed()
+			c.Reinvocation.Rewritten = true
+			c.Reinvocation.Policies.Changed()
 		}
 	}
 	return nil
@@ -230,7 +233,7 @@ func (c *change) apply(ctx context.Context, e *cel.Evaluator, t task, m mutation
 	if err != nil {
 		return false, err
 	}
-	before, err := c.cluster.Show(ctx, c.Object, t.in.kind)
+	before, err := c.Cluster.Show(ctx, c.Object, t.in.Kind)
 	if err != nil {
 		return false, err
 	}
@@ -247,9 +250,9 @@ func (c *change) apply(ctx context.Context, e *cel.Evaluator, t task, m mutation
 	if err != nil || after == nil || string(after) == string(was) {
 		return false, err
 	}
-	strict, err := c.cluster.Read(ctx, after, t.in.kind, c.Object)
+	strict, err := c.Cluster.Read(ctx, after, t.in.Kind, c.Object)
 	if err = cmp.Or(err, strict); err != nil {
-		return false, apierrors.NewInternalError(fmt.Errorf("decoding a mutated %s: %w", t.in.kind.Kind, err))
+		return false, apierrors.NewInternalError(fmt.Errorf("decoding a mutated %s: %w", t.in.Kind.Kind, err))
 	}
 	return true, nil
 }
@@ -259,8 +262,8 @@ func (c *change) merge(t task, doc map[string]any, result cel.Evaluation) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	patch["apiVersion"], patch["kind"] = t.in.kind.GroupVersion().String(), t.in.kind.Kind
-	merged, err := c.cluster.Merge(t.in.kind, doc, patch)
+	patch["apiVersion"], patch["kind"] = t.in.Kind.GroupVersion().String(), t.in.Kind.Kind
+	merged, err := c.Cluster.Merge(t.in.Kind, doc, patch)
 	if err != nil {
 		return nil, fmt.Errorf("error applying patch: %w", err)
 	}
@@ -298,7 +301,7 @@ func (c *change) refuse() error {
 	if len(c.objections) == 0 {
 		return nil
 	}
-	answer := Forbid(c.Attributes, errors.New("admission request denied by policy")).(*apierrors.StatusError)
+	answer := c.Forbid(errors.New("admission request denied by policy")).(*apierrors.StatusError)
 	answer.ErrStatus.Message = c.objections[0].message
 	if reason := c.objections[0].reason; reason != "" {
 		answer.ErrStatus.Reason = reason

@@ -1,4 +1,15 @@
-package admission
+// Package match decides whether an admission webhook or an admission policy applies to a write, and in which version
+// of its resource it sees the write. The packages policy and webhook beside it share it.
+//
+// A write is described by Attributes (attributes.go). A Request (request.go) is a write with the data that rules and
+// expressions need of it, from the Cluster (cluster.go): its namespace, the other versions of its resource, and the
+// variables of CEL. A Matcher (match.go) is a compiled MatchResources: rules, selectors and the match policy.
+// Conditions (conditions.go) are match conditions in CEL, which are evaluated for a write that the Matcher lets
+// through. reinvocation.go records the policies and webhooks that may be called a second time.
+//
+// The package calls no webhook and evaluates no policy. Rules and messages are kube-apiserver's.
+// https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+package match
 
 import (
 	"context"
@@ -8,8 +19,6 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,18 +27,20 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// matcher is a MatchResources with its selectors parsed.
-type matcher struct {
+// Matcher is a MatchResources with its selectors parsed.
+type Matcher struct {
 	*admissionv1.MatchResources
 	namespaces, objects labels.Selector
 	err                 error
 }
 
-func newMatcher(m *admissionv1.MatchResources) matcher {
+// New parses the selectors. An error in them is reported when a request is matched, since another release may have
+// stored them.
+func New(m *admissionv1.MatchResources) Matcher {
 	if m == nil {
-		return matcher{err: errors.New("policy contained no match constraints, a required field")}
+		return Matcher{err: errors.New("policy contained no match constraints, a required field")}
 	}
-	parsed := matcher{MatchResources: m}
+	parsed := Matcher{MatchResources: m}
 	for _, s := range []struct {
 		name string
 		from *metav1.LabelSelector
@@ -47,37 +58,37 @@ func newMatcher(m *admissionv1.MatchResources) matcher {
 	return parsed
 }
 
-// matched is the resource and the kind in which a policy sees a request.
-type matched struct {
-	resource schema.GroupVersionResource
-	kind     schema.GroupVersionKind
+// Matched is the resource and the kind in which a policy or a webhook sees a request.
+type Matched struct {
+	Resource schema.GroupVersionResource
+	Kind     schema.GroupVersionKind
 }
 
-// matches reports whether the policy applies to the request. Another version of its resource matches too, unless
-// the policy is Exact. An error in a selector counts only if all else matches.
-func (m *matcher) matches(ctx context.Context, q *request) (matched, bool, error) {
+// Matches reports whether the policy or webhook applies to the request. Another version of its resource matches too,
+// unless the match policy is Exact. An error in a selector counts only if all else matches.
+func (m *Matcher) Matches(ctx context.Context, q *Request) (Matched, bool, error) {
 	if m.err != nil {
-		return matched{}, false, m.err
+		return Matched{}, false, m.err
 	}
 	if !m.matchesObject(q.Attributes) {
-		return matched{}, false, nil
+		return Matched{}, false, nil
 	}
 	if _, excluded := m.matchesRules(q, m.ExcludeResourceRules); excluded {
-		return matched{}, false, nil
+		return Matched{}, false, nil
 	}
-	in, ok := matched{q.Resource, q.Kind}, true
+	in, ok := Matched{q.Resource, q.Kind}, true
 	if len(m.ResourceRules) > 0 {
 		in, ok = m.matchesRules(q, m.ResourceRules)
 	}
 	if !ok {
-		return matched{}, false, nil
+		return Matched{}, false, nil
 	}
 	// The namespace is read last: most policies do not match anyway.
 	ok, err := m.matchesNamespace(ctx, q)
 	return in, ok && err == nil, err
 }
 
-func (m *matcher) matchesObject(a *Attributes) bool {
+func (m *Matcher) matchesObject(a *Attributes) bool {
 	if m.objects.Empty() {
 		return true
 	}
@@ -85,11 +96,11 @@ func (m *matcher) matchesObject(a *Attributes) bool {
 		a.Old != nil && m.objects.Matches(labels.Set(a.Old.GetLabels()))
 }
 
-func (m *matcher) matchesNamespace(ctx context.Context, q *request) (bool, error) {
+func (m *Matcher) matchesNamespace(ctx context.Context, q *Request) (bool, error) {
 	if m.namespaces.Empty() {
 		return true, nil
 	}
-	if q.GroupResource() == namespaces {
+	if q.GroupResource() == Namespaces {
 		subject := q.Object
 		if subject == nil || q.Subresource != "" {
 			subject = q.Old
@@ -106,21 +117,21 @@ func (m *matcher) matchesNamespace(ctx context.Context, q *request) (bool, error
 	return m.namespaces.Matches(labels.Set(ns.Labels)), nil
 }
 
-func (m *matcher) matchesRules(q *request, rules []admissionv1.NamedRuleWithOperations) (matched, bool) {
+func (m *Matcher) matchesRules(q *Request, rules []admissionv1.NamedRuleWithOperations) (Matched, bool) {
 	possible := false // in another version
 	for i := range rules {
-		if !fits(&rules[i], q.Attributes) {
+		if !Fits(&rules[i], q.Attributes) {
 			continue
 		}
 		if possible = true; isAbout(&rules[i], q.Resource) {
-			return matched{q.Resource, q.Kind}, true
+			return Matched{q.Resource, q.Kind}, true
 		}
 	}
 	if !possible || m.MatchPolicy == nil || *m.MatchPolicy == admissionv1.Exact {
-		return matched{}, false
+		return Matched{}, false
 	}
 	for i := range rules { // earlier rules first, independently of the order of versions
-		if !fits(&rules[i], q.Attributes) {
+		if !Fits(&rules[i], q.Attributes) {
 			continue
 		}
 		for _, res := range q.versions() {
@@ -132,14 +143,14 @@ func (m *matcher) matchesRules(q *request, rules []admissionv1.NamedRuleWithOper
 			if q.ofResource() {
 				kind = res.GVK()
 			}
-			return matched{other, kind}, true
+			return Matched{other, kind}, true
 		}
 	}
-	return matched{}, false
+	return Matched{}, false
 }
 
-// fits reports whether a rule would match the request in some version of its resource.
-func fits(r *admissionv1.NamedRuleWithOperations, a *Attributes) bool {
+// Fits reports whether a rule would match the request in some version of its resource.
+func Fits(r *admissionv1.NamedRuleWithOperations, a *Attributes) bool {
 	return inScope(r.Scope, a) && named(r.Operations, admissionv1.OperationType(a.Operation)) &&
 		slices.ContainsFunc(r.Resources, func(name string) bool {
 			return isResource(name, a.Resource.Resource, a.Subresource)
@@ -167,7 +178,7 @@ func inScope(scope *admissionv1.ScopeType, a *Attributes) bool {
 	if scope == nil || *scope == admissionv1.AllScopes {
 		return true
 	}
-	namespaced := a.Namespace != "" && a.GroupResource() != namespaces
+	namespaced := a.Namespace != "" && a.GroupResource() != Namespaces
 	return namespaced == (*scope == admissionv1.NamespacedScope)
 }
 
@@ -179,62 +190,20 @@ func nameOf(a *Attributes) string {
 	return a.Name
 }
 
-// request is a write in the form that policies and webhooks need. It caches the data that they have used. It is not
-// safe for concurrent use.
-type request struct {
-	*Attributes
-	cluster Cluster
-	ns      *corev1.Namespace
-	others  []*api.Resource
-	docs    map[schema.GroupVersionKind]*documents
-}
-
-func newRequest(a *Attributes, cluster Cluster) *request {
-	return &request{Attributes: a, cluster: cluster}
-}
-
-// namespace returns the request's namespace. The request must have one.
-func (q *request) namespace(ctx context.Context) (*corev1.Namespace, error) {
-	if q.ns != nil {
-		return q.ns, nil
-	}
-	obj, err := q.cluster.Get(ctx, namespaces, "", q.Namespace)
-	if errors.Is(err, ErrNotFound) {
-		return nil, apierrors.NewNotFound(namespaces, q.Namespace)
-	}
-	if err != nil {
-		return nil, err
-	}
-	q.ns = obj.(*corev1.Namespace)
-	return q.ns, nil
-}
-
-func (q *request) versions() []*api.Resource {
-	if q.others == nil {
-		q.others = q.cluster.Versions(q.Resource)
-	}
-	return q.others
-}
-
-// ofResource reports whether the request's objects have the resource's own kind, and not a subresource's.
-func (q *request) ofResource() bool {
-	res := q.cluster.Served(q.Kind)
-	return res != nil && res.Plural == q.Resource.Resource
-}
-
-// source identifies the object that a policy or a webhook was compiled from.
-type source struct {
+// Source identifies the object that a policy or a webhook was compiled from.
+type Source struct {
 	uid        types.UID
 	generation int64
 }
 
-func sourceOf(obj api.Object) source { return source{obj.GetUID(), obj.GetGeneration()} }
+// SourceOf returns the source that an object is now.
+func SourceOf(obj api.Object) Source { return Source{obj.GetUID(), obj.GetGeneration()} }
 
-// exempt reports whether policies do not apply to a resource: their own kinds, so that a bad policy can be removed,
+// Exempt reports whether policies do not apply to a resource: their own kinds, so that a bad policy can be removed,
 // and reviews, which do not change objects.
-func exempt(resource schema.GroupResource) bool {
+func Exempt(resource schema.GroupResource) bool {
 	switch resource.Group {
-	case policyGroup:
+	case admissionv1.GroupName:
 		return strings.HasSuffix(resource.Resource, "admissionpolicies") ||
 			strings.HasSuffix(resource.Resource, "admissionpolicybindings")
 	case "authentication.k8s.io", "authorization.k8s.io":

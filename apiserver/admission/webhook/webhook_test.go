@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -15,12 +15,13 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/match"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
 // configurations is a Cluster that has only webhooks.
 type configurations struct {
-	Cluster
+	match.Cluster
 	list    []api.Object
 	changed int64
 	lists   int
@@ -51,15 +52,15 @@ func configuration(name string, webhooks ...string) *admissionv1.ValidatingWebho
 	return c
 }
 
-func validatingOf(t testing.TB, c *configurations) *validatingWebhooks {
+func validatingOf(t testing.TB, c *configurations) *Validating {
 	t.Helper()
-	p, err := newValidatingWebhooks(&Env{Cluster: c, Calls: calls.NewLog()})
+	p, err := NewValidating(Options{Cluster: c, Log: calls.NewLog()})
 	require.NoError(t, err)
-	return p.(*validatingWebhooks)
+	return p
 }
 
-func creation() *Attributes {
-	return &Attributes{Operation: Create, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
+func creation() *match.Attributes {
+	return &match.Attributes{Operation: match.Create, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
 		Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: "default", Object: &corev1.ConfigMap{},
 		User: &authn.User{}, DryRun: true}
 }

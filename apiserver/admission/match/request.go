@@ -1,9 +1,11 @@
-package admission
+package match
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,11 +16,55 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
+// Request is a write in the form that policies and webhooks need. It caches the data that they have used. It is not
+// safe for concurrent use.
+type Request struct {
+	*Attributes
+	Cluster Cluster
+	ns      *corev1.Namespace
+	others  []*api.Resource
+	docs    map[schema.GroupVersionKind]*documents
+}
+
+// NewRequest returns a request without cached data.
+func NewRequest(a *Attributes, cluster Cluster) *Request {
+	return &Request{Attributes: a, Cluster: cluster}
+}
+
+// namespace returns the request's namespace. The request must have one.
+func (q *Request) namespace(ctx context.Context) (*corev1.Namespace, error) {
+	if q.ns != nil {
+		return q.ns, nil
+	}
+	obj, err := q.Cluster.Get(ctx, Namespaces, "", q.Namespace)
+	if errors.Is(err, ErrNotFound) {
+		return nil, apierrors.NewNotFound(Namespaces, q.Namespace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.ns = obj.(*corev1.Namespace)
+	return q.ns, nil
+}
+
+func (q *Request) versions() []*api.Resource {
+	if q.others == nil {
+		q.others = q.Cluster.Versions(q.Resource)
+	}
+	return q.others
+}
+
+// ofResource reports whether the request's objects have the resource's own kind, and not a subresource's.
+func (q *Request) ofResource() bool {
+	res := q.Cluster.Served(q.Kind)
+	return res != nil && res.Plural == q.Resource.Resource
+}
+
 // documents are the request's objects in one version.
 type documents struct{ object, old *cel.Document }
 
 // in returns the request's objects in a kind.
-func (q *request) in(ctx context.Context, kind schema.GroupVersionKind) *documents {
+func (q *Request) in(ctx context.Context, kind schema.GroupVersionKind) *documents {
 	if d, ok := q.docs[kind]; ok {
 		return d
 	}
@@ -33,37 +79,37 @@ func (q *request) in(ctx context.Context, kind schema.GroupVersionKind) *documen
 	return d
 }
 
-func (q *request) document(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) *cel.Document {
+func (q *Request) document(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) *cel.Document {
 	if obj == nil {
 		return nil
 	}
-	return &cel.Document{Make: func() (any, error) { return q.cluster.Show(ctx, obj, kind) }}
+	return &cel.Document{Make: func() (any, error) { return q.Cluster.Show(ctx, obj, kind) }}
 }
 
-// changed drops the documents of the object. It must be called when the object has been changed.
-func (q *request) changed() { q.docs = nil }
+// Changed drops the documents of the object. It must be called when the object has been changed.
+func (q *Request) Changed() { q.docs = nil }
 
-// bindings returns the variables of expressions, without params and namespaceObject, which only policies have.
-func (q *request) bindings(ctx context.Context, in matched) cel.Bindings {
-	docs := q.in(ctx, in.kind)
+// Bindings returns the variables of expressions, without params and namespaceObject, which only policies have.
+func (q *Request) Bindings(ctx context.Context, in Matched) cel.Bindings {
+	docs := q.in(ctx, in.Kind)
 	return cel.Bindings{
 		Object: docs.object, OldObject: docs.old,
-		Request:    &cel.Document{Make: func() (any, error) { return q.request(in), nil }},
-		Authorizer: rights{ctx, q.cluster, q.User},
+		Request:    &cel.Document{Make: func() (any, error) { return q.admissionRequest(in), nil }},
+		Authorizer: rights{ctx, q.Cluster, q.User},
 		Resource: cel.Resource{Group: q.Resource.Group, Resource: q.Resource.Resource, Subresource: q.Subresource,
 			Namespace: q.Namespace, Name: nameOf(q.Attributes)},
 	}
 }
 
-// request returns the AdmissionRequest, without its UID and its objects.
-func (q *request) request(in matched) map[string]any {
+// admissionRequest returns the AdmissionRequest, without its UID and its objects.
+func (q *Request) admissionRequest(in Matched) map[string]any {
 	r := map[string]any{
-		"kind": kindDocument(in.kind), "resource": resourceDocument(in.resource),
+		"kind": kindDocument(in.Kind), "resource": resourceDocument(in.Resource),
 		"requestKind": kindDocument(q.Kind), "requestResource": resourceDocument(q.Resource),
 		"operation": string(q.Operation), "dryRun": q.DryRun, "userInfo": userDocument(q.User),
 	}
 	for key, text := range map[string]string{"subResource": q.Subresource, "requestSubResource": q.Subresource,
-		"name": nameOf(q.Attributes), "namespace": q.within()} {
+		"name": nameOf(q.Attributes), "namespace": q.Within()} {
 		if text != "" {
 			r[key] = text
 		}
@@ -100,9 +146,9 @@ func userDocument(u *authn.User) map[string]any {
 	return doc
 }
 
-// namespaceDocument returns the variable namespaceObject: nil for cluster-scoped requests.
-func (q *request) namespaceDocument(ctx context.Context) (*cel.Document, error) {
-	if q.Namespace == "" || q.GroupResource() == namespaces {
+// NamespaceDocument returns the variable namespaceObject: nil for cluster-scoped requests.
+func (q *Request) NamespaceDocument(ctx context.Context) (*cel.Document, error) {
+	if q.Namespace == "" || q.GroupResource() == Namespaces {
 		return nil, nil
 	}
 	ns, err := q.namespace(ctx)
