@@ -145,10 +145,10 @@ func secret(t *testing.T, client kubernetes.Interface) {
 
 // One server writes an object, another one on the same backend sends the event.
 func TestWays_WatchEvent(t *testing.T) {
-	writer, reader, memory := &trace{}, &trace{}, servertest.Backend(t)
-	_, client := writer.serve(t, memory)
+	writer, reader, shared := &trace{}, &trace{}, servertest.Backend(t)
+	_, client := writer.serve(t, shared)
 	reader.start()
-	_, watcher := reader.serve(t, memory)
+	_, watcher := reader.serve(t, shared)
 	follow := slices.DeleteFunc(reader.stop(), func(s []entry) bool { return s[0].function != "Store.follow" })
 	reader.start()
 	watch, err := watcher.CoreV1().Secrets(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{})
