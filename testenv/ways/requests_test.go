@@ -15,6 +15,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -197,24 +198,29 @@ func TestWays_CustomResource(t *testing.T) {
 	s, _ := tr.serve(t, servertest.Backend(t))
 	client, err := dynamic.NewForConfig(s.Config)
 	require.NoError(t, err)
-	create := func(group, resource, object string) {
+	definitions := client.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	sites := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "sites"})
+	create := func(objects dynamic.ResourceInterface, object string) {
 		t.Helper()
 		u := &unstructured.Unstructured{}
 		require.NoError(t, u.UnmarshalJSON([]byte(object)))
-		objects := client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource})
 		_, err := objects.Create(t.Context(), u, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	tr.start()
-	create("apiextensions.k8s.io", "customresourcedefinitions", `{"apiVersion": "apiextensions.k8s.io/v1",
+	create(definitions, `{"apiVersion": "apiextensions.k8s.io/v1",
 		"kind": "CustomResourceDefinition", "metadata": {"name": "sites.example.com"}, "spec": {
 			"group": "example.com", "scope": "Cluster", "names": {"kind": "Site", "plural": "sites"}, "versions": [{
 				"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}}`)
 	require.Eventually(t, func() bool { return slices.ContainsFunc(tr.kept(), writesStatus) }, time.Minute,
 		time.Millisecond)
 	definition := from(tr.stop(), front, "apiserver/crd")
+	require.Eventually(t, func() bool {
+		_, err := sites.List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	}, time.Minute, time.Millisecond)
 	tr.start()
-	create("example.com", "sites", `{"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "web"}}`)
+	create(sites, `{"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "web"}}`)
 	documented(t, "CRD", draw(definition...)+draw(from(tr.stop(), front)...))
 }
 
