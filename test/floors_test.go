@@ -221,8 +221,8 @@ func forTests(file string) bool {
 // isForTests reports whether a package is for tests by its own name, like net/http/httptest, or by a parent folder's.
 func isForTests(pkg string) bool { return strings.Contains(pkg+"/", "test/") }
 
-// groupMay reports whether a package of api may import another one: the groups may import the kit, podspec and core, and
-// the definitions of custom resources their schemas.
+// groupMay reports whether a package of api may import another one: the groups may import the kit, podspec and core,
+// and the definitions of custom resources their schemas.
 func groupMay(folder, imported string) bool {
 	assembly := folder == "api/builtin" || folder == "api/kindtest"
 	return assembly || topFolder(imported+"/") != "api" || slices.Contains(apiFront, imported) ||
