@@ -60,10 +60,10 @@ RACED := $(addprefix ./,$(shell sed '/^\#/d' test/raced.txt))
 # WALKS are tests that put every kind, field or command through the same code, one after the other. The race detector
 # makes them ten times slower and sees nothing in the last case that it did not see in the first: they run without it.
 WALKED := ./apiserver ./apiserver/fieldmanager ./api/openapi ./kubectl-lite
-WALKS := ^(TestParity|TestSubresource_EachWriteChangesItsOwnPartOnly|TestPatchNamed_IsTheLongWay|$\
-	TestAdmission_EachPluginActsWhereItRunsAndOnlyThere|TestGzip_RequestBodiesAreNotUnpacked|$\
+WALKS := ^(TestParity|TestSubresource_EachWriteChangesItsOwnPartOnly|TestPatchNamed_EqualsAWholePatch|$\
+	TestAdmission_EachPluginActsWhereItRunsAndOnlyThere|TestGzip_RequestBodiesAreNotDecompressed|$\
 	TestDocuments_DescribeEveryKindOfKubernetes|TestCustomOwnership_IsTheLibrarys|TestClients_EveryKindAndVerb|$\
-	TestAttackMatrix_EveryIdentityGetsWhatItsRoleHasAndNothingElse)$$
+	TestAttackMatrix_EveryIdentityHasExactlyItsRights)$$
 
 .PHONY: test
 test: $(if $(RESULTS),.tools/gotestsum) ## unit and integration tests, those of concurrent packages with the race detector; make lint has the rest

@@ -28,7 +28,7 @@ const (
 	requests       = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
-// podOf is a pod with more in its spec.
+// podOf returns a pod with these fields in its spec.
 func podOf(name string, spec m) m {
 	p := pod(name)
 	for key, value := range spec {
@@ -43,7 +43,7 @@ func (s *server) annotate(key, value string) {
 	s.patch(namespaces+"/default", mergePatch, m{"metadata": m{"annotations": m{key: value}}}).ok(http.StatusOK)
 }
 
-// spec is a field of the spec of what was created.
+// spec creates an object and returns a field of its spec.
 func (s *server) spec(path string, body m, fields ...string) any {
 	s.t.Helper()
 	return s.create(path, body).at(append([]string{"spec"}, fields...)...)
@@ -54,7 +54,7 @@ func toleration(list any, key string) bool {
 	return slices.ContainsFunc(all, func(t any) bool { return t.(m)["key"] == key })
 }
 
-// may gives a user one right.
+// may grants a user one right, and returns its client.
 func (s *server) may(user, group, resource string, verbs ...string) *server {
 	s.t.Helper()
 	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -83,9 +83,9 @@ func (a *answer) forbidden(words string) bool {
 	return a.code == http.StatusForbidden && strings.Contains(string(a.body), words)
 }
 
-// pluginCase is something that only happens where the plugin runs.
+// pluginCase is an effect that is only observed if the plugin runs.
 type pluginCase struct {
-	// without lists other plugins that would do the same.
+	// without lists other plugins with the same effect.
 	without []string
 	happens func(s *server) bool
 }
@@ -286,18 +286,18 @@ func claimOf(class string) m {
 	return m{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": m{"name": "claim"}, "spec": spec}
 }
 
-// quota bounds the pods of the namespace default, as the resourcequota controller leaves it.
+// quota creates a quota for the pods of the namespace default, with the status that the controller would write.
 func (s *server) quota(most int) {
 	s.t.Helper()
 	const quotas = "/api/v1/namespaces/default/resourcequotas"
 	hard := m{"pods": most}
 	s.create(quotas, m{"metadata": m{"name": "q"}, "spec": m{"hard": hard}})
 	s.patch(quotas+"/q/status", mergePatch, m{"status": m{"hard": hard, "used": m{"pods": "0"}}}).ok(http.StatusOK)
-	s.get(quotas + "/q") // a consistent read: memory, by which the plugin judges, has the quota now
+	s.get(quotas + "/q") // a consistent read: memory, which the plugin reads, has the quota now
 }
 
-// TestAdmission_EachPluginActsWhereItRunsAndOnlyThere turns each plugin of the table on and off, alone: its effect
-// shows with it, and not without it.
+// TestAdmission_EachPluginActsWhereItRunsAndOnlyThere enables and disables each plugin of the table, alone: its effect
+// is observed with it, and not without it.
 func TestAdmission_EachPluginActsWhereItRunsAndOnlyThere(t *testing.T) {
 	t.Parallel()
 	for _, r := range admission.Table {
@@ -321,7 +321,7 @@ func TestAdmission_EachPluginActsWhereItRunsAndOnlyThere(t *testing.T) {
 	require.Len(t, pluginCases, len(admission.Table))
 }
 
-func TestAdmission_QuotaIsExactWhenFiftyRaceForFive(t *testing.T) {
+func TestAdmission_QuotaIsExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.quota(5)
@@ -346,7 +346,7 @@ func TestAdmission_QuotaIsExactWhenFiftyRaceForFive(t *testing.T) {
 	require.Equal(t, "5", s.get("/api/v1/namespaces/default/resourcequotas/q").at("status", "used", "pods"))
 }
 
-// A node's agent writes only what is its own, even of kinds that it may write.
+// A node's agent writes only its own objects, even if RBAC allows it to write all of a kind.
 func TestNodeRestriction_IsOnByDefaultAndHolds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

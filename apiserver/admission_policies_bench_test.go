@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// BenchmarkPolicies creates ConfigMaps, as dry runs so that etcd has no part in it, where there is no
-// admission policy, one about something else, one that is satisfied, and one that changes them.
+// BenchmarkPolicies creates ConfigMaps, as dry runs to exclude etcd, without an admission policy, with one for another
+// kind, with one that is satisfied, and with one that changes them.
 func BenchmarkPolicies(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -17,13 +17,13 @@ const (
 	configMapsURL = "/api/v1/namespaces/default/configmaps"
 )
 
-// rule is a resource rule of the policies below.
+// rule returns a resource rule of a policy.
 func rule(group, resource string, operations ...string) m {
 	return m{"apiGroups": []string{group}, "apiVersions": []string{"*"}, "resources": []string{resource},
 		"operations": operations}
 }
 
-// validating makes a policy and a binding of the same name.
+// validating creates a policy and a binding of the same name.
 func (s *server) validating(name string, spec, bind m) {
 	s.t.Helper()
 	s.create(policiesPath, m{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -91,7 +91,7 @@ func TestValidatingPolicy_AnswersAsKubernetes(t *testing.T) {
 	require.Equal(t, "Invalid", a.at("reason"))
 	require.Contains(t, a.at("message"), "denied request: has 2 entries")
 
-	// Objects that exist already are judged at their next write: update, patch, apply, dry run.
+	// Existing objects are validated at their next write: update, patch, apply, dry run.
 	a = s.patch(configMapsURL+"/a", mergePatch, m{"data": m{"y": "2"}})
 	require.Equal(t, 422, a.code, "%s", a.body)
 	a = s.patch(configMapsURL+"/a?dryRun=All", mergePatch, m{"data": m{"y": "2"}})
@@ -217,7 +217,7 @@ func TestValidatingPolicy_TakesParameters(t *testing.T) {
 	require.Contains(t, a.at("message"), "ValidatingAdmissionPolicy 'named' with binding 'named-b' denied "+
 		"request: failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction")
 
-	// Several, in the namespace of the request; all must agree.
+	// Several parameters, in the namespace of the request; the object must pass with each.
 	s.patch(policyBinds+"/named-b", mergePatch,
 		m{"spec": m{"paramRef": m{"name": nil, "namespace": nil, "selector": m{"matchLabels": m{"limit": "yes"}},
 			"parameterNotFoundAction": "Allow"}}}).ok(200)
@@ -264,7 +264,7 @@ func TestValidatingPolicy_ActsAndFails(t *testing.T) {
 	s.patch(policiesPath+"/broken", mergePatch, m{"spec": m{"failurePolicy": "Ignore"}}).ok(200)
 	s.create("/api/v1/namespaces/default/secrets", secret)
 
-	// Expressions may ask about rights and about the namespace, until the budget ends.
+	// Expressions may query rights and the namespace, until the budget is spent.
 	s.validating("asks", m{
 		"matchConstraints": m{"resourceRules": []m{rule("", "endpoints", "CREATE")}},
 		"validations": []m{
@@ -310,7 +310,7 @@ func TestMutatingPolicy_ChangesObjects(t *testing.T) {
 	require.Equal(t, "/dev/termination-log", containers[1].(m)["terminationMessagePath"],
 		"what a policy adds has its defaults")
 
-	// In order, and again where it is needed.
+	// In order, and again if reinvocation is needed.
 	add := func(entry, value string) []m {
 		return []m{{"patchType": "JSONPatch",
 			"jsonPatch": m{"expression": fmt.Sprintf("[JSONPatch{op: 'add', path: '/data/%s', value: %s}]",
@@ -325,7 +325,7 @@ func TestMutatingPolicy_ChangesObjects(t *testing.T) {
 	data := s.create(configMapsURL, settings("c", m{"a": "1"})).at("data").(m)
 	require.Equal(t, m{"a": "1", "count": "4", "once": "2", "more": "1"}, data)
 
-	// The result is validated like an object that a client sends.
+	// The result is validated like a client's object.
 	s.mutating("4-bad", m{"matchConstraints": on, "mutations": add("b", "'x'"),
 		"matchConditions": []m{{"name": "c", "expression": "object.metadata.name == 'bad'"}}}, m{})
 	s.validating("judge", policyOn(rule("", "configmaps", "CREATE"), "!('b' in object.data)"), m{})
@@ -348,8 +348,8 @@ func TestMutatingPolicy_ChangesObjects(t *testing.T) {
 	}
 }
 
-// The library panics at this one.
-func TestMutatingPolicy_APatchThatCannotBeIsARefusal(t *testing.T) {
+// The library panics on this patch.
+func TestMutatingPolicy_APatchThatPanicsIsRejected(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.mutating("odd", m{"matchConstraints": m{"resourceRules": []m{rule("", "configmaps", "CREATE")}}, "mutations": []m{
@@ -359,7 +359,7 @@ func TestMutatingPolicy_APatchThatCannotBeIsARefusal(t *testing.T) {
 	require.Contains(t, a.at("message"), "policy 'odd' with binding 'odd-b' denied request: JSON Patch: ")
 }
 
-func TestPolicies_AreNoConcernOfThemselves(t *testing.T) {
+func TestPolicies_DoNotMatchPolicies(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.validating("nothing",

@@ -28,7 +28,7 @@ const (
 	onlyValidating
 )
 
-// raw answers with these bytes.
+// raw returns a handler that answers with these bytes.
 func raw(code int, media, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if media != "" {
@@ -39,10 +39,10 @@ func raw(code int, media, body string) http.HandlerFunc {
 	}
 }
 
-// review answers with a review of which only the given members are there.
+// reviewWith returns a handler that answers with a review that has only the given members.
 func reviewWith(review m) http.HandlerFunc { return respondWith(func(m) m { return review }) }
 
-// spoiled is a good answer with these changes; a member that is nil is removed.
+// spoiled returns a handler whose answer is a good one with these changes; a member that is nil is removed.
 func spoiled(changes m) http.HandlerFunc {
 	return respondWith(func(review m) m {
 		answer := m{"apiVersion": review["apiVersion"], "kind": "AdmissionReview",
@@ -68,7 +68,7 @@ func cut(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// hang answers when the client has left; trickle begins an answer, which must not look complete when it has.
+// hang waits until the client disconnects. trickle begins an answer first, which must not look complete then.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 func trickle(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 
 const calling = "Internal error occurred: failed calling webhook %q: "
 
-// badAnswers are answers that cannot be used: the request fails with 500 and these words, or the failure is ignored.
+// badAnswers are unusable answers: the request fails with 500 and these words, or the failure is ignored.
 var badAnswers = []struct {
 	name   string
 	answer http.HandlerFunc
@@ -167,7 +167,7 @@ var badAnswers = []struct {
 		"received invalid webhook response: validating webhook may not return response.patchType", onlyValidating},
 }
 
-// badPatches are patches that cannot be applied. That is an error of the object, whatever the failure policy.
+// badPatches are patches that cannot be applied. The failurePolicy does not apply: the request always fails.
 var badPatches = []struct {
 	name, patch string
 	code        int
@@ -208,10 +208,10 @@ var badPatches = []struct {
 		"resourceVersion should not be set on objects to be created"},
 }
 
-// goodPatches are what webhooks may do, and what comes of it.
+// goodPatches are patches that webhooks may return, and their effects.
 var goodPatches = []struct {
 	name, patch string
-	path        []string // in the object that is stored
+	path        []string // in the stored object
 	value       any
 }{
 	{"nothing", `[]`, []string{"data"}, m{"a": "b"}},
@@ -229,7 +229,7 @@ var goodPatches = []struct {
 	{"no owners", `[{"op":"remove","path":"/metadata/managedFields"}]`, []string{"metadata", "managedFields"}, nil},
 }
 
-// refusals are how a webhook refuses, and what the client is told.
+// refusals are rejecting answers of a webhook, and the answers to the client.
 var refusals = []struct {
 	name   string
 	status any
@@ -256,7 +256,7 @@ var refusals = []struct {
 	{"302", m{"code": 302, "message": "there"}, 400, "", ": there"},
 }
 
-// answerCase is a webhook that sees the one ConfigMap that is labeled with its name.
+// answerCase is a webhook that matches the one ConfigMap that is labeled with its name.
 type answerCase struct {
 	name     string
 	hook     m
@@ -265,8 +265,9 @@ type answerCase struct {
 	check    func(t *testing.T, h *hooked, name string, a *answer)
 }
 
-// TestWebhooks_AnswerInEveryWay has a webhook for each way to answer, for both kinds and both failure policies.
-func TestWebhooks_AnswerInEveryWay(t *testing.T) {
+// TestWebhooks_HandleEveryKindOfAnswer configures a webhook for each kind of answer, mutating and validating, with
+// both failure policies.
+func TestWebhooks_HandleEveryKindOfAnswer(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	cases := answerCases(t, h)
@@ -302,7 +303,7 @@ func TestWebhooks_AnswerInEveryWay(t *testing.T) {
 	h.create(configMaps, settings("afterwards", m{}))
 }
 
-// fails expects a refusal, and nothing to be stored.
+// fails requires that the request is rejected and no object is stored.
 func fails(code int, reason metav1.StatusReason, words string) func(*testing.T, *hooked, string, *answer) {
 	return func(t *testing.T, h *hooked, name string, a *answer) {
 		t.Helper()
@@ -376,7 +377,7 @@ func answerCases(t *testing.T, h *hooked) []answerCase {
 	return cases
 }
 
-// unreachable are webhooks with which there is no talking.
+// unreachable returns webhooks that cannot be reached.
 func unreachable(t *testing.T, h *hooked) []answerCaseWords {
 	t.Helper()
 	other := newHooks(t)
@@ -445,7 +446,7 @@ type certifiedServer struct {
 	ca  []byte
 }
 
-// certified starts a server with a certificate that ends at some time and is for some name.
+// certified starts a server with a certificate for a name that expires at a time.
 func certified(t *testing.T, end time.Time, name string) certifiedServer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// BenchmarkWebhooks creates ConfigMaps, as dry runs so that etcd has no part in it, where there is no webhook, ten of
-// each kind about something else, one of each kind that is called, and ten validating ones that are. Their server is
-// in the same process: its work is measured, too.
+// BenchmarkWebhooks creates ConfigMaps, as dry runs to exclude etcd, without a webhook, with ten of each type for other
+// kinds, with one of each type that is called, and with ten validating ones that are called. The webhooks' server is in
+// the same process: its work is measured, too.
 func BenchmarkWebhooks(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -16,13 +16,14 @@ import (
 const hookKubeconfig = `{"apiVersion":"v1","kind":"Config","users":[{"name":"example.com","user":{"token":"never"}},
 {"name":"*","user":{"token":"for-the-hook"}}]}`
 
-// webhookConfig is the configuration of a webhook plugin.
+// webhookConfig returns the configuration of a webhook plugin.
 func webhookConfig(apiVersion, path string) admission.Config {
 	return admission.Config{"MutatingAdmissionWebhook": fmt.Appendf(nil,
 		`{"apiVersion":%q,"kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, apiVersion, path)}
 }
 
-// The kubeconfig of a plugin's configuration has the credentials that its webhooks see, and no other's do.
+// The webhooks of a plugin see the credentials in the kubeconfig of its configuration. Those of the other plugin do
+// not.
 func TestWebhooks_SeeTheServersCredentials(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -43,7 +44,7 @@ func TestWebhooks_SeeTheServersCredentials(t *testing.T) {
 	require.Equal(t, [2]string{"", "kube-apiserver-admission"}, <-seen)
 }
 
-// A server does not start with a configuration that it cannot use.
+// A server does not start with an invalid configuration.
 func TestWebhooks_ConfigurationIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
-// Clients are warned of what webhooks say, within the limits of a response, whether they are refused or not.
-func TestWebhooks_Warn(t *testing.T) {
+// Clients get the warnings of webhooks, within the limits of a response, even if the request is rejected.
+func TestWebhooks_WarnClients(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	h.mutates("m", h.hook("m.example.com", nil))
@@ -45,7 +45,7 @@ func TestWebhooks_Warn(t *testing.T) {
 	require.Equal(t, `299 - "000`+strings.Repeat("ä", 253)+`"`, got[0])
 }
 
-// Fields that a webhook sets belong to nobody, those that the client sent to the client.
+// Fields that a webhook sets have no owner; the client owns the fields that it sent.
 func TestWebhooks_FieldsTheySetAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -75,11 +75,11 @@ func TestWebhooks_FieldsTheySetAreNotTheClients(t *testing.T) {
 	require.Equal(t, `{"f:data":{"f:c":{}}}`, owned(c)["three"])
 	require.Equal(t, "y", c.at("data", "hook"))
 	before := owned(c)
-	// Nothing changes when nothing does.
+	// A write without a change keeps the resourceVersion.
 	revision := c.at("metadata", "resourceVersion")
 	c = h.patch(configMaps+"/c?fieldManager=two", mergePatch, m{"data": m{"b": "c"}}).ok(200)
 	require.Equal(t, revision, c.at("metadata", "resourceVersion"))
-	// A webhook that damages them has changed nothing of them, and the client is warned.
+	// If a webhook makes managedFields invalid, they are kept and the client is warned.
 	h.on("m.example.com", respondPatch(add("/metadata/managedFields/0/operation", "Burn")))
 	c = h.patch(configMaps+"/c?fieldManager=two", mergePatch, m{"metadata": m{"labels": m{"l": "2"}}}).ok(200)
 	require.Len(t, c.header["Warning"], 1)
@@ -87,13 +87,13 @@ func TestWebhooks_FieldsTheySetAreNotTheClients(t *testing.T) {
 		"be caused by an outdated mutating admission controller; please fix your requests: ")
 	before["two"] = `{"f:data":{"f:b":{}},"f:metadata":{"f:labels":{"f:l":{}}}}`
 	require.Equal(t, before, owned(c))
-	// One that removes them gives up ownership.
+	// If a webhook removes managedFields, the fields have no owners.
 	h.on("m.example.com", respondPatch(m{"op": "remove", "path": "/metadata/managedFields"}))
 	c = h.patch(configMaps+"/c", mergePatch, m{"data": m{"b": "z"}}).ok(200)
 	require.Empty(t, owned(c))
 }
 
-// A dry run asks webhooks, and stores nothing.
+// A dry run calls webhooks, and stores no object.
 func TestWebhooks_DryRun(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -108,8 +108,8 @@ func TestWebhooks_DryRun(t *testing.T) {
 	h.do(http.MethodPost, configMaps+"?dryRun=All", settings("c", nil)).refused(400, "", "without explanation")
 }
 
-// An update that a condition of another writer interrupts asks the webhooks about each attempt; what they do is done
-// to the object as the client sent it.
+// An update that conflicts with another writer calls the webhooks for each attempt. Each attempt begins with the object
+// as the client sent it.
 func TestWebhooks_ActOnEachAttempt(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -124,7 +124,7 @@ func TestWebhooks_ActOnEachAttempt(t *testing.T) {
 	require.Len(t, h.get(configMaps+"/c").at("data"), 10)
 }
 
-// Validating webhooks are asked at once: each of these waits for the others.
+// Validating webhooks are called in parallel: each of these waits for the others.
 func TestWebhooks_ValidateInParallel(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -146,7 +146,7 @@ func TestWebhooks_ValidateInParallel(t *testing.T) {
 	h.do(http.MethodPost, configMaps, settings("c", nil)).refused(400, "", `"v3.example.com" denied the request`)
 }
 
-// A call ends when the client leaves.
+// A call ends when the client disconnects.
 func TestWebhooks_ACallEndsWithItsRequest(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"m", "v"} {
@@ -187,8 +187,8 @@ func TestWebhooks_ACallEndsWithItsRequest(t *testing.T) {
 	}
 }
 
-// The time that a webhook is given is no longer than the request's own.
-func TestWebhooks_HaveNoMoreTimeThanTheRequest(t *testing.T) {
+// The timeout of a call does not exceed the request's own.
+func TestWebhooks_TimeoutIsAtMostTheRequests(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	h.mutates("m", h.hook("m.example.com", m{"timeoutSeconds": 30, "failurePolicy": "Ignore"}))
@@ -204,7 +204,7 @@ func TestWebhooks_HaveNoMoreTimeThanTheRequest(t *testing.T) {
 	h.gone(configMaps + "/c")
 }
 
-// /metrics and /debug/admission_webhooks show what happened.
+// /metrics and /debug/admission_webhooks report the calls.
 func TestWebhooks_AreCounted(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)

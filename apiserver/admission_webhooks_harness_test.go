@@ -25,7 +25,7 @@ const (
 	webhookCalls    = "/debug/admission_webhooks"
 )
 
-// hookServer is a server of admission webhooks: each path is one of them.
+// hookServer serves admission webhooks, one at each path.
 type hookServer struct {
 	*httptest.Server
 	ca *pki.CA
@@ -45,13 +45,13 @@ func newHooks(t testing.TB) *hookServer {
 	h := &hookServer{ca: ca, asked: map[string][]m{}, answer: map[string]http.HandlerFunc{}}
 	h.Server = httptest.NewUnstartedServer(h)
 	h.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	h.Config.ErrorLog = log.New(io.Discard, "", 0) // discards failed handshakes
 	h.StartTLS()
 	t.Cleanup(h.Close)
 	return h
 }
 
-// ServeHTTP implements http.Handler. A path without an answer of its own allows everything.
+// ServeHTTP implements http.Handler. A path without a handler allows every request.
 func (h *hookServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -80,7 +80,7 @@ func withReview(ctx context.Context, review m) context.Context {
 
 func reviewOf(ctx context.Context) m { return ctx.Value(reviewKey{}).(m) }
 
-// reviews returns what a path was asked since the last call: the requests of the reviews.
+// reviews returns the requests of the reviews that a path has received since the last call.
 func (h *hookServer) reviews(path string) []m {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,7 @@ func (h *hookServer) answers(path string, answer http.HandlerFunc) {
 	h.answer[path] = answer
 }
 
-// respond answers with a response, to which the uid of the request is added if it has none.
+// respond returns a handler that answers with a response, and adds the uid of the request if it has none.
 func respond(response m) http.HandlerFunc {
 	return respondWith(func(review m) m {
 		response := maps.Clone(response)
@@ -109,7 +109,7 @@ func respond(response m) http.HandlerFunc {
 	})
 }
 
-// respondWith answers with what a function makes of the review.
+// respondWith returns a handler that answers with the result of a function of the review.
 func respondWith(answer func(review m) m) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -117,7 +117,7 @@ func respondWith(answer func(review m) m) http.HandlerFunc {
 	}
 }
 
-// respondPatch allows a request and patches its object.
+// respondPatch returns a handler that allows a request and patches its object.
 func respondPatch(operations ...m) http.HandlerFunc {
 	return respond(m{"allowed": true, "patchType": "JSONPatch", "patch": encodePatch(operations...)})
 }
@@ -129,7 +129,7 @@ func encodePatch(operations ...m) string {
 
 func add(path string, value any) m { return m{"op": "add", "path": path, "value": value} }
 
-// label is the operation that gives an object a label; the object must have some.
+// label returns the operation that adds a label; the object must have labels.
 func label(key, value string) m { return add("/metadata/labels/"+key, value) }
 
 // hooked is a server with webhooks.
@@ -145,7 +145,7 @@ func startHooked(t testing.TB) *hooked {
 
 func hookedBy(s *server) *hooked { return &hooked{server: s, hooks: newHooks(s.t)} }
 
-// hook is a webhook that is about all ConfigMaps, with these changes. Its path is its name.
+// hook returns a webhook for all ConfigMaps, with these changes. Its path is its name.
 func (h *hooked) hook(name string, changes m) m {
 	w := m{"name": name, "sideEffects": "None", "admissionReviewVersions": []string{"v1"},
 		"rules": []m{{"apiGroups": []string{""}, "apiVersions": []string{"*"}, "resources": []string{"configmaps"},
@@ -155,7 +155,7 @@ func (h *hooked) hook(name string, changes m) m {
 	return w
 }
 
-// mutates and validates configure webhooks.
+// mutates configures mutating webhooks, and validates validating ones.
 func (h *hooked) mutates(configuration string, hooks ...m) {
 	h.t.Helper()
 	h.configure(mutatingHooks, "MutatingWebhookConfiguration", configuration, hooks)
@@ -172,12 +172,12 @@ func (h *hooked) configure(path, kind, configuration string, hooks []m) {
 		"webhooks": hooks})
 }
 
-// on has a webhook answer, and asked returns what it was asked.
+// on sets the handler of a webhook, and asked returns the requests that it has received.
 func (h *hooked) on(name string, answer http.HandlerFunc) { h.hooks.answers("/"+name, answer) }
 
 func (h *hooked) asked(name string) []m { return h.hooks.reviews("/" + name) }
 
-// once returns the one request about which a webhook was asked.
+// once returns the only request that a webhook has received.
 func (h *hooked) once(name string) m {
 	h.t.Helper()
 	asked := h.asked(name)
@@ -185,7 +185,7 @@ func (h *hooked) once(name string) m {
 	return asked[0]
 }
 
-// closedPort is an address at which nobody listens.
+// closedPort returns an address without a listener.
 func closedPort(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

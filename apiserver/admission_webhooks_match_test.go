@@ -25,7 +25,7 @@ func metaOnly(version, kind, name string, labels m) m {
 	return m{"apiVersion": version, "kind": kind, "metadata": m{"name": name, "labels": labels}}
 }
 
-// matchRequests are made one after the other. Each has a name by which matchHooks refer to it.
+// matchRequests are sent one after the other. matchHooks refer to them by name.
 var matchRequests = []struct {
 	name, method, path string
 	body               m
@@ -103,11 +103,11 @@ func when(expressions ...string) []m {
 
 var everything = ruleFor("*", "*", "*/*", "*", "*")
 
-// allOf are the requests that the rule * on * is about.
+// allOf names the requests that the rule * on * matches.
 const allOf = "create update patch apply applied delete collection secret unwatch unwatched namespace loosen tighten " +
 	"strict role deployment hpa pod node lease lease_by_update"
 
-// matchHooks are webhooks and the requests about which they are asked.
+// matchHooks are webhooks and the names of the requests that they match.
 var matchHooks = []struct {
 	hook m
 	asks string
@@ -144,7 +144,7 @@ var matchHooks = []struct {
 	{rules(ruleFor("extensions", "*", "deployments", "*", "")), ""},
 	{rules(ruleFor("", "v1", "configmaps", "CREATE", ""), ruleFor("", "v1", "secrets", "UPDATE", "")),
 		"create applied unwatch unwatched"},
-	// An update that creates is a create; the verbs that change are all updates.
+	// An update that creates is a create; patch and apply are updates.
 	{rules(ruleFor("coordination.k8s.io", "v1", "leases", "CREATE", "")), "lease lease_by_update"},
 	{rules(ruleFor("coordination.k8s.io", "v1", "leases", "UPDATE", "")), ""},
 	// Versions of the same objects.
@@ -154,10 +154,10 @@ var matchHooks = []struct {
 	{ruled(ruleFor("autoscaling", "v2", "horizontalpodautoscalers", "*", ""), m{"matchPolicy": "Exact"}), ""},
 	{ruled(ruleFor("autoscaling", "v1", "horizontalpodautoscalers", "*", ""), m{"matchPolicy": "Exact"}), "hpa"},
 	{rules(ruleFor("autoscaling", "v3", "horizontalpodautoscalers", "*", "")), ""},
-	// Webhooks are not asked about reviews and the configuration of admission.
+	// Webhooks are not called for reviews and the configuration of admission.
 	{rules(ruleFor("admissionregistration.k8s.io", "*", "*", "*", "")), ""},
 	{rules(ruleFor("authorization.k8s.io", "*", "*", "*", "")), ""},
-	// Namespaces, by their labels; a Namespace is judged by its own new ones.
+	// Namespaces, by their labels. For a Namespace, its own new labels count.
 	{ruled(everything, m{"namespaceSelector": m{"matchLabels": m{"strict": "yes"}}}), "namespace tighten strict role node"},
 	{ruled(everything, m{"namespaceSelector": m{"matchLabels": m{"strict": "no"}}}), "loosen role node"},
 	{ruled(ruleFor("", "*", "*", "*", ""), m{"namespaceSelector": m{"matchExpressions": []m{
@@ -195,8 +195,8 @@ var matchHooks = []struct {
 	{ruled(everything, m{"matchConditions": when("request.userInfo.username == 'nobody'")}), ""},
 }
 
-// TestWebhooks_AreAskedAboutWhatTheyMatch makes each request once, with all webhooks of both kinds there.
-func TestWebhooks_AreAskedAboutWhatTheyMatch(t *testing.T) {
+// TestWebhooks_AreCalledForMatchingRequests sends each request once, with all webhooks of both types.
+func TestWebhooks_AreCalledForMatchingRequests(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	h.create("/api/v1/namespaces/default/serviceaccounts", metaOnly("v1", "ServiceAccount", "default", nil))
@@ -207,7 +207,7 @@ func TestWebhooks_AreAskedAboutWhatTheyMatch(t *testing.T) {
 	}
 	h.mutates("m", mutating...)
 	h.validates("v", validating...)
-	asked := map[string][]string{} // by webhook, the names of the requests
+	asked := map[string][]string{} // the names of the requests, by webhook
 	for _, r := range matchRequests {
 		var body any
 		if r.body != nil {
@@ -239,7 +239,7 @@ func TestWebhooks_AreAskedAboutWhatTheyMatch(t *testing.T) {
 	}
 }
 
-// A condition that cannot be evaluated fails the request, unless another is false or failures are ignored.
+// A condition that cannot be evaluated fails the request, unless another one is false or failures are ignored.
 func TestWebhooks_ConditionsThatFail(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -250,7 +250,7 @@ func TestWebhooks_ConditionsThatFail(t *testing.T) {
 	h.gone(configMaps + "/c")
 }
 
-// A namespace that does not exist is not found, whatever else there is to say.
+// The answer for a namespace that does not exist is 404, before webhooks are called.
 func TestWebhooks_SelectNamespacesThatExist(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)

@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A mutator of the reinvocation table gives the object a label, or does so if it finds another. Names that begin with
-// a p are policies, the others webhooks.
+// mutator is a policy (if its name begins with p) or a webhook that adds a label to the object, either always or if the
+// object has another label.
 type mutator struct {
 	name   string
 	adds   string // the label; "" for none
-	after  string // a label that must be there; "" for none
+	after  string // a label that must exist; "" for none
 	again  bool   // reinvocationPolicy: IfNeeded
-	counts bool   // it adds a label of its own at every call
+	counts bool   // whether every call adds another label
 }
 
-// TestWebhooks_AreReinvokedIfNeeded shows how often each is called, and in what order.
+// TestWebhooks_AreReinvokedIfNeeded checks how often each webhook is called, and the order of the calls.
 func TestWebhooks_AreReinvokedIfNeeded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -67,7 +67,8 @@ func TestWebhooks_AreReinvokedIfNeeded(t *testing.T) {
 	}
 }
 
-// reinvoked configures a mutator. The calls of webhooks are one after the other.
+// reinvoked configures a mutator, and appends the calls of webhooks to order. Mutating webhooks are called one after
+// the other.
 func (h *hooked) reinvoked(x mutator, order *[]string) {
 	h.t.Helper()
 	policy := "Never"
@@ -101,7 +102,7 @@ func (h *hooked) reinvoked(x mutator, order *[]string) {
 	}))
 }
 
-// Plugins of the table are called again after a webhook, too: a container that one has added gets its defaults.
+// Built-in plugins are called again after a webhook, too: a container that it has added gets its defaults.
 func TestWebhooks_PluginsActOnWhatTheyAdd(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -116,8 +117,9 @@ func TestWebhooks_PluginsActOnWhatTheyAdd(t *testing.T) {
 	require.Len(t, h.asked("h.example.com"), 1)
 }
 
-// Webhooks are asked by the name of their configuration, then in its order. Two of one name are two.
-func TestWebhooks_AreAskedInOrder(t *testing.T) {
+// Webhooks are called in the order of the names of their configurations, then in the order within each. Two webhooks
+// may have one name.
+func TestWebhooks_AreCalledInOrder(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	for _, c := range []struct{ configuration, first, second string }{{"b", "3", "4"}, {"a", "1", "2"}} {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWebhooks_SeeTheRequest looks at what a webhook is asked by each verb.
+// TestWebhooks_SeeTheRequest checks the review that a webhook receives for each verb.
 func TestWebhooks_SeeTheRequest(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -25,7 +25,7 @@ func TestWebhooks_SeeTheRequest(t *testing.T) {
 		name, method, path string
 		body               m
 		media              string
-		want               m // members of the request; those with a dot are deeper
+		want               m // members of the request; a dot separates nested members
 	}{
 		{"create", "POST", configMaps + "?fieldManager=me&dryRun=All", settings("c", nil), "", m{
 			"operation": "CREATE", "name": "c", "namespace": "default", "kind": cm, "requestKind": cm, "dryRun": true,
@@ -89,7 +89,7 @@ func TestWebhooks_SeeTheRequest(t *testing.T) {
 		}
 		for _, name := range []string{"m.example.com", "v.example.com"} {
 			asked := h.once(name)
-			if c.name == "create c" { // only when it is prepared, the server gives it what only it may give
+			if c.name == "create c" { // the server sets its own fields later, when it prepares the object
 				require.Equal(t, name == "v.example.com", deep(asked, "object.metadata.uid") != nil)
 			}
 			for path, want := range c.want {
@@ -101,7 +101,7 @@ func TestWebhooks_SeeTheRequest(t *testing.T) {
 	}
 }
 
-// anything is a value that a table does not care about.
+// anything matches every value.
 var anything any = "anything"
 
 func deep(doc m, path string) any {
@@ -116,7 +116,7 @@ func deep(doc m, path string) any {
 	return value
 }
 
-// A webhook gets the first version of AdmissionReview in its list that this server knows.
+// A webhook receives the first version of AdmissionReview in its list that this server supports.
 func TestWebhooks_ReviewVersions(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -130,7 +130,7 @@ func TestWebhooks_ReviewVersions(t *testing.T) {
 	} {
 		name := fmt.Sprintf("h%d.example.com", i)
 		h.mutates(name, h.hook(name, m{"admissionReviewVersions": c.versions}))
-		// The older version asks for no uid, and takes every patch for a JSON patch.
+		// The older version requires no uid, and every patch is a JSON patch.
 		h.on(name, respondWith(func(review m) m {
 			response := m{"allowed": true, "patch": encodePatch(label(fmt.Sprint("h", i), "1"))}
 			if review["apiVersion"] == "admission.k8s.io/v1" {
@@ -146,8 +146,8 @@ func TestWebhooks_ReviewVersions(t *testing.T) {
 	}
 }
 
-// A webhook that asked for another version of the object sees that, and what it changes is converted back.
-func TestWebhooks_AnotherVersionIsConvertedToAndFro(t *testing.T) {
+// A webhook whose rule names another version sees the object in that version. Its changes are converted back.
+func TestWebhooks_AnotherVersionIsConvertedBothWays(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	for i, version := range []string{"v2", "v1", "v2"} {
@@ -226,7 +226,7 @@ func TestWebhooks_CustomResources(t *testing.T) {
 	}
 }
 
-// Subresources keep what is theirs, whatever a webhook changes besides.
+// A write of a subresource drops the changes of a webhook to other fields.
 func TestWebhooks_ChangeNoMoreThanTheSubresource(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -245,7 +245,7 @@ func TestWebhooks_ChangeNoMoreThanTheSubresource(t *testing.T) {
 	h.on("m.example.com", respondPatch(add("/spec/replicas", -1)))
 	h.patch(deployments+"/web/scale", mergePatch, m{"spec": m{"replicas": 2}}).refused(422, "Invalid",
 		"spec.replicas: Invalid value: -1: must be greater than or equal to 0")
-	// A token lives for as long as tokens may.
+	// A webhook cannot exceed the maximum lifetime of tokens.
 	const token = "/api/v1/namespaces/default/serviceaccounts/default/token"
 	ask := m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{}}
 	h.on("m.example.com", respondPatch(add("/spec/expirationSeconds", 7200)))
@@ -254,13 +254,13 @@ func TestWebhooks_ChangeNoMoreThanTheSubresource(t *testing.T) {
 	h.do(http.MethodPost, token, ask).refused(422, "Invalid", "may not specify a duration less than 10 minutes")
 	h.on("m.example.com", respondPatch(m{"op": "remove", "path": "/spec/expirationSeconds"}))
 	h.do(http.MethodPost, token, ask).ok(201)
-	// An object that is deleted cannot be changed.
+	// A webhook cannot patch an object that is deleted.
 	h.on("m.example.com", respondPatch(add("/metadata/labels", m{})))
 	h.delete(deployments+"/web", nil).refused(500, "InternalError", `Internal error occurred: admission webhook `+
 		`"m.example.com" attempted to modify the object, which is not supported for this operation`)
 }
 
-// An update cannot be turned into one of another object.
+// A webhook cannot change an update into one of another object.
 func TestWebhooks_KeepTheIdentityOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -291,7 +291,7 @@ func TestWebhooks_KeepTheIdentityOfAnUpdate(t *testing.T) {
 	}
 }
 
-// A stream is opened with the options as a webhook has changed them.
+// A stream is opened with the options that a webhook has changed.
 func TestWebhooks_ChangeTheOptionsOfAConnect(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)

@@ -11,7 +11,7 @@ func labeled(name string, labels m) m {
 	return m{"apiVersion": "v1", "kind": "ConfigMap", "metadata": m{"name": name, "labels": labels}}
 }
 
-func TestWebhooks_AreAskedAndObeyed(t *testing.T) {
+func TestWebhooks_MutateAndReject(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	h.mutates("m", h.hook("mutate.example.com", nil))

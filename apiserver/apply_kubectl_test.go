@@ -93,7 +93,7 @@ func TestKubectl_MovesFromClientSideApply(t *testing.T) {
 	require.Contains(t, out, `"image":"nginx:2"`, "the annotation follows, so that the way back is open")
 	require.NotContains(t, out, "kubectl-client-side-apply", "its fields are kubectl's now")
 
-	// Fields that the manifest no longer has are removed.
+	// Fields that are no longer in the manifest are removed.
 	out, err = run(strings.Replace(moved, "  replicas: 2\n", "", 1), "apply", "--server-side", "-f", "-")
 	require.NoError(t, err, out)
 	out, err = run("", "get", "deployment/web", "-o", "jsonpath={.spec.replicas}")

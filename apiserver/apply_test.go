@@ -42,7 +42,7 @@ func owners(obj metav1.Object) []string {
 	return lines
 }
 
-// applyDeployment is a Deployment as a client-go user declares it.
+// applyDeployment returns the apply configuration of a Deployment, from client-go.
 func applyDeployment(name, image string) *applyapps.DeploymentApplyConfiguration {
 	return applyapps.Deployment(name, "default").WithSpec(applyapps.DeploymentSpec().
 		WithSelector(applymeta.LabelSelector().WithMatchLabels(map[string]string{"app": name})).
@@ -50,7 +50,7 @@ func applyDeployment(name, image string) *applyapps.DeploymentApplyConfiguration
 			WithSpec(applycore.PodSpec().WithContainers(applycore.Container().WithName("web").WithImage(image)))))
 }
 
-func TestApply_CreatesAndOwnsWhatItSays(t *testing.T) {
+func TestApply_CreatesAndOwnsItsFields(t *testing.T) {
 	t.Parallel()
 	deployments := start(t).typed().AppsV1().Deployments("default")
 	created, err := deployments.Apply(t.Context(), applyDeployment("web", "nginx:1"), by("team"))
@@ -106,7 +106,7 @@ func TestApply_ConflictsWithAnUpdate(t *testing.T) {
 	require.ErrorContains(t, err, ": .data.a")
 }
 
-func TestApply_WhatIsNoLongerSaidGoesUnlessOthersSayIt(t *testing.T) {
+func TestApply_RemovesFieldsThatNoManagerOwns(t *testing.T) {
 	t.Parallel()
 	maps := start(t).typed().CoreV1().ConfigMaps("default")
 	apply := func(manager string, data map[string]string) map[string]string {
@@ -211,7 +211,7 @@ func TestApply_ScaleOwnsTheReplicas(t *testing.T) {
 	require.False(t, slices.ContainsFunc(owners(scaled), func(s string) bool { return s[:10] == "autoscaler" }))
 }
 
-func TestApply_RefusesWhatDoesNotFit(t *testing.T) {
+func TestApply_RejectsAMismatch(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := configMaps + "/c"
@@ -247,7 +247,7 @@ func TestApply_RefusesWhatDoesNotFit(t *testing.T) {
 		"force: Forbidden: may not be specified for non-apply patch")
 }
 
-// A faulty configuration is the client's fault, whether the object exists or not.
+// An invalid configuration is a bad request, whether the object exists or not.
 func TestApply_RefusesABadConfigurationAsABadRequest(t *testing.T) {
 	t.Parallel()
 	s := startValves(t)
@@ -286,7 +286,7 @@ func TestApply_RefusesABadConfigurationAsABadRequest(t *testing.T) {
 			"apiVersion: example.org/v2\nkind: Valve\nspec: {size: [1]}").refused(400, metav1.StatusReasonBadRequest,
 			".spec.size")
 	}
-	// An object that has an element twice can still be applied to.
+	// An object with a duplicate element can still be applied to.
 	doubled := deployment("doubled", 1)
 	doubled["spec"].(m)["template"].(m)["spec"].(m)["containers"].([]any)[0].(m)["env"] = []any{
 		m{"name": "X", "value": "a"}, m{"name": "X", "value": "b"}}
@@ -343,7 +343,7 @@ func TestOwnership_FollowsEveryWrite(t *testing.T) {
 	require.Contains(t, owners(obj), `Go-http-client Update {"f:immutable":{}}`, "named by its User-Agent")
 }
 
-func TestOwnership_ResetsAndBeginsAnewWithTheNextApply(t *testing.T) {
+func TestOwnership_ResetsAndRestartsWithTheNextApply(t *testing.T) {
 	t.Parallel()
 	for _, reset := range []string{`[]`, `[{}]`} {
 		t.Run(reset, func(t *testing.T) {

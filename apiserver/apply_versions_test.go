@@ -16,7 +16,7 @@ const (
 	oldGauges     = "/apis/example.org/v1beta1/namespaces/default/gauges"
 )
 
-// startGauges starts a server with a custom kind in two versions, whose spec has these properties.
+// startGauges starts a server with a custom kind in two versions; old and current are the properties of their specs.
 func startGauges(t *testing.T, old, current m) *server {
 	t.Helper()
 	s := start(t)
@@ -33,14 +33,14 @@ func gaugeVersion(name string, stored bool, spec m) m {
 		"subresources": m{"scale": m{"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}}
 }
 
-// redefine changes the definition of the gauges, and waits until the old version is not served.
+// redefine patches the definition of the gauges, and waits until the old version is not served.
 func (s *server) redefine(patch string) {
 	s.t.Helper()
 	s.patch(gaugesDefined, jsonPatch, patch).ok(http.StatusOK)
 	require.Eventually(s.t, func() bool { return s.get(oldGauges).code == http.StatusNotFound }, patience, tick)
 }
 
-// applyGauge applies a gauge with this spec.
+// applyGauge applies a gauge with a spec.
 func (s *server) applyGauge(path, manager, spec string) *answer {
 	s.t.Helper()
 	version := "v1"
@@ -51,7 +51,7 @@ func (s *server) applyGauge(path, manager, spec string) *answer {
 		"{apiVersion: example.org/%s, kind: Gauge, metadata: {name: g}, spec: %s}", version, spec))
 }
 
-// managers are the manager, operation, version and fields of each of an object's entries.
+// managers returns the manager, operation, version and fields of each entry of managedFields.
 func managers(a *answer) (all []string) {
 	a.t.Helper()
 	for _, e := range entriesOf(a) {
@@ -95,7 +95,7 @@ func TestApply_ManagersOfAVersionThatIsNotServedKeepTheirFields(t *testing.T) {
 	require.NotContains(t, managers(left), "v1beta1")
 }
 
-// As in Kubernetes: only a client can tell which fields of a version that is left are those that the manager had.
+// As in Kubernetes: the server cannot map the fields of a version that is gone to another one; only a client can.
 func TestApply_ManagersOfAVersionThatIsGoneAreAnError(t *testing.T) {
 	t.Parallel()
 	s := startGauges(t, gaugeProps, gaugeProps)
@@ -118,7 +118,7 @@ func TestApply_ManagersOfAVersionThatIsGoneAreAnError(t *testing.T) {
 	require.Equal(t, []string{`team Apply example.org/v1 {"f:spec":{"f:size":{}}}`}, managers(left))
 }
 
-// The object has a field that the version of one of its managers lacks.
+// The object has a field that does not exist in the version of one of its managers.
 func TestApply_ManagersWhoseVersionLacksAFieldAreAnError(t *testing.T) {
 	t.Parallel()
 	item := func(properties m) m {

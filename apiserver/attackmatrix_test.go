@@ -22,8 +22,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-// The rights that Kubernetes documents for its roles, written down once more: the server's own tables have no part in
-// what TestAttackMatrix expects. A line is "VERBS GROUP RESOURCES" with commas; "core" is the group without a name.
+// The rights that Kubernetes documents for its roles. They are listed again, so that TestAttackMatrix does not depend
+// on the server's own tables. A line is "VERBS GROUP RESOURCES" with commas; "core" is the group without a name.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 const (
 	readVerbs  = "get,list,watch"
@@ -68,7 +68,7 @@ var (
 		"create authorization.k8s.io localsubjectaccessreviews",
 		writeVerbs + "," + readVerbs + " rbac.authorization.k8s.io roles,rolebindings",
 	}, rightsOfEditors...)
-	// rightsOfNodes are those that do not depend on names; admission narrows down what they write.
+	// rightsOfNodes do not depend on names; admission restricts the writes further.
 	rightsOfNodes = []string{
 		"create authentication.k8s.io tokenreviews",
 		"create authorization.k8s.io localsubjectaccessreviews,subjectaccessreviews",
@@ -82,7 +82,7 @@ var (
 		readVerbs + " node.k8s.io runtimeclasses",
 		"create resource.k8s.io resourceslices",
 	}
-	// rightsOfNodesTo are those to what a pod of the node names.
+	// rightsOfNodesTo are the rights to objects that a pod of the node references.
 	rightsOfNodesTo = []string{readVerbs + " core secrets,configmaps,pods", "get core serviceaccounts",
 		"create core serviceaccounts/token"}
 
@@ -91,7 +91,7 @@ var (
 	issuerDiscovery = []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}
 )
 
-// rulesOf reads lines of rights.
+// rulesOf parses lines of rights.
 func rulesOf(lines ...[]string) (all []rbacv1.PolicyRule) {
 	for _, line := range slices.Concat(lines...) {
 		parts := strings.Fields(line)
@@ -106,22 +106,22 @@ func reading(paths ...[]string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: slices.Concat(paths...)}
 }
 
-// attacker is an identity, and what it may do by the tables above.
+// attacker is an identity and its rights by the tables above.
 type attacker struct {
 	caller
 	server *server
-	// toNamed are rights to the object that requests name, in the namespace default.
+	// toNamed are rights to the object that the requests name, in the namespace default.
 	toNamed []rbacv1.PolicyRule
-	// readsSecrets is where it may read the contents of Secrets.
+	// readsSecrets reports whether a request may return the contents of Secrets.
 	readsSecrets func(asking) bool
-	// allowed, denied and read are how many answers were so, and how many had the contents of a Secret.
+	// allowed and denied count the answers, read the answers with the contents of a Secret.
 	allowed, denied, read int
 }
 
-// TestAttackMatrix_EveryIdentityGetsWhatItsRoleHasAndNothingElse asks for everything that there is a route for, in the
-// caller's own namespace and in another, as every kind of identity, and looks for the contents of Secrets, tokens and
-// hidden names in all that comes out of the server.
-func TestAttackMatrix_EveryIdentityGetsWhatItsRoleHasAndNothingElse(t *testing.T) {
+// TestAttackMatrix_EveryIdentityHasExactlyItsRights sends a request to every route, in the caller's own namespace and
+// in another, as every kind of identity, and looks for the contents of Secrets, tokens and hidden names in all output
+// of the server.
+func TestAttackMatrix_EveryIdentityHasExactlyItsRights(t *testing.T) {
 	t.Parallel()
 	const (
 		content, hidden = "mark-of-a-secret-5e1f", "hidden-name-7c1d"
@@ -237,7 +237,7 @@ func attackersOf(t *testing.T, a *assembly, token, bootstrap string) []*attacker
 	}
 }
 
-// attackRequests are those of the matrix, about objects that exist, in the namespace default and in another.
+// attackRequests returns the requests of the matrix, for existing objects, in the namespace default and in another.
 func attackRequests(t *testing.T, a *assembly) []asking {
 	var all []asking
 	for _, q := range everyRequest(t, a.routes) {
@@ -256,7 +256,7 @@ func attackRequests(t *testing.T, a *assembly) []asking {
 	return all
 }
 
-// attack sends a request, and compares the decision with the tables and the answer with what it may contain.
+// attack sends a request, compares the decision with the tables, and checks that the answer does not disclose secrets.
 func (c *attacker) attack(t *testing.T, q asking, marks [][]byte, hidden []byte) string {
 	var body any
 	if q.method == http.MethodPost || q.method == http.MethodPut || q.method == http.MethodPatch {

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAudit_AnnotatesWhatAdmissionDid(t *testing.T) {
+func TestAudit_AnnotatesAdmission(t *testing.T) {
 	t.Parallel()
 	s := startAudited(t, "rules: [{level: Metadata, namespaces: [quiet]}, "+auditAll[len("rules: ["):])
 	h := hookedBy(s.server)
@@ -38,7 +38,7 @@ func TestAudit_AnnotatesWhatAdmissionDid(t *testing.T) {
 	}, m{"validationActions": []string{"Audit"}})
 
 	e := s.complete(s.create(configMapsURL, settings("a", m{})))
-	maps.DeleteFunc(e.Annotations, func(key, _ string) bool { // a busy machine says what took the time
+	maps.DeleteFunc(e.Annotations, func(key, _ string) bool { // on a busy machine there are annotations of latencies
 		return strings.HasPrefix(key, "authorization.k8s.io/") || strings.HasPrefix(key, "apiserver.latency.k8s.io/")
 	})
 	require.Equal(t, map[string]string{
@@ -61,14 +61,14 @@ func TestAudit_AnnotatesWhatAdmissionDid(t *testing.T) {
 	require.NotContains(t, e.Annotations, "patch.webhook.admission.k8s.io/round_0_index_0", "it is part of the body")
 }
 
-// A webhook, the queue and etcd are told apart of a request that took more than half a second.
-func TestAudit_AnnotatesWhatTookTheTime(t *testing.T) {
+// If a request takes more than half a second, its annotations distinguish the times of a webhook, the queue and etcd.
+func TestAudit_AnnotatesLatencies(t *testing.T) {
 	t.Parallel()
 	s := startAudited(t, auditAll)
 	h := hookedBy(s.server)
 	h.validates("late", h.hook("late.example.com", m{}))
 	h.on("late.example.com", func(w http.ResponseWriter, r *http.Request) {
-		<-time.After(600 * time.Millisecond) // which is what the test is about
+		<-time.After(600 * time.Millisecond) // longer than the threshold of the annotations
 		respond(m{"allowed": true})(w, r)
 	})
 	took := func(e auditEvent, part string) time.Duration {
@@ -88,7 +88,7 @@ func TestAudit_AnnotatesWhatTookTheTime(t *testing.T) {
 	require.NotContains(t, e.Annotations, "apiserver.latency.k8s.io/mutating-webhook")
 }
 
-// Go refuses a certificate without a subject alternative name, which it once accepted.
+// Go rejects a certificate without a subject alternative name, which it accepted in the past.
 func TestAudit_AnnotatesWebhooksWithoutSAN(t *testing.T) {
 	t.Parallel()
 	s := startAudited(t, auditAll)

@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// about are the events of requests to a path, once there are so many.
+// about waits for a number of events of requests to a path, and returns them.
 func (s *auditedServer) about(path string, want int) (found []auditEvent) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -31,7 +31,7 @@ func (s *auditedServer) about(path string, want int) (found []auditEvent) {
 	return found
 }
 
-// A connection that a pod takes over has an event when it begins, one when it is taken over, and one when it ends.
+// A connection that is upgraded has an event when it begins, when it is upgraded, and when it ends.
 func TestAudit_StagesOfAPortForward(t *testing.T) {
 	t.Parallel()
 	auditor, log := openAudit(t, "rules: [{level: Metadata}]\n")
@@ -68,8 +68,8 @@ func TestAudit_StagesOfAPortForward(t *testing.T) {
 	require.EqualValues(t, http.StatusNotFound, refused[2].ResponseStatus.Code)
 }
 
-// A request whose time is over is complete, with the answer that its client was given.
-func TestAudit_ARequestWhoseTimeIsOver(t *testing.T) {
+// A request that times out has a ResponseComplete event, with the answer to the client.
+func TestAudit_ARequestThatTimesOut(t *testing.T) {
 	t.Parallel()
 	auditor, log := openAudit(t, "rules: [{level: Metadata}]\n")
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 200 * time.Millisecond, Audit: auditor})
@@ -78,7 +78,7 @@ func TestAudit_ARequestWhoseTimeIsOver(t *testing.T) {
 	defer rest.Close()
 	res, err := s.http.Post(s.config.Host+configMaps, "application/json", body)
 	code := 0
-	if err == nil { // the answer may come before the connection breaks, or not
+	if err == nil { // the connection may break before the answer arrives
 		require.NoError(t, res.Body.Close())
 		code = res.StatusCode
 	}

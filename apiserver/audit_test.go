@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// auditEvent is audit.k8s.io/v1 Event as clients decode it.
+// auditEvent is audit.k8s.io/v1 Event, as clients decode it.
 type auditEvent struct {
 	Kind, APIVersion         string
 	Level, AuditID, Stage    string
@@ -43,7 +43,7 @@ type auditedServer struct {
 	log string
 }
 
-// startAudited starts a server that audits by the rules of a policy, at once.
+// startAudited starts a server with the rules of an audit policy. Events are written at once.
 func startAudited(t testing.TB, rules string, change ...func(*audit.Options)) *auditedServer {
 	t.Helper()
 	auditor, log := openAudit(t, rules, change...)
@@ -73,7 +73,7 @@ func writePolicy(t testing.TB, path, rules string) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// events are those of the request with an audit ID, once there are so many.
+// events waits for a number of events with an audit ID, and returns them.
 func (s *auditedServer) events(id string, want int) (found []auditEvent) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -89,7 +89,7 @@ func (s *auditedServer) events(id string, want int) (found []auditEvent) {
 	return found
 }
 
-// all are the events in the log, each of which must be one line of valid JSON without unknown fields.
+// all returns the events in the log. Each must be one line of valid JSON without unknown fields.
 func (s *auditedServer) all() (all []auditEvent) {
 	s.t.Helper()
 	file, err := os.Open(s.log)
@@ -108,7 +108,7 @@ func (s *auditedServer) all() (all []auditEvent) {
 	return all
 }
 
-// complete is the last event of a request that was answered.
+// complete returns the last event of a request that was answered.
 func (s *auditedServer) complete(a *answer) auditEvent {
 	s.t.Helper()
 	id := a.header.Get("Audit-Id")
@@ -184,7 +184,7 @@ func TestAudit_EveryVerbIsRecordedAsItIs(t *testing.T) {
 	}
 }
 
-// ref is the objectRef of a ConfigMap.
+// ref returns the objectRef of a ConfigMap.
 func ref(more ...string) map[string]string {
 	r := map[string]string{"resource": "configmaps", "namespace": "default", "apiVersion": "v1"}
 	for i := 0; i < len(more); i += 2 {
@@ -193,7 +193,7 @@ func ref(more ...string) map[string]string {
 	return r
 }
 
-func TestAudit_BodiesAreJSONWhateverTheFormat(t *testing.T) {
+func TestAudit_BodiesAreJSONInEveryFormat(t *testing.T) {
 	t.Parallel()
 	s := startAudited(t, "omitManagedFields: true\n"+auditAll)
 	yaml := "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: g-}\ndata: {k: v}\n"
@@ -215,7 +215,7 @@ func TestAudit_BodiesAreJSONWhateverTheFormat(t *testing.T) {
 	require.NotContains(t, e.ResponseObject["rows"].([]any)[0].(m)["object"].(m)["metadata"], "managedFields")
 }
 
-func TestAudit_CredentialsOnlyByRulesThatNameThem(t *testing.T) {
+func TestAudit_CredentialsNeedRulesThatNameThem(t *testing.T) {
 	t.Parallel()
 	const secrets, value = "/api/v1/namespaces/default/secrets", "aHVzaA=="
 	secret := m{"apiVersion": "v1", "kind": "Secret", "metadata": m{"name": "s"}, "data": m{"password": value}}
@@ -289,7 +289,7 @@ func TestAudit_APanicIsAStage(t *testing.T) {
 	require.Equal(t, "APIServer panic'd: broken", events[1].ResponseStatus.Message)
 }
 
-func TestAudit_WhatClientsChooseCannotForgeALine(t *testing.T) {
+func TestAudit_ClientsCannotForgeALine(t *testing.T) {
 	t.Parallel()
 	s := startAudited(t, auditAll)
 	forged := `x","stage":"Panic"}` + "\u009b\u2028"
@@ -343,7 +343,7 @@ func TestAudit_ThePolicyIsFollowedWhileTheServerRuns(t *testing.T) {
 	require.Contains(t, string(s.get("/metrics").body), `apiserver_audit_level_total{level="None"}`)
 }
 
-func TestAudit_BlockingStrictRefusesWhatItCannotRecord(t *testing.T) {
+func TestAudit_BlockingStrictRejectsRequestsThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("SKIPPED: there is no /dev/full on this system")
@@ -374,7 +374,7 @@ func mustRead(t testing.TB, path string) string {
 	return string(text)
 }
 
-func TestAudit_AWatchIsOneHoweverItIsSpelled(t *testing.T) {
+func TestAudit_EverySpellingOfAWatchIsAWatch(t *testing.T) {
 	t.Parallel()
 	s := startAudited(t, "rules: [{level: Metadata, verbs: [watch]}]\n")
 	require.Empty(t, s.get(configMaps).header.Get("Audit-Id"))

@@ -17,7 +17,7 @@ import (
 
 var protocols = map[string]bool{"HTTP/1.1": false, "HTTP/2": true}
 
-func TestAuthenticate_NoCredentialIsAnonymousWhoHasHealthAndVersion(t *testing.T) {
+func TestAuthenticate_AnonymousMayReadHealthAndVersion(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	anonymous := rest.CopyConfig(s.config)
@@ -42,7 +42,7 @@ func TestAuthenticate_NoCredentialIsAnonymousWhoHasHealthAndVersion(t *testing.T
 	s.gone(configMaps + "/a")
 }
 
-func TestAuthenticate_NoCredentialGets401WhereThereIsNoAnonymous(t *testing.T) {
+func TestAuthenticate_NoCredentialGets401WithoutAnonymous(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		options authn.Options

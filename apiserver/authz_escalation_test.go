@@ -17,8 +17,8 @@ func role(name string, verbs, resources []string) m {
 	}
 }
 
-// A namespace's administrators grant rights that they have, and no more.
-func TestEscalation_NobodyGrantsRightsTheyLack(t *testing.T) {
+// A namespace's administrator can grant the rights that it has, and no others.
+func TestEscalation_UsersCannotGrantRightsTheyLack(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(roleBindings, roleBinding("boss", "ClusterRole", "admin", subject("User", "boss")))
@@ -52,7 +52,7 @@ func TestEscalation_NobodyGrantsRightsTheyLack(t *testing.T) {
 	forbidden(post(clusterRoleBindings, clusterRoleBinding("me", "cluster-admin", subject("User", "boss"))),
 		"cannot create resource")
 
-	// The verbs bind and escalate allow it.
+	// The verbs bind and escalate allow more.
 	s.create(roles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "binder"},
 		"rules": []m{
 			{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"clusterroles"},
@@ -66,7 +66,7 @@ func TestEscalation_NobodyGrantsRightsTheyLack(t *testing.T) {
 	post(roles, role("rooter", []string{"get", "list"}, []string{"nodes"})).ok(http.StatusCreated)
 }
 
-// Labels of a role hand its rights on to the roles that aggregate it: a user who writes them must hold those rights.
+// The labels of a role select the roles that aggregate its rules: a user who writes labels must hold these rights.
 func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -93,7 +93,7 @@ func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 		doc.SetAnnotations(map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "false"})
 		jane.put(path, doc.Object).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 
-		// Writes that change nothing, and those of the garbage collector, hand nothing on.
+		// Writes without a change, and writes of the garbage collector, need no rights.
 		require.Equal(t, doc.GetResourceVersion(),
 			jane.put(path, s.get(path).object().Object).ok(http.StatusOK).object().GetResourceVersion())
 		jane.patch(path, mergePatch, m{"metadata": m{"finalizers": []string{"example.com/a"}}}).ok(http.StatusOK)
@@ -101,7 +101,7 @@ func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 		s.patch(path, mergePatch, label).ok(http.StatusOK)
 	}
 
-	// The rules of view are all held by jane, but not what they may become.
+	// Jane holds all present rules of view, but not the rules that may be aggregated into it later.
 	const words = "must have cluster-admin privileges to use the aggregationRule"
 	s.patch(clusterRoles+"/view", mergePatch, m{"rules": []m{}}).ok(http.StatusOK)
 	for _, change := range []m{label, {"aggregationRule": nil}} {

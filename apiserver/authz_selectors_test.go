@@ -18,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// TestAuthorizationWebhook_SeesSelectors has a webhook that lets users read and delete what is labelled as their team's
-// (KEP-4601), and is not asked about configmaps without a label selector.
+// TestAuthorizationWebhook_SeesSelectors configures a webhook that lets users read and delete objects with their team's
+// label (KEP-4601), and is not called for configmaps without a label selector.
 func TestAuthorizationWebhook_SeesSelectors(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)

@@ -23,7 +23,7 @@ const (
 	roleBindings        = rbacPath + "/namespaces/default/rolebindings"
 )
 
-// as is the same server for another user.
+// as returns the same server for another user.
 func (s *server) as(name string, groups ...string) *server {
 	s.t.Helper()
 	return connect(s.t, testenv.User(s.t, s.config, name, groups...))
@@ -47,7 +47,7 @@ func subject(kind, name string) m {
 	return m{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
 }
 
-// A deletecollection has no name, whatever its selectors: rules with resourceNames do not allow it.
+// A deletecollection has no name, even if a selector has one: rules with resourceNames do not allow it.
 func TestAuthorize_DeleteCollectionIsNoDeleteByName(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -80,7 +80,7 @@ func TestAuthorize_DeleteCollectionIsNoDeleteByName(t *testing.T) {
 	require.NotNil(t, s.get(configMaps+"/held").ok(http.StatusOK).object().GetDeletionTimestamp())
 }
 
-func TestAuthorize_RightsAreThoseOfRolesAndHoldAtOnce(t *testing.T) {
+func TestAuthorize_RolesAreInForceAtOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	jane := s.as("jane", "team")
@@ -100,7 +100,7 @@ func TestAuthorize_RightsAreThoseOfRolesAndHoldAtOnce(t *testing.T) {
 	jane.get("/apis").ok(http.StatusOK)
 	jane.get("/version").ok(http.StatusOK)
 
-	for range 20 { // a right holds for the very next request, and its loss too
+	for range 20 { // a grant and a revocation are in force for the next request
 		s.create(roleBindings, roleBinding("view", "ClusterRole", "view", subject("Group", "team")))
 		jane.get(pods).ok(http.StatusOK)
 		refused(jane.do(http.MethodPost, pods, pod("a")), `cannot create resource "pods"`)
@@ -115,7 +115,7 @@ func TestAuthorize_RightsAreThoseOfRolesAndHoldAtOnce(t *testing.T) {
 	refused(jane.get(pods), `in the namespace "default": RBAC: role.rbac.authorization.k8s.io "nowhere" not found`)
 }
 
-func TestAuthorize_AListNarrowedToANameIsAboutThatName(t *testing.T) {
+func TestAuthorize_AListOfOneNameIsAuthorizedForTheName(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(roles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "one"},
@@ -138,7 +138,7 @@ func TestPolicy_IsStoredAndEveryControllerHasItsRole(t *testing.T) {
 	client := s.typed().RbacV1()
 	for _, account := range controllers.Accounts() {
 		name := "system:controller:" + account
-		// These work in a namespace or two.
+		// These need rights in few namespaces only.
 		if slices.Contains([]string{"bootstrap-signer", "cluster-dns-controller", "token-cleaner"}, account) {
 			_, err := client.RoleBindings("kube-system").Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
@@ -176,7 +176,7 @@ func TestPolicy_IsStoredAndEveryControllerHasItsRole(t *testing.T) {
 	}, names, "those of Kubernetes, and one of our own")
 }
 
-func TestNode_SeesWhatItsPodsNameAndNothingElse(t *testing.T) {
+func TestNode_ReadsOnlyReferencesOfItsPods(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	secret := func(name string) m { return m{"apiVersion": "v1", "kind": "Secret", "metadata": m{"name": name}} }
@@ -220,11 +220,11 @@ func TestNode_SeesWhatItsPodsNameAndNothingElse(t *testing.T) {
 	forbidden(a.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x"),
 		"can only access leases in the \"kube-node-lease\" system namespace")
 	forbidden(a.get(clusterRoles), "clusterroles")
-	// Neither the name alone nor the group alone makes a node.
+	// Neither the name alone nor the group alone identifies a node.
 	forbidden(s.as("system:node:node-a").get(secrets+"mine"), "secrets")
 	forbidden(s.as("node-a", "system:nodes").get(secrets+"mine"), "secrets")
 
-	// A volume's secret is seen through the claim that binds it.
+	// The node can read a volume's secret if a pod uses the claim that binds the volume.
 	client := s.typed().CoreV1()
 	pvc, err := client.PersistentVolumeClaims("default").Create(t.Context(), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "claim"},

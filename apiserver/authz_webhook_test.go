@@ -26,16 +26,16 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// opinions is a server that the authorization webhook asks, over TLS.
+// opinions is an authorization webhook, over TLS.
 type opinions struct {
 	*httptest.Server
 	mu     sync.Mutex
 	answer func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus
-	code   int // instead of an answer, if it is not 0
+	code   int // the answer is this code if it is not 0
 	about  []authorizationv1.SubjectAccessReviewSpec
 }
 
-// asked are authorizers of the modes, of which the webhook is this one. Answers are cached for the usual times.
+// asked returns the options of authorizers with this webhook. Answers are cached for the default times.
 func (o *opinions) asked(t *testing.T, c clock.PassiveClock, authorities []byte, modes ...string) authz.Options {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -89,7 +89,7 @@ func (o *opinions) fails(code int) {
 	o.code = code
 }
 
-// questions is how often it has been asked about a user.
+// questions returns how many reviews of a user the webhook has received.
 func (o *opinions) questions(user string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,7 +101,7 @@ func (o *opinions) questions(user string) (n int) {
 	return n
 }
 
-func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
+func TestAuthorizationWebhook_DecidesCachesAndFailsClosed(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)
 	clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -112,7 +112,7 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 		s.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 	}
 
-	// Allowed: remembered for five minutes, for the same question only.
+	// Allowed: cached for five minutes, for the same request only.
 	jane := a.as("jane", "team")
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	jane.get(pods).ok(http.StatusOK)
@@ -131,7 +131,7 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	clock.SetTime(clock.Now().Add(5*time.Minute + time.Second))
 	refused(jane, "pods")
 
-	// No opinion: the next authorizer is asked, and what was not allowed is remembered for half a minute.
+	// No opinion: the next authorizer decides, and the answer is cached for half a minute.
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	refused(jane, "pods")
 	clock.SetTime(clock.Now().Add(31 * time.Second))
@@ -142,14 +142,14 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	a.create(roleBindings, roleBinding("bob", "ClusterRole", "view", subject("User", "bob")))
 	bob.get(pods).ok(http.StatusOK)
 
-	// Denied: nobody else is asked.
+	// Denied: no other authorizer is called.
 	clock.SetTime(clock.Now().Add(time.Hour))
 	o.says(authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "not today"})
 	refused(bob, "not today")
 	o.says(authorizationv1.SubjectAccessReviewStatus{Denied: true, Allowed: true})
 	refused(a.as("eve"), "eve")
 
-	// A server that fails allows nothing, and leaves the rest to the others. One that is not well is asked again.
+	// A failed call allows no request, and the other authorizers decide. A 5xx is retried.
 	o.fails(http.StatusInternalServerError)
 	carl := a.as("carl")
 	refused(carl, "carl")
@@ -159,11 +159,11 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	a.create(roleBindings, roleBinding("carl", "ClusterRole", "view", subject("User", "carl")))
 	carl.get(pods).ok(http.StatusOK)
 	require.Contains(t, a.log.String(), "failed to authorize a request")
-	// It is not remembered that it failed.
+	// A failure is not cached.
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a.as("dora").get(pods).ok(http.StatusOK)
 
-	// Requests that are not about resources, and users who may do everything.
+	// Paths that are not resources, and members of system:masters.
 	path := a.as("path")
 	path.get("/metrics").ok(http.StatusOK)
 	o.mu.Lock()
@@ -173,9 +173,9 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	require.Zero(t, o.questions("admin"))
 }
 
-// TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff has a webhook that denies what RBAC would allow, and leaves
-// the decision to RBAC when it fails. A client that asks for less time than the webhook takes must not get past it.
-func TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff(t *testing.T) {
+// TestAuthorizationWebhook_ClientsTimeoutDoesNotBypassIt configures a webhook that denies requests which RBAC would
+// allow, with failurePolicy NoOpinion. A client whose timeout is shorter than the call must not bypass the webhook.
+func TestAuthorizationWebhook_ClientsTimeoutDoesNotBypassIt(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)
 	o.says(authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "never"})
@@ -199,7 +199,7 @@ func TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff(t *testing.T) {
 	a.get(secrets + "/x").ok(http.StatusOK)
 }
 
-func TestRequest_ThatHasEndedReadsNothing(t *testing.T) {
+func TestRequest_ThatHasEndedDoesNotRead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(secrets, m{"metadata": m{"name": "x"}})
@@ -210,7 +210,7 @@ func TestRequest_ThatHasEndedReadsNothing(t *testing.T) {
 	}
 }
 
-func TestAuthorizationWebhook_OneWithoutOurTrustIsNotAsked(t *testing.T) {
+func TestAuthorizationWebhook_UntrustedServerIsNotCalled(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
@@ -220,7 +220,7 @@ func TestAuthorizationWebhook_OneWithoutOurTrustIsNotAsked(t *testing.T) {
 	require.Zero(t, o.questions("jane"))
 }
 
-func TestImpersonate_WhoMayNotIsRefusedEachPart(t *testing.T) {
+func TestImpersonate_EachPartRequiresARight(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	jane := s.as("jane")
@@ -246,14 +246,14 @@ func TestImpersonate_WhoMayNotIsRefusedEachPart(t *testing.T) {
 	forbidden(`groups "system:masters" is forbidden`, "Impersonate-User", "bob", "Impersonate-Group", "system:masters")
 	forbidden(`uids`, "Impersonate-User", "bob", "Impersonate-Uid", "42")
 	forbidden(`userextras/scopes`, "Impersonate-User", "bob", "Impersonate-Extra-Scopes", "all")
-	// The impersonated user's rights hold then, and no others.
+	// Then only the impersonated user's rights count.
 	jane.get("/api/v1/namespaces/default/secrets", "Impersonate-User", "bob").refused(http.StatusForbidden,
 		metav1.StatusReasonForbidden, `User "bob" cannot list`)
 	jane.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "jane"`)
 }
 
-// An apply or an update that creates an object takes the right to create it.
-func TestApply_ThatCreatesTakesTheRightToCreate(t *testing.T) {
+// An apply or an update that creates an object requires the right to create it.
+func TestApply_ThatCreatesRequiresTheRightToCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	role := func(verbs ...string) m {
@@ -284,8 +284,8 @@ func TestApply_ThatCreatesTakesTheRightToCreate(t *testing.T) {
 	put().ok(http.StatusOK)
 }
 
-// The requester of a certificate is the caller, whatever the request says: signers rely on it.
-func TestSigningRequest_TheRequesterIsTheCaller(t *testing.T) {
+// The requester of a certificate is the caller, even if the object names another user: signers rely on it.
+func TestSigningRequest_RequesterIsTheCaller(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	jane := s.may("jane", "certificates.k8s.io", "certificatesigningrequests", "create", "get", "update")
@@ -302,7 +302,7 @@ func TestSigningRequest_TheRequesterIsTheCaller(t *testing.T) {
 	stored.Object["spec"].(m)["username"] = "system:node:a"
 	jane.put(requests+"/r", stored.Object).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "spec")
 
-	// A condition without times has those of the server.
+	// The server sets the times of a condition that has none.
 	stored = s.get(requests + "/r").object()
 	stored.Object["status"] = m{"conditions": []m{{"type": "Approved", "status": "True", "reason": "r"}}}
 	conditions := s.put(requests+"/r/approval", stored.Object).ok(http.StatusOK).at("status", "conditions").([]any)

@@ -19,9 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// The hot paths over real TLS. Client and server share the process, so that cpu-µs/op is
-// that of both: a lower bound of the client's part is BenchmarkLivez, which asks the server
-// for next to nothing.
+// The hot paths over real TLS. Client and server share the process, so that cpu-µs/op includes both. BenchmarkLivez is
+// a lower bound of the client's part, since it costs the server almost no work.
 
 func (s *server) quick(b *testing.B, method, path, kind string, body []byte) {
 	req, err := http.NewRequest(method, s.config.Host+path, bytes.NewReader(body))
@@ -51,7 +50,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// measure runs f from 16 clients and reports the CPU time that an operation took.
+// measure runs f from 16 clients and reports the CPU time per operation.
 func measure(b *testing.B, f func()) {
 	b.SetParallelism(8) // times two cores
 	b.ReportAllocs()
@@ -65,7 +64,7 @@ func measure(b *testing.B, f func()) {
 	b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
 }
 
-// largePod is about 2 kB as JSON.
+// largePod returns a pod of about 2 kB as JSON.
 func largePod(name string) []byte {
 	p := with(pod(name), "annotations", m{"example.com/text": strings.Repeat("x", 1500)})
 	with(p, "labels", m{"app": "bench", "tier": "backend"})
@@ -141,7 +140,7 @@ func fill(b *testing.B, s *server, n int) {
 	require.Len(b, s.get(pods+"?limit=1").names(), 1)
 }
 
-// BenchmarkWatchFanOut measures one change's way to 200 watchers.
+// BenchmarkWatchFanOut measures the delivery of one change to 200 watchers.
 func BenchmarkWatchFanOut(b *testing.B) {
 	for name, http2 := range protocols {
 		b.Run(name, func(b *testing.B) { fanOut(b, http2) })
@@ -174,7 +173,8 @@ func fanOut(b *testing.B, http2 bool) {
 	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1000/float64(b.N*watchers), "cpu-µs/event")
 }
 
-// BenchmarkMiddleware compares a GET without Options.Middleware, which costs nothing, with one that wraps the response.
+// BenchmarkMiddleware compares a GET without Options.Middleware, which must not cost more, with one that wraps the
+// response.
 func BenchmarkMiddleware(b *testing.B) {
 	for name, middleware := range map[string]func(http.Handler) http.Handler{
 		"none": nil,

@@ -17,7 +17,7 @@ import (
 
 const accessReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-func TestYAML_WhoseAliasesWouldGrowIsRefused(t *testing.T) {
+func TestYAML_RejectsGrowingAliases(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	bomb := "a: &a " + strings.Repeat("x", 50_000) + "\nb: [" + strings.Repeat("*a,", 20_000) + "]\n"
@@ -37,11 +37,11 @@ func TestYAML_WhoseAliasesWouldGrowIsRefused(t *testing.T) {
 		ok(http.StatusCreated)
 }
 
-// absurd are quantities that would take for ever to write out.
+// absurd are quantities that would take too long to format.
 var absurd = []string{`"1e-999999999"`, `"1e999999999"`, `1e-999999999`, `" 1E+99999 "`, `"` +
 	strings.Repeat("1", 1<<20) + `"`}
 
-func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
+func TestQuantities_HugeExponentsAreRejectedInEveryFormat(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const body = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"containers":[{"name":"a","image":"i"},{"name":"b","image":"i","resources":{"limits":{"memory":%s}}}]}}`
@@ -50,7 +50,7 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
 		doc := fmt.Sprintf(body, quantity)
 		s.do(http.MethodPost, pods+"?dryRun=All", doc).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, at)
 		if quantity[0] != '"' {
-			continue // YAML makes a zero of that
+			continue // YAML reads it as zero
 		}
 		s.do(http.MethodPost, pods, doc, "Content-Type", "application/yaml").refused(http.StatusBadRequest,
 			metav1.StatusReasonBadRequest, at)
@@ -79,7 +79,7 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
 	typed.Spec.Containers[1].Resources.Limits["memory"] = resource.MustParse("123456789123456789")
 	raw, err := typed.Marshal()
 	require.NoError(t, err)
-	raw = []byte(strings.Replace(string(raw), "123456789123456789", "1e-999999999999999", 1)) // as long
+	raw = []byte(strings.Replace(string(raw), "123456789123456789", "1e-999999999999999", 1)) // of the same length
 	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Raw: raw}
 	wrapped, err := u.Marshal()
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
 		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "spec.containers[1].resources.limits[memory]")
 }
 
-func TestQuantities_ThatWouldNeverEndAreRefusedInPatches(t *testing.T) {
+func TestQuantities_HugeExponentsAreRejectedInPatches(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(nodes, m{"metadata": m{"name": "n1"}})
@@ -102,8 +102,8 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInPatches(t *testing.T) {
 	}
 }
 
-// apimachinery writes multiples of 10^21 with a suffix as if they were 1, 2, 3. Such a quantity must not be stored.
-func TestQuantities_BeyondSuffixesAreRefusedOrKept(t *testing.T) {
+// apimachinery formats multiples of 10^21 with a suffix as 1, 2, 3. Such a quantity must not be stored.
+func TestQuantities_BeyondSuffixesAreRejectedOrKept(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const quotas = "/api/v1/namespaces/default/resourcequotas"
@@ -117,7 +117,7 @@ func TestQuantities_BeyondSuffixesAreRefusedOrKept(t *testing.T) {
 		require.Contains(t, status.Message, why)
 		require.Equal(t, "spec.hard[requests.memory]", status.Details.Causes[0].Field)
 		if text[0] != '"' {
-			continue // YAML makes 1e+21 of that
+			continue // YAML reads it as 1e+21
 		}
 		s.do(http.MethodPost, quotas, doc, "Content-Type", "application/yaml").refused(422, metav1.StatusReasonInvalid, at)
 		s.patch(fmt.Sprint(quotas, "/lost-", i, "?fieldManager=me"), applyPatch, doc).
@@ -155,14 +155,14 @@ func TestQuantities_BeyondSuffixesAreRefusedOrKept(t *testing.T) {
 	}
 	kept := s.patch(nodes+"/n1/status", mergePatch, `{"status":{"capacity":{"example.com/x":"5e21"}}}`).ok(200)
 	require.Equal(t, "5e21", kept.at("status", "capacity", "example.com/x"))
-	// Sums that the server makes may leave the range of suffixes.
+	// Sums that the server computes may exceed the range of suffixes.
 	sum := s.do(http.MethodPost, pods+"?dryRun=All", `{"metadata":{"name":"p"},"spec":{"resources":{"limits":{"memory":"4e21"}},`+
 		`"containers":[{"name":"a","image":"i","resources":{"requests":{"memory":"600E"}}},`+
 		`{"name":"b","image":"i","resources":{"requests":{"memory":"400E"}}}]}}`).ok(201)
 	require.Equal(t, "1e21", sum.at("spec", "resources", "requests", "memory"))
 }
 
-func TestQuantities_AreOnlyWhatTheTypeSays(t *testing.T) {
+func TestQuantities_AreCheckedByType(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.do(http.MethodPost, configMaps, `{"metadata":{"name":"text"},"data":{"k":"1e-999999999","l":"`+
@@ -174,7 +174,7 @@ func TestQuantities_AreOnlyWhatTheTypeSays(t *testing.T) {
 	s.do(http.MethodPatch, pods+"/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch).ok(http.StatusOK)
 }
 
-func TestErrors_AreAHundredAtMost(t *testing.T) {
+func TestErrors_AreAtMostAHundred(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	body := `{"metadata":{"name":"many"},"spec":{"containers":[{}` + strings.Repeat(",{}", 10_000) + `]}}`
@@ -185,7 +185,7 @@ func TestErrors_AreAHundredAtMost(t *testing.T) {
 	assert.Less(t, len(a.body), 100_000)
 }
 
-func TestApply_TakesNoListsWithoutEnd(t *testing.T) {
+func TestApply_LimitsTheLengthOfLists(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	apply := func(n int) *answer {

@@ -20,7 +20,7 @@ func (s *server) trustBundle(name, signer string) m {
 		"spec": m{"signerName": signer, "trustBundle": string(trustAnchor(s.t))}}
 }
 
-// grant gives a user one right more.
+// grant gives a user one more right.
 func (s *server) grant(user, name string, rule m) {
 	s.t.Helper()
 	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -33,7 +33,7 @@ func signerRule(verb, name string) m {
 		"resourceNames": []string{name}, "verbs": []string{verb}}
 }
 
-func TestTrustBundle_IsWrittenByThoseWhoMayAttest(t *testing.T) {
+func TestTrustBundle_RequiresTheRightToAttest(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	jane := s.may("jane", "certificates.k8s.io", "clustertrustbundles", "create", "get", "list", "patch", "update")
@@ -94,7 +94,7 @@ func TestSigningRequest_IsNotApprovedByAWriteToItself(t *testing.T) {
 		`status.certificate: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block`)
 }
 
-func TestPodCertificateRequest_IsAnsweredByThoseWhoMaySign(t *testing.T) {
+func TestPodCertificateRequest_RequiresTheRightToSign(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	obj := m{"apiVersion": "certificates.k8s.io/v1", "kind": "PodCertificateRequest", "metadata": m{"name": "r"},
@@ -115,7 +115,7 @@ func TestPodCertificateRequest_IsAnsweredByThoseWhoMaySign(t *testing.T) {
 		metav1.StatusReasonInvalid, "field is immutable")
 }
 
-// podCertificateSpec is a sound one, changed.
+// podCertificateSpec returns a valid spec with changes.
 func (s *server) podCertificateSpec(change m) m {
 	s.t.Helper()
 	spec := m{"signerName": "example.com/signer", "podName": "p", "podUID": "1", "serviceAccountName": "robot",

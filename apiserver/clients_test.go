@@ -31,12 +31,12 @@ const (
 )
 
 func init() {
-	// client-go reads its gates once. This one lets a client speak CBOR that is told to.
+	// client-go reads its feature gates once. This one lets clients be configured for CBOR.
 	_ = os.Setenv("KUBE_FEATURE_ClientsAllowCBOR", "true")
 }
 
-// kindClient is what client-go's clients have in common, for one kind. Objects go in as
-// documents and come out as objects with metadata.
+// kindClient is the common interface of client-go's clients, for one kind. Arguments are documents, and results are
+// objects with metadata.
 type kindClient interface {
 	create(ctx context.Context, doc m, opts metav1.CreateOptions) (runtime.Object, error)
 	update(ctx context.Context, obj runtime.Object, subresource string) (runtime.Object, error)
@@ -49,10 +49,10 @@ type kindClient interface {
 	deleteCollection(ctx context.Context, opts metav1.DeleteOptions, list metav1.ListOptions) error
 }
 
-// kindClients makes a client for one kind.
+// kindClients returns a client for one kind.
 type kindClients func(t *testing.T, gvr schema.GroupVersionResource, namespace string) kindClient
 
-// typedClients are client-go's generated clients, which speak the given format.
+// typedClients returns client-go's generated clients, in a format.
 func typedClients(t *testing.T, s *server, format string) kindClients {
 	t.Helper()
 	config := rest.CopyConfig(s.config)
@@ -175,7 +175,7 @@ func (c typedClient) deleteCollection(ctx context.Context, opts metav1.DeleteOpt
 	return err
 }
 
-// dynamicClients speak the given format with documents of no Go type.
+// dynamicClients returns clients of documents without a Go type, in a format.
 func dynamicClients(t *testing.T, s *server, format string) kindClients {
 	t.Helper()
 	config := dynamic.ConfigFor(s.config)
@@ -227,8 +227,8 @@ func (c dynamicClient) deleteCollection(ctx context.Context, opts metav1.DeleteO
 	return c.DeleteCollection(ctx, opts, list)
 }
 
-// metadataClients read metadata only, in the format given; what they cannot do is done by
-// the clients that are given as well.
+// metadataClients returns clients that read metadata only, in a format. The methods that they do not have are
+// implemented by others.
 func metadataClients(t *testing.T, s *server, format string, others kindClients) kindClients {
 	t.Helper()
 	config := metadata.ConfigFor(s.config)
@@ -246,7 +246,7 @@ type metadataClient struct {
 }
 
 func (c metadataClient) update(ctx context.Context, obj runtime.Object, subresource string) (runtime.Object, error) {
-	// The metadata that was read is not enough for an update.
+	// An update needs more than the metadata.
 	full, err := c.kindClient.get(ctx, nameOf(obj))
 	if err != nil {
 		return nil, err
@@ -291,7 +291,7 @@ func nameOf(obj runtime.Object) string {
 	return accessor.GetName()
 }
 
-// document is an object as JSON has it.
+// document returns an object as a document in JSON.
 func document(t testing.TB, obj any) m {
 	t.Helper()
 	text, err := json.Marshal(obj)

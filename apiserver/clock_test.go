@@ -42,7 +42,7 @@ func TestClock_IsMovedByARequest(t *testing.T) {
 	require.Equal(t, "2031-05-02T00:00:00Z", s.get(path).at("now"))
 }
 
-func TestClock_ThatGoesByItselfIsNotServed(t *testing.T) {
+func TestClock_RealClockIsNotServed(t *testing.T) {
 	t.Parallel()
 	s := connect(t, servertest.Start(t, apiserver.Options{}).Config)
 	require.Equal(t, http.StatusNotFound, s.get("/debug/clock").code)

@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// An older scheduler posts its bindings to a resource of their own.
+// An older scheduler posts Bindings to the resource bindings.
 func TestBindings_PutPodsOnNodes(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// at once runs n goroutines that start together, and waits for them.
+// atOnce runs n goroutines that start together, and waits for them.
 func atOnce(n int, f func(i int)) {
 	var ready, done sync.WaitGroup
 	gate := make(chan struct{})
@@ -45,7 +45,7 @@ func TestConcurrency_PatchesWithoutResourceVersionAllSurvive(t *testing.T) {
 	require.Len(t, s.get(configMaps+"/a").object().GetLabels(), n)
 }
 
-func TestConcurrency_OfUpdatesWithOneResourceVersionExactlyOneWins(t *testing.T) {
+func TestConcurrency_ExactlyOneUpdateOfAResourceVersionWins(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	client := s.typed().CoreV1().ConfigMaps("default")
@@ -69,7 +69,7 @@ func TestConcurrency_OfUpdatesWithOneResourceVersionExactlyOneWins(t *testing.T)
 	require.Equal(t, winner.Load(), s.get(configMaps+"/a").at("data", "by"))
 }
 
-func TestConcurrency_OfCreatesExactlyOneWins(t *testing.T) {
+func TestConcurrency_ExactlyOneCreateWins(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	client := s.typed().CoreV1().ConfigMaps("default")
@@ -86,7 +86,7 @@ func TestConcurrency_OfCreatesExactlyOneWins(t *testing.T) {
 	require.EqualValues(t, 1, won.Load())
 }
 
-func TestConcurrency_OfDeletesExactlyOneWins(t *testing.T) {
+func TestConcurrency_ExactlyOneDeleteWins(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	client := s.typed().CoreV1().ConfigMaps("default")
@@ -103,8 +103,8 @@ func TestConcurrency_OfDeletesExactlyOneWins(t *testing.T) {
 	require.EqualValues(t, 1, won.Load())
 }
 
-// Several informers watch while many write; in the end each holds what the server holds,
-// and none was told of anything out of order.
+// Several informers watch while many clients write. In the end each has the server's objects, and none has received
+// events out of order.
 func TestConcurrency_InformersSeeEverything(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -16,10 +16,10 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// The marks of what is stored and of what is sent.
+// The marks in stored objects and in bodies that are sent.
 const storedMark, sentMark = "veiled-in-the-store", "veiled-in-the-body"
 
-// marks are all spellings in which a mark would be seen.
+// marks returns all spellings of the marks.
 func marks() (all []string) {
 	for _, mark := range []string{storedMark, sentMark} {
 		all = append(all, mark, base64.StdEncoding.EncodeToString([]byte(mark)))
@@ -27,7 +27,7 @@ func marks() (all []string) {
 	return all
 }
 
-// leaks are requests that are refused, in all ways in which the content of a Secret or a token could be quoted.
+// leaks are requests whose rejection could quote the content of a Secret or a token.
 var leaks = []struct {
 	name, method, path, kind, body string
 }{
@@ -96,7 +96,7 @@ var leaks = []struct {
 
 const tokenReviews = "/apis/authentication.k8s.io/v1/tokenreviews"
 
-// Answers, warnings, the audit log at the level Metadata and the server's own log show nothing of what is confidential.
+// Answers, warnings, the audit log at the level Metadata and the server's own log do not contain confidential values.
 func TestErrors_DoNotQuoteCredentials(t *testing.T) {
 	t.Parallel()
 	auditor, log := openAudit(t, auditAll)
@@ -122,7 +122,7 @@ func TestErrors_DoNotQuoteCredentials(t *testing.T) {
 	}
 }
 
-// What an error says about an object is a part of it, which the level Metadata does not record.
+// An error message may quote the object, which the level Metadata does not record.
 func TestAudit_MetadataHasNoMessagesThatQuoteTheObject(t *testing.T) {
 	t.Parallel()
 	s := startAudited(t, "rules: [{level: Request, resources: [{resources: [services]}]}, {level: Metadata}]\n")

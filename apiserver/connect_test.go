@@ -18,10 +18,10 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/proxy/proxytest"
 )
 
-// The way of requests that are sent on to a node's agent, a pod or a service. Package proxy has the tests of what is
-// sent on.
+// The path of requests that are forwarded to a node's agent, a pod or a service. Package proxy tests the forwarded
+// requests.
 
-// withKubelet is an API server with the pod "web" on a node whose agent is a kubelet.
+// withKubelet starts an API server with the pod "web" on a node whose agent is a fake kubelet.
 func withKubelet(t *testing.T) *server {
 	t.Helper()
 	return serverWithKubelet(t, apiserver.Options{})
@@ -120,7 +120,7 @@ func TestConnect_Proxies(t *testing.T) {
 		"ports": []any{m{"name": "https", "port": 8443}},
 		"endpoints": []any{
 			m{"addresses": []any{proxytest.PodIP}, "targetRef": m{"kind": "Pod", "name": "web", "namespace": "default"}},
-			m{"addresses": []any{"192.0.2.1"}}, // no pod's: whoever wrote it may not point the server there
+			m{"addresses": []any{"192.0.2.1"}}, // not a pod's: its author must not direct the server there
 		},
 	})
 	body := func(method, path string) string {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A PUT of an object that does not exist creates it for the kinds for which Kubernetes does so, and for no others.
+// A PUT of an object that does not exist creates it for the same kinds as in Kubernetes, and for no others.
 func TestUpdate_CreatesSomeKinds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -33,7 +33,7 @@ func TestCustom_BodiesNameTheirKind(t *testing.T) {
 			metav1.StatusReasonInvalid, `Tap.example.org "main" is invalid: kind: Invalid value: "Tap": must be Valve`)
 		require.Equal(t, "kind", wrong.Details.Causes[0].Field)
 	}
-	s.do(http.MethodPost, configMaps, m{"metadata": m{"name": "a"}}).ok(http.StatusCreated) // a built-in kind is known
+	s.do(http.MethodPost, configMaps, m{"metadata": m{"name": "a"}}).ok(http.StatusCreated) // the kind of a built-in resource is optional
 }
 
 func TestCustom_AllNamespacesAreOnlyListed(t *testing.T) {
@@ -47,7 +47,7 @@ func TestCustom_AllNamespacesAreOnlyListed(t *testing.T) {
 	s.do(http.MethodPost, "/api/v1/configmaps", configMap("a")).ok(http.StatusMethodNotAllowed)
 }
 
-func TestCustom_IsSpokenInCBOR(t *testing.T) {
+func TestCustom_SupportsCBOR(t *testing.T) {
 	t.Parallel()
 	s := startValves(t)
 	body, err := cbor.Marshal(valve("b", m{"size": 7}))
@@ -67,7 +67,7 @@ func TestCustom_IsSpokenInCBOR(t *testing.T) {
 	require.Len(t, list["items"], 2)
 }
 
-// The definition's other version has the default alone.
+// Only the definition's other version has the default.
 func TestCustom_DefaultsOfTheStoredVersionAreNotStored(t *testing.T) {
 	t.Parallel()
 	s := startGauges(t, m{"size": number}, m{"size": number, "mode": m{"type": "string", "default": "fast"}})
@@ -85,7 +85,7 @@ func TestCustom_DefaultsOfTheStoredVersionAreNotStored(t *testing.T) {
 	require.Equal(t, "fast", s.get(gauges+"/new").at("spec", "mode"), "was stored with it")
 }
 
-func TestCustom_RulesAreMentionedOnlyIfThereAreSome(t *testing.T) {
+func TestCustom_RulesAreMentionedOnlyIfDefined(t *testing.T) {
 	t.Parallel()
 	s := startGauges(t, gaugeProps, gaugeProps)
 	refused := s.do(http.MethodPost, gauges, m{"apiVersion": "example.org/v1", "kind": "Gauge", "metadata": m{"name": "g"},

@@ -139,7 +139,7 @@ func TestCustom_IsSelectedNegotiatedAndDeprecated(t *testing.T) {
 	require.EqualValues(t, 1, table.Object["rows"].([]any)[0].(m)["cells"].([]any)[1])
 }
 
-func TestCustom_WatchesShowTheVersionAskedFor(t *testing.T) {
+func TestCustom_WatchesShowTheRequestedVersion(t *testing.T) {
 	t.Parallel()
 	s := startValves(t)
 	const list = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
@@ -157,7 +157,7 @@ func TestCustom_WatchesShowTheVersionAskedFor(t *testing.T) {
 	}
 }
 
-// Controllers' finalizers often have no slash (finalizers.fluxcd.io): custom resources have them with a warning.
+// Finalizers of controllers often have no slash (finalizers.fluxcd.io): custom resources accept them with a warning.
 func TestCustom_FinalizersNeedNoPath(t *testing.T) {
 	t.Parallel()
 	s := startValves(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestDebug_IsForWhoMay shows the collector's graph through the API server that it runs beside.
-func TestDebug_IsForWhoMay(t *testing.T) {
+// TestDebug_RequiresAuthorization reads the collector's graph through the API server of the same process.
+func TestDebug_RequiresAuthorization(t *testing.T) {
 	t.Parallel()
 	const graph = "/debug/controllers/garbagecollector/graph"
 	s := connect(t, testenv.Start(t, testenv.WithControllers("garbagecollector"), testenv.WithNodes(0),

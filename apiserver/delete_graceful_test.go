@@ -24,7 +24,7 @@ func revisionOf(t *testing.T, obj *unstructured.Unstructured) int64 {
 	return revision
 }
 
-// deletedByMark reads the last events of a pod: it is marked and then gone.
+// deletedByMark reads the last events of a pod: it is marked for deletion and then deleted.
 func deletedByMark(t *testing.T, w *watchStream, name string) (marked, gone *unstructured.Unstructured) {
 	t.Helper()
 	marked, gone = w.expect("MODIFIED", name).Object, w.expect("DELETED", name).Object
@@ -41,7 +41,7 @@ func isPodRemoval(writes []storage.Write) bool {
 	return writes[0].Op == storage.Delete && writes[0].Key.Collection == "core/pods"
 }
 
-// assemblePods starts an API server in which pods can be made, and etcd's part be made to fail.
+// assemblePods starts an API server in which pods need no service account, on a backend that can be made to fail.
 func assemblePods(t *testing.T) *assembly {
 	t.Helper()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -139,7 +139,7 @@ func TestDelete_FinalizersKeepAPodThatHasNoGracePeriod(t *testing.T) {
 	require.Equal(t, marked.GetGeneration(), gone.GetGeneration())
 }
 
-// A pod whose deletion ended between its two steps goes with the next delete, or with any update.
+// A pod whose deletion was interrupted between its two steps is removed by the next delete or update.
 func TestDelete_PodThatIsLeftMarkedCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	a := assemblePods(t)
@@ -167,8 +167,8 @@ func TestDelete_PodThatIsLeftMarkedCanBeRemoved(t *testing.T) {
 	}
 }
 
-// Another client removes the pod between the two steps: it is gone, as the client wants.
-func TestDelete_PodThatAnotherClientRemovesMeanwhileIsGone(t *testing.T) {
+// Another client removes the pod between the two steps. The delete succeeds, since the pod is gone.
+func TestDelete_PodRemovedByAnotherClientSucceeds(t *testing.T) {
 	t.Parallel()
 	a := assemblePods(t)
 	a.create(pods, pod("a"))

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestDelete_AnswersWithAStatusThatNamesWhatIsGone(t *testing.T) {
+func TestDelete_AnswersWithAStatusThatNamesTheObject(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := s.create(deployments, deployment("web", 1)).object()
@@ -21,7 +21,7 @@ func TestDelete_AnswersWithAStatusThatNamesWhatIsGone(t *testing.T) {
 	s.gone(deployments + "/web")
 }
 
-// scheduled makes a pod that a node runs.
+// scheduled creates a pod that is assigned to a node.
 func scheduled(s *server, name string) {
 	s.t.Helper()
 	s.create(pods, pod(name))
@@ -194,7 +194,7 @@ func TestDeleteCollection_FollowsSelectors(t *testing.T) {
 	s.delete(namespaces, nil).refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "")
 }
 
-func TestDeleteCollection_MarksWhatMustWait(t *testing.T) {
+func TestDeleteCollection_MarksObjectsWithFinalizers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	scheduled(s, "running")

@@ -26,7 +26,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// mayAll lets users do everything, without being of system:masters.
+// mayAll gives users all rights, without the group system:masters.
 func (s *server) mayAll(users ...string) {
 	for _, user := range users {
 		s.bind("cluster-admin", m{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"})
@@ -41,12 +41,12 @@ func (s *server) bind(role string, subject m) {
 	})
 }
 
-func TestInflight_MoreThanTheServerTakesAreAskedToComeBack(t *testing.T) {
+func TestInflight_ExcessRequestsGet429(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: apiserver.Limits{
 		RequestsInFlight: 1, MutatingRequestsInFlight: 1, NoPriorityAndFairness: true,
 	}})
-	a.mayAll("jane") // of whom is refused, the authorizer asks etcd once more
+	a.mayAll("jane") // a denial would make the authorizer read etcd again
 	jane := a.as("jane")
 	full := func(method string) bool {
 		return jane.do(method, configMaps+"?resourceVersion=0", nil).code == http.StatusTooManyRequests
@@ -67,7 +67,7 @@ func TestInflight_MoreThanTheServerTakesAreAskedToComeBack(t *testing.T) {
 		"Too many requests, please try again later.")
 	require.Equal(t, "1", refused.header.Get("Retry-After"))
 	require.False(t, full(http.MethodGet), "there is room for requests of the other sort")
-	// Members of system:masters get through, to mend the server.
+	// Members of system:masters are served, so that they can repair the server.
 	a.do(http.MethodPost, configMaps+"?dryRun=All", configMap("b")).ok(http.StatusCreated)
 	close(release)
 	held.Wait()
@@ -84,7 +84,7 @@ func TestInflight_MoreThanTheServerTakesAreAskedToComeBack(t *testing.T) {
 	})
 	held.Go(func() { a.get(configMaps).ok(http.StatusOK) })
 	<-entered
-	// It may be another's question that is held, but the reader waits behind it.
+	// The read that is held may be another request's; this one waits behind it.
 	require.Eventually(t, func() bool { return full(http.MethodGet) }, patience, tick)
 	require.True(t, full(http.MethodGet))
 	require.False(t, full(http.MethodPost))
@@ -98,7 +98,7 @@ func TestInflight_MoreThanTheServerTakesAreAskedToComeBack(t *testing.T) {
 	require.False(t, full(http.MethodGet))
 }
 
-func TestWatch_OneUserCannotHaveThemAll(t *testing.T) {
+func TestWatch_IsLimitedPerUser(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: apiserver.Limits{WatchesPerUser: 2}})
 	a.mayAll("jane", "bob")
@@ -119,7 +119,7 @@ func TestWatch_OneUserCannotHaveThemAll(t *testing.T) {
 	}, patience, tick)
 }
 
-func TestConnections_OneClientCannotHaveThemAll(t *testing.T) {
+func TestConnections_AreLimitedPerClient(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: apiserver.Limits{ConnectionsPerClient: 4}})
 	a.get("/readyz").ok(http.StatusOK) // the first of four
@@ -145,7 +145,7 @@ func TestConnections_OneClientCannotHaveThemAll(t *testing.T) {
 	}, patience, tick)
 }
 
-// requireHangUp insists that the server ends a connection by itself.
+// requireHangUp requires that the server closes a connection.
 func requireHangUp(t *testing.T, conn net.Conn) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(3*patience)))
@@ -153,8 +153,8 @@ func requireHangUp(t *testing.T, conn net.Conn) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server lets a slow client hold a connection")
 }
 
-// Slow Loris: connections that say a little of a request, or of the TLS handshake, and wait.
-func TestConnections_SlowOnesAreCutOffAndDisturbNobody(t *testing.T) {
+// Slow Loris: connections that send a part of a request, or of the TLS handshake, and wait.
+func TestConnections_SlowOnesAreClosed(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.get("/readyz").ok(http.StatusOK)
@@ -168,7 +168,7 @@ func TestConnections_SlowOnesAreCutOffAndDisturbNobody(t *testing.T) {
 				return
 			}
 			switch i % 3 {
-			case 0: // nothing at all
+			case 0: // send no byte
 			case 1:
 				_, _ = io.WriteString(conn, "\x16\x03\x01")
 			default:
@@ -189,7 +189,7 @@ func TestConnections_SlowOnesAreCutOffAndDisturbNobody(t *testing.T) {
 	s.get(configMaps + "/meanwhile").ok(http.StatusOK)
 }
 
-func TestBody_ThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+func TestBody_MustArriveInTime(t *testing.T) {
 	t.Parallel()
 	for name, http2 := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -209,8 +209,8 @@ func TestBody_ThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A body that is sent on may take as long as the client likes, but only of a client that may send it.
-func TestConnect_AStrangersBodyIsNotWaitedFor(t *testing.T) {
+// A body that is forwarded has no deadline, but only if the client is authorized to send it.
+func TestConnect_UnauthorizedBodyIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
@@ -260,7 +260,7 @@ func TestConnect_AStrangersBodyIsNotWaitedFor(t *testing.T) {
 	require.Equal(t, "slow but sure", string(echo))
 }
 
-func TestHeaders_TooLongAreRefused(t *testing.T) {
+func TestHeaders_TooLongAreRejected(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for name, http2 := range protocols {
@@ -274,7 +274,7 @@ func TestHeaders_TooLongAreRefused(t *testing.T) {
 				}
 				res, err := client.Do(req)
 				if err != nil {
-					continue // the server may hang up before the client has said it all
+					continue // the server may close the connection before the client has sent all of it
 				}
 				_ = res.Body.Close()
 				require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, res.StatusCode)
@@ -284,8 +284,8 @@ func TestHeaders_TooLongAreRefused(t *testing.T) {
 	}
 }
 
-// A request that two parsers could read differently is refused.
-func TestHeaders_SmugglingIsRefused(t *testing.T) {
+// A request that two parsers could read differently is rejected.
+func TestHeaders_SmugglingIsRejected(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for name, c := range map[string]struct {
@@ -323,7 +323,7 @@ func TestHeaders_SmugglingIsRefused(t *testing.T) {
 		"status", "userInfo", "username"))
 }
 
-// certificatesOf is how a client speaks with the server over HTTP/1.1.
+// certificatesOf returns a client's configuration of TLS for HTTP/1.1.
 func certificatesOf(t *testing.T, s *server, credential bool) *tls.Config {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}
@@ -335,7 +335,7 @@ func certificatesOf(t *testing.T, s *server, credential bool) *tls.Config {
 	return config
 }
 
-func TestTLS_OldAndWeakIsRefused(t *testing.T) {
+func TestTLS_RejectsOldVersionsAndWeakCiphers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	address := strings.TrimPrefix(s.config.Host, "https://")
@@ -364,7 +364,7 @@ func TestTLS_OldAndWeakIsRefused(t *testing.T) {
 	}
 }
 
-// Paths of resources may end in slashes, as go-restful has them; other paths are what they are.
+// Paths of resources may end in slashes, as in go-restful. Other paths are matched exactly.
 func TestPaths_MayEndInSlashes(t *testing.T) {
 	t.Parallel()
 	s := start(t)

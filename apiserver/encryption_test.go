@@ -31,7 +31,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// encryptedEtcd is an etcd and the file that says how it is encrypted.
+// encryptedEtcd is an etcd and the file with its encryption configuration.
 type encryptedEtcd struct {
 	t     testing.TB
 	below *memory.Backend
@@ -44,14 +44,14 @@ func newEncryptedEtcd(t testing.TB) *encryptedEtcd {
 	return &encryptedEtcd{t: t, below: below, file: filepath.Join(t.TempDir(), "encryption.yaml")}
 }
 
-// Keys of AES, in base64.
+// AES keys, in base64.
 const (
 	firstKey  = "{name: first, secret: AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=}"
 	secondKey = "{name: second, secret: Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=}"
 	wrongKey  = "{name: first, secret: //////////////////////////////////////////8=}"
 )
 
-// configure writes the file: AES-GCM with some keys, for some resources.
+// configure writes the file: AES-GCM with keys, for resources.
 func (e *encryptedEtcd) configure(resources string, keys ...string) {
 	e.t.Helper()
 	e.provide(resources, fmt.Sprintf("aesgcm: {keys: [%s]}", strings.Join(keys, ", ")))
@@ -70,7 +70,7 @@ type unclosed struct{ storage.Backend }
 
 func (unclosed) Close() error { return nil }
 
-// serve starts a server on the etcd, which follows the file.
+// serve starts a server on the etcd. The server watches the file.
 func (e *encryptedEtcd) serve() (*storage.Store, kubernetes.Interface, *rest.Config) {
 	e.t.Helper()
 	b, err := encryption.New(e.t.Context(), unclosed{e.below}, encryption.Options{File: e.file, Reload: true,
@@ -92,7 +92,7 @@ func (e *encryptedEtcd) serve() (*storage.Store, kubernetes.Interface, *rest.Con
 	return store, server.Client(e.t), server.Config
 }
 
-// stored is a document as etcd has it.
+// stored returns the value of a key in etcd.
 func (e *encryptedEtcd) stored(path string) string {
 	e.t.Helper()
 	result, err := e.below.Range(e.t.Context(), storage.RangeRequest{Prefix: path, Limit: 1})
@@ -136,13 +136,13 @@ func TestEncryption_AnUpdateThatChangesNothingWritesWithTheNewKey(t *testing.T) 
 	written(func() (*corev1.Secret, error) { return secrets.Update(ctx, made, metav1.UpdateOptions{}) })
 	require.True(t, strings.HasPrefix(e.stored("core/secrets/default/a"), "k8s:enc:aesgcm:v1:second:"))
 	e.configure("secrets", firstKey, secondKey)
-	written(func() (*corev1.Secret, error) { // as the controller of StorageVersionMigrations writes
+	written(func() (*corev1.Secret, error) { // like the controller of StorageVersionMigrations
 		return secrets.Patch(ctx, "a", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
 	})
 	require.True(t, strings.HasPrefix(e.stored("core/secrets/default/a"), "k8s:enc:aesgcm:v1:first:"))
 }
 
-func TestEncryption_AnObjectThatCannotBeReadIsAnErrorAndTheRestLives(t *testing.T) {
+func TestEncryption_AnUnreadableObjectIsAnErrorAndOthersAreServed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	e := newEncryptedEtcd(t)
@@ -183,7 +183,7 @@ func TestEncryption_AnObjectThatCannotBeReadIsAnErrorAndTheRestLives(t *testing.
 	_, err = secrets.Create(ctx, newSecret("better"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	event := <-watching.ResultChan()
-	if event.Type == watch.Modified { // the first server has read the file, too, and mends what it can read by now
+	if event.Type == watch.Modified { // the first server has read the file, too, and reads the objects again
 		event = <-watching.ResultChan()
 	}
 	require.Equal(t, "better", event.Object.(*corev1.Secret).Name)
@@ -198,14 +198,14 @@ func TestEncryption_AnObjectThatCannotBeReadIsAnErrorAndTheRestLives(t *testing.
 	_, err = client.CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})
 	require.True(t, apierrors.IsStoreReadError(err), "%v", err)
 
-	e.configure("secrets", secondKey, firstKey) // the key is found again
+	e.configure("secrets", secondKey, firstKey) // the key has been restored
 	require.Eventually(t, func() bool {
 		_, err = client.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 		return err == nil
 	}, patience, 20*time.Millisecond)
 }
 
-// deleteUnread deletes the Secret lost, and nothing that can be read.
+// deleteUnread deletes the Secret lost, and checks that a readable Secret cannot be deleted that way.
 func deleteUnread(t *testing.T, client kubernetes.Interface, admin *rest.Config) {
 	t.Helper()
 	ctx := t.Context()
@@ -240,8 +240,8 @@ func deleteUnread(t *testing.T, client kubernetes.Interface, admin *rest.Config)
 	require.NoError(t, secrets.Delete(ctx, "lost", options))
 }
 
-// A server whose key fits nothing of what is stored starts all the same, and becomes whole when the key is back.
-func TestEncryption_AServerStartsThoughItCanReadNothing(t *testing.T) {
+// A server that can decrypt no object starts, and serves all objects when the key is restored.
+func TestEncryption_AServerStartsWithoutReadableObjects(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	e := newEncryptedEtcd(t)
@@ -285,8 +285,8 @@ func TestReadyChecks_ArePartsOfReadyz(t *testing.T) {
 	require.Contains(t, string(s.do(http.MethodGet, "/readyz?verbose", nil).body), "[+]kms-providers ok")
 }
 
-// BenchmarkEncryptedCreate creates Secrets of 1 kB over HTTP/2, on a backend in memory; "none" has
-// the provider identity.
+// BenchmarkEncryptedCreate creates Secrets of 1 kB over HTTP/2, on a backend in memory; "none" has the provider
+// identity.
 func BenchmarkEncryptedCreate(b *testing.B) {
 	dir := b.TempDir()
 	stop, err := kmstest.Start(dir)
@@ -315,8 +315,8 @@ func BenchmarkEncryptedCreate(b *testing.B) {
 	}
 }
 
-// processorTime is what the process has used, client and server, in nanoseconds: on a busy machine it says more than
-// the clock.
+// processorTime returns the CPU time of the process, client and server, in nanoseconds. On a busy machine it is more
+// meaningful than the elapsed time.
 func processorTime(b *testing.B) int64 {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

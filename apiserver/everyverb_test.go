@@ -24,12 +24,11 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-// errNoSuchMethod says that a client has no method for a verb.
+// errNoSuchMethod means that a client has no method for a verb.
 var errNoSuchMethod = errors.New("the client has no such method")
 
-// TestClients_EveryKindAndVerb has client-go's clients do all that discovery says can be
-// done, in each format. The server's discovery says which, so that no kind, verb or
-// subresource can be forgotten.
+// TestClients_EveryKindAndVerb makes client-go's clients call each verb of each kind and subresource, in each format.
+// The list comes from the server's discovery, so that it is complete.
 func TestClients_EveryKindAndVerb(t *testing.T) {
 	t.Parallel()
 	for name, clients := range map[string]func(t *testing.T, s *server) kindClients{
@@ -49,7 +48,7 @@ func TestClients_EveryKindAndVerb(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			of := clients(t, s)
-			if !strings.HasPrefix(name, "typed") && !strings.HasSuffix(name, "CBOR") { // these know no custom kinds
+			if !strings.HasPrefix(name, "typed") && !strings.HasSuffix(name, "CBOR") { // these clients have no custom kinds
 				s.defineGadgets()
 			}
 			t.Run("kinds", func(t *testing.T) { exerciseKinds(t, s, of, strings.HasSuffix(name, "CBOR")) })
@@ -62,7 +61,7 @@ func exerciseKinds(t *testing.T, s *server, of kindClients, binary bool) {
 	served := servedResources(t, s)
 	for _, r := range served {
 		if strings.Contains(r.Name, "/") || r.Kind == "Binding" {
-			continue // client-go has no client of bindings, for which there is TestBindings_PutPodsOnNodes
+			continue // client-go has no client for bindings: see TestBindings_PutPodsOnNodes
 		}
 		t.Run(r.Group+"/"+r.Version+"/"+r.Name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +80,7 @@ func exerciseKinds(t *testing.T, s *server, of kindClients, binary bool) {
 	}
 }
 
-// servedResource is an entry of discovery and the group and version that it was found under.
+// servedResource is an entry of discovery, with its group and version.
 type servedResource struct {
 	metav1.APIResource
 	under schema.GroupVersion
@@ -105,7 +104,7 @@ func servedResources(t *testing.T, s *server) []servedResource {
 	return served
 }
 
-// kindTest does with one kind all that discovery says can be done.
+// kindTest calls all verbs of one kind.
 type kindTest struct {
 	t            *testing.T
 	s            *server
@@ -113,15 +112,15 @@ type kindTest struct {
 	subresources []servedResource
 	namespace    string
 	client       kindClient
-	binary       bool // apply configurations are sent as CBOR
+	binary       bool // whether apply configurations are sent as CBOR
 	name         string
 	doc          m
 }
 
-// custom reports whether the kind is the one of defineGadgets.
+// custom reports whether the kind is defined by defineGadgets.
 func (k *kindTest) custom() bool { return k.resource.Name == "gadgets" }
 
-// defineGadgets makes a kind with every subresource that a custom one can have.
+// defineGadgets defines a kind with every subresource that a custom one can have.
 func (s *server) defineGadgets() {
 	s.t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -164,7 +163,7 @@ func (k *kindTest) exercise() {
 	k.removeAll()
 }
 
-// exerciseAction tests kinds that are only created, and not stored.
+// exerciseAction tests a kind that is only created, and not stored.
 func (k *kindTest) exerciseAction() {
 	require.Equal(k.t, metav1.Verbs{"create"}, k.resource.Verbs)
 	text, ok := actions[k.resource.Name]
@@ -177,7 +176,7 @@ func (k *kindTest) exerciseAction() {
 	k.s.do(http.MethodPost, k.path(""), doc).ok(http.StatusCreated)
 }
 
-// actions are the documents to post to kinds that are not stored; "" stands for what another test covers.
+// actions are the documents to post to kinds that are not stored; "" if another test covers the kind.
 var actions = map[string]string{
 	"bindings":                  "",
 	"tokenreviews":              `{"spec":{"token":"none"}}`,
@@ -188,7 +187,7 @@ var actions = map[string]string{
 	"selfsubjectrulesreviews":   `{"spec":{"namespace":"default"}}`,
 }
 
-// path of the collection, or of what is below it.
+// path returns the path of the collection, or of a path below it.
 func (k *kindTest) path(below string) string {
 	base := "/apis/" + k.resource.under.String()
 	if k.resource.under.Group == "" {
@@ -200,7 +199,7 @@ func (k *kindTest) path(below string) string {
 	return base + "/" + k.resource.Name + below
 }
 
-// sample is the smallest valid document, the same each time.
+// sample returns the smallest valid document, always the same.
 func (k *kindTest) sample() m {
 	k.t.Helper()
 	if k.doc != nil {
@@ -245,8 +244,8 @@ func (k *kindTest) create() metav1.Object {
 	return created
 }
 
-// judged is an object of which the server has said in its status what it has to say: of a flow schema whether
-// its level is there, of a policy whether its types agree, of a definition whether its names are free.
+// judged creates an object and waits until the server has written its status: for a flow schema whether its level
+// exists, for a policy the result of type checking, for a definition whether its names are accepted.
 func (k *kindTest) judged() (created metav1.Object) {
 	k.t.Helper()
 	require.Eventually(k.t, func() bool {
@@ -267,7 +266,7 @@ func (k *kindTest) metadata(obj runtime.Object) metav1.Object {
 	return accessor
 }
 
-// selected is the object of this test: two versions of one kind are tested beside each other.
+// selected returns options that select the object of this test: two versions of one kind are tested in parallel.
 func (k *kindTest) selected() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: "test=" + k.name}
 }
@@ -285,7 +284,7 @@ func (k *kindTest) read(created metav1.Object) {
 	require.Equal(k.t, document(k.t, obj)["metadata"], document(k.t, items[0])["metadata"])
 }
 
-// change writes in every way there is, under a watch.
+// change writes the object in every way, and watches it.
 func (k *kindTest) change(created metav1.Object) {
 	k.t.Helper()
 	ctx := k.t.Context()
@@ -348,7 +347,7 @@ func (k *kindTest) patches() []labelPatch {
 	if name := config["metadata"].(m); k.namespace != "" {
 		name["namespace"] = k.namespace
 	}
-	for field, value := range config { // what is optional need not be said
+	for field, value := range config { // optional fields may be left out
 		if value == nil || field == "status" {
 			delete(config, field)
 		}
@@ -367,14 +366,14 @@ func (k *kindTest) patches() []labelPatch {
 		{kind, "apply", apply},
 	}
 	strategic := labelPatch{types.StrategicMergePatchType, "strategic", merge("strategic")}
-	if k.custom() { // has no Go type that could say how lists are merged
+	if k.custom() { // has no Go type with tags for merging lists
 		k.s.patch(k.path("/"+k.name), string(strategic.kind), string(strategic.body)).ok(http.StatusUnsupportedMediaType)
 		return patches
 	}
 	return append(patches, strategic)
 }
 
-// exerciseSubresource does what discovery says of a subresource.
+// exerciseSubresource calls the verbs of a subresource.
 func (k *kindTest) exerciseSubresource(sub servedResource) {
 	k.t.Helper()
 	_, name, _ := strings.Cut(sub.Name, "/")
@@ -415,7 +414,7 @@ func (k *kindTest) updateSubresource(sub servedResource, name string) {
 	obj, err := k.client.get(k.t.Context(), k.name)
 	require.NoError(k.t, err)
 	if k.resource.Name == "namespaces" && name == "finalize" {
-		return // remove does it, with a namespace that is going away
+		return // remove tests it, with a namespace that is being deleted
 	}
 	updated, err := k.client.update(k.t.Context(), obj, name)
 	if errors.Is(err, errNoSuchMethod) {
@@ -427,8 +426,8 @@ func (k *kindTest) updateSubresource(sub servedResource, name string) {
 	require.Equal(k.t, k.metadata(obj).GetUID(), k.metadata(updated).GetUID())
 }
 
-// acts are what to send to subresources that are not a part of the object; "" is for what
-// needs a node, or would take the object away.
+// acts are the bodies to send to subresources that are not a part of the object; "" if the subresource needs a node, or
+// would delete the object.
 var acts = map[string]string{
 	"pods/binding":          "",
 	"pods/eviction":         "",
@@ -442,7 +441,7 @@ var acts = map[string]string{
 	"serviceaccounts/token": `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":["a"]}}`,
 }
 
-// remove deletes the object, and takes away what keeps it.
+// remove deletes the object, and removes its finalizers.
 func (k *kindTest) remove() {
 	k.t.Helper()
 	if !k.can("delete") {
@@ -463,7 +462,7 @@ func (k *kindTest) remove() {
 	require.True(k.t, apierrors.IsNotFound(err), "%v", err)
 }
 
-// release takes away the finalizers of an object that is being deleted.
+// release removes the finalizers of an object that is being deleted.
 func (k *kindTest) release() {
 	k.t.Helper()
 	left := k.s.get(k.path("/" + k.name))
@@ -477,7 +476,7 @@ func (k *kindTest) release() {
 		k.s.put(k.path("/"+k.name+"/finalize"), obj.Object).ok(http.StatusOK)
 		return
 	}
-	if k.resource.Name == "customresourcedefinitions" { // the server takes its finalizer away itself
+	if k.resource.Name == "customresourcedefinitions" { // the server removes its finalizer itself
 		require.Eventually(k.t, func() bool { return k.s.get(k.path("/"+k.name)).code == http.StatusNotFound }, patience,
 			time.Millisecond)
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-func TestEviction_SpendsTheBudgetAndNoMore(t *testing.T) {
+func TestEviction_SpendsAtMostTheBudget(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.APIServerOnly()))
 	ctx := t.Context()
@@ -63,8 +63,8 @@ func TestEviction_SpendsTheBudgetAndNoMore(t *testing.T) {
 	require.Contains(t, got.Status.DisruptedPods, "a")
 }
 
-// A pod that outlives its eviction says why it goes: a Job's podFailurePolicy asks for it.
-func TestEviction_SaysWhyThePodGoes(t *testing.T) {
+// An evicted pod has a condition with the reason, which a Job's podFailurePolicy reads.
+func TestEviction_SetsTheConditionOfThePod(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.APIServerOnly()))
 	ctx := t.Context()

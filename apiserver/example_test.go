@@ -17,8 +17,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
-// A server is assembled from a store and a registry of kinds. Its Handler answers requests without a listener as well;
-// Serve adds TLS and the work that a server does in the background.
+// A server is assembled from a store and a registry of kinds. Its Handler also works without a listener; Serve adds TLS
+// and the background work of a server.
 func Example() {
 	ctx := context.Background()
 	check := func(err error) {

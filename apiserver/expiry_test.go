@@ -19,16 +19,16 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Where lifetimes are counted, in etcd.
+// The keys of lifetimes in etcd.
 const (
 	lifetimesKept = "claims/lifetimes"
 	timers        = "claims/timers"
 )
 
-// withoutAccounts lets pods be made where no controller makes their service account.
+// withoutAccounts lets pods be created without a controller that creates their service account.
 var withoutAccounts = admission.Options{Disable: []string{"ServiceAccount"}}
 
-// lifetimes are the paths of the objects whose time is counted, as etcd has them.
+// lifetimes returns the paths of the objects with a lifetime in etcd.
 func (a *assembly) lifetimes() []string {
 	a.t.Helper()
 	list, err := a.store.Collection(lifetimesKept, storage.CollectionOptions{}).List(a.t.Context(),
@@ -41,7 +41,7 @@ func (a *assembly) lifetimes() []string {
 	return paths
 }
 
-// end ends the lifetimes of the objects at these paths in etcd, as the end of their shared lease does.
+// end ends the lifetimes of the objects at these paths in etcd, as the end of their shared lease would.
 func (a *assembly) end(paths ...string) {
 	a.t.Helper()
 	var writes []storage.Write
@@ -55,8 +55,8 @@ func (a *assembly) end(paths ...string) {
 	require.NoError(a.t, err)
 }
 
-// begunDeletion waits until an object is gone, or its deletion has begun, and returns what is left of it. A pod without
-// a grace period is marked, and gone in the next moment.
+// begunDeletion waits until an object is gone, or its deletion has begun, and returns the last answer, nil if it is
+// gone. A pod without a grace period is marked, and gone a moment later.
 func (s *server) begunDeletion(path string) (left *answer) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -74,7 +74,7 @@ func (s *server) begunDeletion(path string) (left *answer) {
 	return left
 }
 
-// The end of a time to live meets all that a DELETE of the kind meets.
+// The end of a time to live has the same effects as a DELETE of the kind.
 func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Admission: withoutAccounts})
@@ -90,7 +90,7 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 	for name, c := range map[string]struct {
 		at, stored string
 		obj        m
-		left       func(*testing.T, *answer) // nil: nothing
+		left       func(*testing.T, *answer) // nil: the object is gone
 		then       func(*testing.T)
 	}{
 		"ConfigMap": {at: configMaps, stored: "core/configmaps/default", obj: configMap("a")},
@@ -160,9 +160,9 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 	}, patience, tick)
 }
 
-// Admission policies see who deletes, and may refuse it; what was refused is tried again, ever later. The clock is the
-// server's, which nobody moves but the test: the time to live itself is etcd's to count.
-func TestExpiry_WhatAPolicyRefusesIsTriedAgain(t *testing.T) {
+// Admission policies see the user of the deletion, and may reject it. A rejected deletion is tried again, with growing
+// delays. The test moves the server's clock; the time to live itself is counted by etcd.
+func TestExpiry_RetriesDeletionsThatAPolicyRejects(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Clock: clock})
@@ -177,7 +177,7 @@ func TestExpiry_WhatAPolicyRefusesIsTriedAgain(t *testing.T) {
 	a.end("core/configmaps/default/a")
 	require.Eventually(t, func() bool { return refusals() == 1 }, patience, tick)
 	require.Contains(t, a.log.String(), "ValidatingAdmissionPolicy")
-	reports := func(metric string) func() bool { // which is counted after the log and after the deletion
+	reports := func(metric string) func() bool { // the metric is counted after the log and the deletion
 		return func() bool { return strings.Contains(string(a.get("/metrics").body), metric) }
 	}
 	require.Eventually(t, reports("coxswain_ttl_overdue_objects 1\n"), patience, tick)
@@ -197,8 +197,8 @@ func TestExpiry_WhatAPolicyRefusesIsTriedAgain(t *testing.T) {
 	require.Eventually(t, reports(`coxswain_ttl_deletions_total{result="deleted"} 1`), patience, tick)
 }
 
-// A write that renews the time at the last moment is not overtaken by the deletion.
-func TestExpiry_OfWhatIsWrittenMeanwhile(t *testing.T) {
+// An object whose time is renewed at the last moment is not deleted.
+func TestExpiry_SparesRenewedObjects(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	a.grant("jane", "editor", m{"apiGroups": []string{""}, "resources": []string{"configmaps"},
@@ -238,7 +238,7 @@ func TestExpiry_OfWhatIsWrittenMeanwhile(t *testing.T) {
 				require.Empty(t, a.lifetimes())
 				return
 			}
-			// Nothing is deleted after the one of another object that comes later.
+			// When a later deletion has happened, this one has not.
 			a.create(configMaps, withTTL(configMap("later"), "10h"))
 			a.end("core/configmaps/default/later")
 			a.begunDeletion(configMaps + "/later")
@@ -250,7 +250,7 @@ func TestExpiry_OfWhatIsWrittenMeanwhile(t *testing.T) {
 	}
 }
 
-// Several servers share the deletions: while all of them live, none does another's part.
+// Several servers share the deletions: while all of them run, each deletes only its own share.
 func TestExpiry_ServersShareTheWork(t *testing.T) {
 	t.Parallel()
 	standing := clocktesting.NewFakeClock(time.Now())
@@ -299,7 +299,7 @@ func TestExpiry_ServersShareTheWork(t *testing.T) {
 	}
 }
 
-// Objects that a dead server should have deleted are deleted by another one when its turn comes.
+// Objects of a dead server's share are deleted by another server after a delay.
 func TestExpiry_TakesOverFromAServerThatDied(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -335,7 +335,7 @@ func TestExpiry_TakesOverFromAServerThatDied(t *testing.T) {
 }
 
 // A server that starts deletes the objects whose time ended while no server ran.
-func TestExpiry_SurvivesTheEndOfEveryServer(t *testing.T) {
+func TestExpiry_HappensAfterARestart(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	tried := make(chan struct{}, 1)
@@ -346,7 +346,7 @@ func TestExpiry_SurvivesTheEndOfEveryServer(t *testing.T) {
 			case tried <- struct{}{}:
 			default:
 			}
-			return nil, storage.ErrUnavailable // as if it had died
+			return nil, storage.ErrUnavailable // as if the server had died
 		}
 		return a.backend.Backend.Commit(ctx, writes)
 	}, nil)
@@ -371,8 +371,8 @@ func TestExpiry_SurvivesTheEndOfEveryServer(t *testing.T) {
 	require.Empty(t, a.lifetimes())
 }
 
-// Objects of earlier versions have the lease on their own keys. They vanish with it, unless they are written before.
-func TestExpiry_OfAnObjectWithALeaseOfItsOwn(t *testing.T) {
+// Objects of earlier versions have a lease on their own keys. They vanish with it, unless they are written before.
+func TestExpiry_OfAnObjectWithItsOwnLease(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	a.grant("jane", "editor", m{"apiGroups": []string{""}, "resources": []string{"configmaps"},
@@ -404,9 +404,9 @@ func TestExpiry_OfAnObjectWithALeaseOfItsOwn(t *testing.T) {
 	}
 }
 
-// A deletion that bypasses the server, such as one by etcdctl, leaves the lifetime behind. The next object of the name
-// is not affected.
-func TestExpiry_ForgetsLifetimesOfWhatIsNoMore(t *testing.T) {
+// A deletion that bypasses the server, such as one by etcdctl, leaves the lifetime behind. It does not affect the next
+// object of that name.
+func TestExpiry_DropsLifetimesOfDeletedObjects(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	vanish := func() {

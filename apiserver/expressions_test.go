@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// expressionsOf makes n different expressions that cost much to compile for their size.
+// expressionsOf returns n different entries with expressions that are expensive to compile for their size.
 func expressionsOf(n int, form string, entry func(i int, expression string) m) []m {
 	list := make([]m, n)
 	for i := range list {
@@ -23,9 +23,9 @@ func expressionsOf(n int, form string, entry func(i int, expression string) m) [
 	return list
 }
 
-// Compiling an expression takes half a millisecond or more. However many a body has, it is refused before they are
-// compiled. The test is not parallel to others, which compile some as well.
-func TestExpressions_TooManyAreRefusedBeforeTheyAreCompiled(t *testing.T) {
+// Compiling an expression takes half a millisecond or more. A body with too many expressions is rejected before they
+// are compiled. The test does not run in parallel with others, which compile expressions as well.
+func TestExpressions_TooManyAreRejectedBeforeCompilation(t *testing.T) {
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	const largest = 2_900_000
 	long := strings.Repeat("a || ", 20)

@@ -25,7 +25,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// assembly is an API server whose parts a test can reach.
+// assembly is an API server with access to its parts.
 type assembly struct {
 	*server
 	ca      *pki.CA
@@ -35,7 +35,7 @@ type assembly struct {
 	routes  chi.Routes
 }
 
-// logEvents is how many changes of a kind an assembly's memory goes back.
+// logEvents is the length of the event log of each kind in an assembly.
 const logEvents = 16
 
 // assemble starts an API server of the given kinds on a backend that can be made to fail.
@@ -48,8 +48,7 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 	return a
 }
 
-// another starts a further API server, on the same store if o has none. The registry is that of all built-in
-// kinds if o has none.
+// another starts a further API server, on the same store if o has none, with all built-in kinds if o has no registry.
 func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
 	t.Helper()
 	if o.Store == nil {
@@ -60,7 +59,7 @@ func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
 	return connect(t, running.Config)
 }
 
-// as is the same server, seen by another user.
+// as returns the same server for another user.
 func (a *assembly) as(user string, groups ...string) *server {
 	a.t.Helper()
 	config := rest.CopyConfig(a.config)
@@ -70,19 +69,19 @@ func (a *assembly) as(user string, groups ...string) *server {
 	return connect(a.t, config)
 }
 
-// faulty is a backend whose commits and questions can be made to fail.
+// faulty is a backend whose commits and reads can be made to fail.
 type faulty struct {
 	storage.Backend
 	mu sync.Mutex
 	// commit replaces Commit when set.
 	commit func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error)
-	// reads is what questions and ranges fail with.
+	// reads is the error of reads of the revision and of ranges.
 	reads error
-	// asked, when set, is called with every question for the revision.
+	// asked, if set, is called before every read of the revision.
 	asked func()
 }
 
-// onQuestion calls asked with every question for the revision, before it is put.
+// onQuestion sets the function that is called before every read of the revision.
 func (f *faulty) onQuestion(asked func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,7 +147,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// writes are one of each sort, all of which would change something.
+// writes returns a write of each sort, by name. Each would change an object.
 func (a *assembly) writes() map[string]func() *answer {
 	changed := configMap("a")
 	changed["data"] = m{"k": "w"}
@@ -200,8 +199,7 @@ func TestFault_WritesThatEtcdRefusesAreNotAcknowledged(t *testing.T) {
 	a.patch(configMaps+"/a", mergePatch, `{"data":{"k":"x"}}`).ok(http.StatusOK)
 }
 
-// A write whose outcome is unknown may have happened. Trying it again could do it twice,
-// or tell the writer of a conflict with itself.
+// A write whose outcome is unknown may have happened. A second attempt could write twice, or conflict with the first.
 func TestFault_UnknownOutcomeIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -213,8 +211,8 @@ func TestFault_UnknownOutcomeIsNotTriedAgain(t *testing.T) {
 		return nil, storage.ErrUnknownOutcome
 	}
 	a.backend.set(lost, nil)
-	// A consistent read brings what has happened into memory. A write from what was there before would be
-	// refused by etcd, and of that too nobody is told.
+	// A consistent read brings the write into memory. An attempt from the state before would be rejected by etcd,
+	// and that answer is lost, too.
 	seen := func() *unstructured.Unstructured { return a.get(configMaps + "/a").ok(http.StatusOK).object() }
 	a.patch(configMaps+"/a", jsonPatch, `[{"op":"add","path":"/data/x","value":"1"}]`).refused(
 		http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
@@ -261,8 +259,8 @@ func TestFault_EtcdThatDoesNotAnswer(t *testing.T) {
 	require.Equal(t, []string{"a"}, a.get(configMaps).names())
 }
 
-// An etcd at its quota takes deletions only. A graceful one begins with a document.
-func TestFault_AFullEtcdDeletesAtOnceWhatWouldWaitForItsGracePeriod(t *testing.T) {
+// An etcd at its quota accepts only deletions. A graceful deletion begins with a write.
+func TestFault_AFullEtcdDeletesWithoutAGracePeriod(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	a.create(accounts, m{"metadata": m{"name": "default"}})
@@ -328,7 +326,7 @@ func TestFault_ClosedBackend(t *testing.T) {
 	a.get("/readyz").ok(http.StatusInternalServerError)
 }
 
-// panicking is ConfigMap with a validation that panics over one name.
+// panicking returns the kind ConfigMap with a validation that panics for one name.
 func panicking() []*api.Resource {
 	kinds := builtin.Kinds()
 	for _, res := range kinds {
@@ -363,7 +361,7 @@ func TestPanic_IsA500AndALogLine(t *testing.T) {
 	require.NotContains(t, metrics, `code="0"`)
 }
 
-func TestPanic_InADeleteOfManyLeavesTheServerStanding(t *testing.T) {
+func TestPanic_InADeleteCollectionDoesNotEndTheServer(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, panicking(), apiserver.Options{})
 	a.create(configMaps, configMap("a"))
@@ -373,7 +371,7 @@ func TestPanic_InADeleteOfManyLeavesTheServerStanding(t *testing.T) {
 	require.Equal(t, []string{"fuse"}, a.get(configMaps).names())
 }
 
-// An idle watch is no reason to end it, however short the time that a request may take.
+// A watch does not end because it is idle for longer than the request timeout.
 func TestWatch_OutlivesTheRequestTimeout(t *testing.T) {
 	t.Parallel()
 	// The other requests must be answered in this time.
@@ -406,7 +404,7 @@ func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 	revision, err := a.backend.Revision(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, a.backend.Compact(t.Context(), revision))
-	a.get(configMaps + "/a").ok(http.StatusOK) // a consistent read: the log has come to its end
+	a.get(configMaps + "/a").ok(http.StatusOK) // a consistent read: the log has all events
 	for _, query := range []string{"", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
 		e := a.watch(configMaps+"?watch=1&resourceVersion="+first+query).expect("ERROR", "")
 		require.Equal(t, "Status", e.Object.GetKind())
@@ -420,7 +418,7 @@ func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 	w.expect("ADDED", "b")
 }
 
-func TestWatch_EndsWithAnErrorEventWhenItCannotGoOn(t *testing.T) {
+func TestWatch_EndsWithAnErrorEventIfItCannotContinue(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	w := a.watch(configMaps + "?watch=1")
@@ -444,7 +442,7 @@ func TestServe_DrainEndsWatchesAtOnce(t *testing.T) {
 		ended = append(ended, s.watch(pods+"?watch=1"))
 	}
 	require.NotEmpty(t, ended)
-	// The watches are left open: stopping must not wait for them, as the cleanup of start shows.
+	// The watches stay open: the shutdown must not wait for them, which the cleanup of start checks.
 	t.Cleanup(func() {
 		for _, w := range ended {
 			_, ok := w.next()

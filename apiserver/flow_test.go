@@ -35,14 +35,14 @@ const (
 	levelUID  = "X-Kubernetes-PF-PriorityLevel-UID"
 )
 
-// gate holds the creations of ConfigMaps in etcd, each until it is let through.
+// gate holds each creation of a ConfigMap in etcd until the test lets it pass.
 type gate struct {
 	entered atomic.Int64
 	pass    chan struct{}
 	opening sync.Once
 }
 
-// open lets all through, now and later.
+// open lets all creations pass, present and future ones.
 func (g *gate) open() { g.opening.Do(func() { close(g.pass) }) }
 
 func (a *assembly) hold() *gate {
@@ -57,7 +57,7 @@ func (a *assembly) hold() *gate {
 	return g
 }
 
-// level is a priority level's line in the dump: waiting and executing requests.
+// level reads a priority level's line in the dump: waiting and executing requests.
 func (s *server) level(name string) (waiting, executing int) {
 	s.t.Helper()
 	for line := range strings.Lines(string(s.get(flowDumps + "dump_priority_levels").ok(http.StatusOK).body)) {
@@ -74,7 +74,7 @@ func (s *server) level(name string) (waiting, executing int) {
 	return waiting, executing
 }
 
-// metric is the value of a series as it is written, 0 if there is none.
+// metric returns the value of a series, 0 if there is none.
 func (s *server) metric(series string) float64 {
 	s.t.Helper()
 	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(
@@ -87,19 +87,19 @@ func (s *server) metric(series string) float64 {
 	return value
 }
 
-// account is a service account, whose requests are of the level workload-low.
+// account returns a service account's client. Its requests are of the level workload-low.
 func (a *assembly) account(name string) *server {
 	user := "system:serviceaccount:default:" + name
 	a.mayAll(user)
 	return a.as(user, "system:serviceaccounts", "system:serviceaccounts:default")
 }
 
-// While the workloads' level is full and its queues are too, nodes and leaders are heard, and so are the
-// administrator and probes.
+// While the level of the workloads and its queues are full, requests of nodes, leader election, administrators and
+// probes are served.
 func TestFlow_HeartbeatsGetThroughAnOverload(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{
-		RequestTimeout: 20 * time.Minute, // of which a quarter is for waiting
+		RequestTimeout: 20 * time.Minute, // a quarter of it is for waiting
 		Limits:         apiserver.Limits{RequestsInFlight: 5, MutatingRequestsInFlight: 5},
 	})
 	a.mayAll("system:kube-scheduler")
@@ -117,7 +117,7 @@ func TestFlow_HeartbeatsGetThroughAnOverload(t *testing.T) {
 	defer flood.Wait()
 	defer g.open()
 	answers := make(chan *answer, 100)
-	// One more at a time, until one is refused: the level's seats and its queue are taken then.
+	// Add requests one by one, until one is rejected: then the level's seats and its queue are taken.
 	for n := 0; ; n++ {
 		require.Less(t, n, 50)
 		flood.Go(func() { answers <- elephant.do(http.MethodPost, configMaps, configMap(fmt.Sprint("c", n))) })
@@ -164,11 +164,12 @@ func TestFlow_HeartbeatsGetThroughAnOverload(t *testing.T) {
 	}, patience, tick)
 }
 
-// A user that floods its level waits in its own queues. Another user's request does not wait behind all of them.
-func TestFlow_AnElephantDoesNotStarveOthersOfItsLevel(t *testing.T) {
+// The requests of a user that floods its level wait in its own queues. Another user's request does not wait behind all
+// of them.
+func TestFlow_ABusyUserDoesNotStarveOthersOfItsLevel(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{
-		RequestTimeout: 20 * time.Minute, // of which a quarter is for waiting
+		RequestTimeout: 20 * time.Minute, // a quarter of it is for waiting
 		Limits:         apiserver.Limits{RequestsInFlight: 5, MutatingRequestsInFlight: 5},
 	})
 	elephant, mouse := a.account("elephant"), a.account("mouse")
@@ -204,7 +205,8 @@ func TestFlow_AnElephantDoesNotStarveOthersOfItsLevel(t *testing.T) {
 	require.Less(t, before, int64(many*2/3))
 }
 
-// A request that has waited for a quarter of the request timeout gets 429; one whose client leaves leaves its queue.
+// A request that has waited for a quarter of the request timeout gets 429. A request whose client disconnects leaves
+// its queue.
 func TestFlow_WaitingEnds(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 4 * time.Second,
@@ -217,7 +219,7 @@ func TestFlow_WaitingEnds(t *testing.T) {
 	codes := make(chan *answer, 20)
 	for n := range 20 {
 		flood.Go(func() {
-			// Those that are held may have their connections closed when they have taken too long.
+			// The connection of a request that is held may be closed when the request has taken too long.
 			res, err := elephant.http.Post(elephant.config.Host+configMaps, "application/json",
 				reader(t, configMap(fmt.Sprint("e", n))))
 			if err != nil {
@@ -255,7 +257,7 @@ func TestFlow_WaitingEnds(t *testing.T) {
 		}
 		require.Eventually(t, func() bool {
 			select {
-			case <-left: // it had waited too long before we looked
+			case <-left: // it had waited too long before the check
 				return true
 			default:
 				return requests()
@@ -268,8 +270,8 @@ func TestFlow_WaitingEnds(t *testing.T) {
 	g.open()
 }
 
-// A client that does not send its body holds up nobody who waits for the same seat, and takes one again when it has.
-func TestFlow_ABodyThatTricklesHoldsNoSeat(t *testing.T) {
+// A client that does not send its body releases its seat to others, and takes a seat again when the body has arrived.
+func TestFlow_ASlowBodyHoldsNoSeat(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{
 		Limits: apiserver.Limits{RequestsInFlight: 1, MutatingRequestsInFlight: 0}})
@@ -300,8 +302,8 @@ func TestFlow_ABodyThatTricklesHoldsNoSeat(t *testing.T) {
 	require.Equal(t, before+3, a.metric(dispatched), "the list, and the body's request before and after it")
 }
 
-// Each answer names by UID what judged its request, and one of the dumps' and the metrics' names is that.
-func TestFlow_AnswersSayWhatJudgedThem(t *testing.T) {
+// Each answer has the UIDs of the schema and the level of its request. The dumps and the metrics have their names.
+func TestFlow_AnswersNameSchemaAndLevel(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	a.mayAll("jane", "system:kube-controller-manager", "system:serviceaccount:kube-system:job-controller",
@@ -328,7 +330,7 @@ func TestFlow_AnswersSayWhatJudgedThem(t *testing.T) {
 		{"jane", nil, "/version", "global-default", "global-default"},
 		{"jane", nil, "/apis/none/v1/things", "global-default", "global-default"},
 		{"jane", nil, configMaps + "?watch=1&timeoutSeconds=1", "global-default", "global-default"},
-		{"nobody", nil, configMaps, "global-default", "global-default"}, // who is refused afterwards, too
+		{"nobody", nil, configMaps, "global-default", "global-default"}, // rejected by authorization afterwards
 		{"system:kube-controller-manager", nil, leases, "system-leader-election", "leader-election"},
 		{"system:kube-controller-manager", nil, configMaps, "kube-controller-manager", "workload-high"},
 		{"system:serviceaccount:kube-system:job-controller", accounts, configMaps, "kube-system-service-accounts",
@@ -357,7 +359,7 @@ func TestFlow_AnswersSayWhatJudgedThem(t *testing.T) {
 		"dump_requests")
 }
 
-// A watch holds its seat while it begins, however long it lasts.
+// A watch holds its seat only while it begins.
 func TestFlow_WatchesHoldNoSeats(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(),
@@ -373,7 +375,7 @@ func TestFlow_WatchesHoldNoSeats(t *testing.T) {
 	}, patience, tick)
 }
 
-// A list is as wide as it is long, up to its limit and to what its level lets one request have.
+// The width of a list grows with its length, up to its limit and to the maximum of its level.
 func TestFlow_ListsAreWide(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -420,7 +422,7 @@ func TestFlow_ConfigurationIsLive(t *testing.T) {
 	require.Equal(t, string(schema.GetUID()), judge())
 	require.Equal(t, usual, jane.get(pods).header.Get(schemaUID))
 
-	// Without shares it has no seats, so that there is one request at a time.
+	// Without shares the level has no seats, so that it serves one request at a time.
 	g := a.hold()
 	var held sync.WaitGroup
 	defer held.Wait()
@@ -453,7 +455,7 @@ func TestFlow_ConfigurationIsLive(t *testing.T) {
 	require.Equal(t, usual, judge())
 }
 
-// The mandatory objects cannot be changed, and come back.
+// Changes of the mandatory objects are reverted, and the objects are created again.
 func TestFlow_MandatoryObjectsStay(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -479,7 +481,7 @@ func TestFlow_MandatoryObjectsStay(t *testing.T) {
 	require.Equal(t, 150.0, a.metric(`apiserver_flowcontrol_lower_limit_seats{priority_level="exempt"}`))
 }
 
-// The suggested objects are kept as we suggest them unless the administrator has taken them over.
+// The server maintains the suggested objects unless the administrator has taken them over.
 func TestFlow_SuggestedObjectsAreKeptWhileTheyAreOurs(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -489,7 +491,7 @@ func TestFlow_SuggestedObjectsAreKeptWhileTheyAreOurs(t *testing.T) {
 	const key = flowv1.AutoUpdateAnnotationKey
 	theirs := m{"metadata": m{"annotations": m{key: "false"}}, "spec": m{"matchingPrecedence": 901}}
 	a.patch(flowSchemas+"/service-accounts", mergePatch, theirs).ok(http.StatusOK)
-	// Taken over by an edit: an annotation that says nothing is written by what the generation says.
+	// Taken over by an edit: without the annotation, the generation decides which value it gets.
 	a.patch(flowSchemas+"/kube-scheduler", mergePatch, m{"metadata": m{"annotations": m{key: nil}},
 		"spec": m{"matchingPrecedence": 801}}).ok(http.StatusOK)
 	a.patch(flowSchemas+"/global-default", mergePatch, m{"spec": m{"matchingPrecedence": 9000}}).ok(http.StatusOK)
@@ -510,7 +512,7 @@ func TestFlow_SuggestedObjectsAreKeptWhileTheyAreOurs(t *testing.T) {
 	require.EqualValues(t, 801, precedence("kube-scheduler"))
 }
 
-// Several servers write no more than one does, and what is as it should be is not written at all.
+// Several servers write no more than one, and objects that are up to date are not written.
 func TestFlow_ServersDoNotFight(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -531,7 +533,7 @@ func TestFlow_ServersDoNotFight(t *testing.T) {
 		a.get(flowSchemas).at("metadata", "resourceVersion").(string))
 	a.create(flowSchemas, m{"metadata": m{"name": "new"}, "spec": m{"priorityLevelConfiguration": m{"name": "system"}}})
 	events.expect("ADDED", "new")
-	events.expect("MODIFIED", "new") // one of the two has said that its level is there
+	events.expect("MODIFIED", "new") // one of the two has written that its level exists
 	second.delete(flowSchemas+"/probes", nil).ok(http.StatusOK)
 	events.expect("DELETED", "probes")
 	events.expect("ADDED", "probes") // with its status

@@ -12,17 +12,17 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-// fuzzedKind is where a kind's objects are written, and one that is there.
+// fuzzedKind has the paths of a kind's collection and of an existing object.
 type fuzzedKind struct{ collection, object string }
 
-// FuzzEveryKind sends each kind documents that are nearly its objects, to be created and to be merged into an existing
-// one: decoding, defaults, validation and ownership answer within the API's contract.
+// FuzzEveryKind sends documents that are similar to objects of each kind, as creates and as patches of an existing
+// object: decoding, defaults, validation and ownership answer within the API's contract.
 func FuzzEveryKind(f *testing.F) {
 	s := start(f)
 	var kinds []fuzzedKind
 	for _, r := range builtin.Kinds() {
 		if r.Kind == "Binding" || r.Virtual {
-			continue // is not kept
+			continue // it is not stored
 		}
 		k := fuzzedKind{collection: collectionPath(r)}
 		obj := r.New()
@@ -62,7 +62,7 @@ func FuzzEveryKind(f *testing.F) {
 	})
 }
 
-// collectionPath is where a kind's objects are, in the namespace default.
+// collectionPath returns the path of a kind's collection, in the namespace default.
 func collectionPath(r *api.Resource) string {
 	path := "/apis/" + r.GroupVersion().String()
 	if r.Group == "" {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Whatever a client sends, the answer is one of the contract's: success, or a Status with a
-// 4xx code. 5xx would be a mistake of ours.
+// The answer to any input conforms to the contract: success, or a Status with a 4xx code. A 5xx is a fault of the
+// server.
 
 func (a *answer) civil() {
 	a.t.Helper()
@@ -32,7 +32,7 @@ func (a *answer) civil() {
 	require.Less(a.t, a.code, 500, "%q", a.body)
 }
 
-// within has the server answer to a fuzz target's current test.
+// within returns the server for a fuzz target's current test.
 func (s *server) within(t testing.TB) *server {
 	return &server{t: t, config: s.config, http: s.http, bearer: s.bearer}
 }
@@ -62,7 +62,7 @@ func FuzzCreateBody(f *testing.F) {
 		switch media {
 		case "application/json", "application/yaml", protobuf, cborType:
 		default:
-			return // only the four formats are of interest
+			return // other formats are not tested
 		}
 		s := s.within(t)
 		s.do(http.MethodPost, pods+"?dryRun=All", body, "Content-Type", media).civil()
@@ -119,7 +119,7 @@ func FuzzAccept(f *testing.F) {
 	f.Fuzz(func(t *testing.T, accept string) {
 		for _, r := range accept {
 			if r < ' ' || r > '~' {
-				return // no client can send it
+				return // a client cannot send it
 			}
 		}
 		s := s.within(t)
@@ -128,7 +128,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// civilIn is civil for answers whose form the client chose: only the code can be checked.
+// civilIn checks an answer in a form that the client has chosen: only the code can be checked.
 func (a *answer) civilIn(accept string) {
 	a.t.Helper()
 	require.Contains(a.t, []int{http.StatusOK, http.StatusNotAcceptable}, a.code, "%q: %q", accept, a.body)
@@ -147,7 +147,7 @@ func FuzzContinue(f *testing.F) {
 		s := s.within(t)
 		a := s.get(configMaps + "?timeout=5s&limit=2&continue=" + url.QueryEscape(token))
 		if a.code == http.StatusGatewayTimeout {
-			return // a revision that is not there yet is waited for
+			return // the server waits for a revision in the future
 		}
 		a.civil()
 	})
@@ -183,8 +183,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// unknownField is what the library says of a configuration that does not fit the schema,
-// and kube-apiserver passes on with this code and without a reason.
+// unknownField reports whether an answer is the library's error about a configuration that does not match the schema.
+// kube-apiserver returns it with this code and without a reason.
 func unknownField(a *answer) bool {
 	return a.code == http.StatusInternalServerError && !strings.Contains(string(a.body), "InternalError")
 }
@@ -237,12 +237,12 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, r := range query {
 			if r <= ' ' || r > '~' || r == '#' {
-				return // no client can send it
+				return // a client cannot send it
 			}
 		}
 		values, _ := url.ParseQuery(query)
 		if _, watch := values["watch"]; watch || values.Has("resourceVersion") || values.Has("continue") {
-			return // these wait, and have targets of their own
+			return // these requests wait, and have targets of their own
 		}
 		s := s.within(t)
 		s.get(configMaps + "?" + query).civil()
@@ -271,14 +271,14 @@ func FuzzResourceVersion(f *testing.F) {
 		s := s.within(t)
 		query := url.Values{"resourceVersion": {revision}, "resourceVersionMatch": {match},
 			"timeout": {"20ms"}}.Encode() + more[int(how)%len(more)]
-		if how%2 == 1 { // what a watch streams has no end: its beginning is enough
+		if how%2 == 1 { // a watch does not end: read its beginning
 			res := s.send(http.MethodGet, configMaps+"?"+query, nil)
 			defer res.Body.Close()
 			require.True(t, res.StatusCode < 500 || res.StatusCode == http.StatusGatewayTimeout, "%s: %d", query,
 				res.StatusCode)
 			return
 		}
-		// a revision that is not there yet is waited for
+		// the server waits for a revision in the future
 		if a := s.get(configMaps + "?" + query); a.code != http.StatusGatewayTimeout {
 			a.civil()
 		}

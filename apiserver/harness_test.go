@@ -25,9 +25,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// glog's flusher is started by an import of etcd's and lives as long as the process. The
-	// kubelet and the clients of its streams speak SPDY by a library that waits, after a close,
-	// for streams that nobody will end.
+	// An import of etcd starts glog's flusher, which lives as long as the process. The SPDY library of the kubelet and of
+	// its clients waits, after a close, for streams that do not end.
 	leak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
 		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Connection).shutdown"))
 }
@@ -49,12 +48,12 @@ const (
 	asYAML    = "application/yaml"
 )
 
-// server speaks HTTP with an API server of its own, as an administrator.
+// server is a client of an API server, as an administrator.
 type server struct {
 	t      testing.TB
 	config *rest.Config
 	http   *http.Client
-	bearer string // a token to show, if any
+	bearer string // a token to send, if any
 }
 
 func start(t testing.TB) *server {
@@ -67,7 +66,7 @@ func connect(t testing.TB, config *rest.Config) *server {
 	return &server{t: t, config: config, http: httpClient(t, config, true)}
 }
 
-// httpClient is one with connections of its own, over HTTP/2 or HTTP/1.1.
+// httpClient returns a client with connections of its own, over HTTP/2 or HTTP/1.1.
 func httpClient(t testing.TB, config *rest.Config, http2 bool) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -102,7 +101,7 @@ func (s *server) typed() *kubernetes.Clientset {
 	return client
 }
 
-// answer is a response that was read to its end.
+// answer is a response that has been read completely.
 type answer struct {
 	t      testing.TB
 	code   int
@@ -110,8 +109,8 @@ type answer struct {
 	body   []byte
 }
 
-// do sends one request. A body may be a string, bytes, a reader or anything that JSON has; headers
-// are pairs of name and value.
+// do sends one request. A body may be a string, bytes, a reader or a value that is encoded as JSON; headers are pairs
+// of a name and a value.
 func (s *server) do(method, path string, body any, headers ...string) *answer {
 	s.t.Helper()
 	res := s.send(method, path, body, headers...)
@@ -163,7 +162,7 @@ func (s *server) get(path string, headers ...string) *answer {
 	return s.do(http.MethodGet, path, nil, headers...)
 }
 
-// create posts and insists on success.
+// create posts an object and requires success.
 func (s *server) create(path string, body any) *answer {
 	s.t.Helper()
 	return s.do(http.MethodPost, path, body).ok(http.StatusCreated)
@@ -184,7 +183,7 @@ func (s *server) delete(path string, body any) *answer {
 	return s.do(http.MethodDelete, path, body)
 }
 
-// gone requires that nothing is there.
+// gone requires that a path is not found.
 func (s *server) gone(path string) {
 	s.t.Helper()
 	s.get(path).refused(http.StatusNotFound, metav1.StatusReasonNotFound, "not found")
@@ -196,7 +195,7 @@ func (a *answer) ok(code int) *answer {
 	return a
 }
 
-// refused insists on a Status of this code and reason, with these words in its message.
+// refused requires a Status with a code, a reason and these words in its message.
 func (a *answer) refused(code int, reason metav1.StatusReason, words string) *metav1.Status {
 	a.t.Helper()
 	require.Equal(a.t, code, a.code, "%s", a.body)
@@ -210,7 +209,7 @@ func (a *answer) refused(code int, reason metav1.StatusReason, words string) *me
 	return &status
 }
 
-// object is the body as JSON.
+// object decodes the body as an object.
 func (a *answer) object() *unstructured.Unstructured {
 	a.t.Helper()
 	u := &unstructured.Unstructured{}
@@ -218,7 +217,7 @@ func (a *answer) object() *unstructured.Unstructured {
 	return u
 }
 
-// at is the value under a path of fields, nil when there is none.
+// at returns the value of a field, nil if there is none.
 func (a *answer) at(fields ...string) any {
 	a.t.Helper()
 	v, _, err := unstructured.NestedFieldNoCopy(a.object().Object, fields...)
@@ -226,7 +225,7 @@ func (a *answer) at(fields ...string) any {
 	return v
 }
 
-// names are those of the items of a list.
+// names returns the names of the items of a list.
 func (a *answer) names() []string {
 	a.t.Helper()
 	var list metav1.PartialObjectMetadataList
@@ -245,10 +244,10 @@ type watchStream struct {
 	scan *bufio.Scanner
 }
 
-// patience is how long a test waits for a server that has stopped speaking.
+// patience is how long a test waits for a server that does not answer.
 const patience = time.Minute
 
-// tick is how often a condition is polled that cannot be waited for.
+// tick is the interval at which a condition is polled.
 const tick = 5 * time.Millisecond
 
 type event struct {
@@ -267,10 +266,10 @@ func (s *server) watch(path string, headers ...string) *watchStream {
 	return &watchStream{t: s.t, res: res, scan: scan}
 }
 
-// next waits for the next event; false when the stream has ended.
+// next waits for the next event. It returns false when the stream has ended.
 func (w *watchStream) next() (event, bool) {
 	w.t.Helper()
-	// A server that says nothing would hold the test until the whole binary times out.
+	// Without this, a server that sends no event would block the test until the binary times out.
 	stop := time.AfterFunc(patience, func() { _ = w.res.Body.Close() })
 	defer stop.Stop()
 	if !w.scan.Scan() {
@@ -284,7 +283,7 @@ func (w *watchStream) next() (event, bool) {
 	return event{Type: e.Type, Object: &unstructured.Unstructured{Object: e.Object}}, true
 }
 
-// expect insists on the next event.
+// expect requires the next event to have this type and name.
 func (w *watchStream) expect(kind, name string) event {
 	w.t.Helper()
 	e, ok := w.next()

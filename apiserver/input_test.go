@@ -92,7 +92,7 @@ func TestWarnings_AreCutToLength(t *testing.T) {
 	require.Less(t, size, 8192)
 }
 
-func TestBadInput_IsRefusedAndNothingIsStored(t *testing.T) {
+func TestBadInput_IsRejectedAndNotStored(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	long := strings.Repeat("a", 300)
@@ -188,7 +188,7 @@ func TestBadInput_IsRefusedAndNothingIsStored(t *testing.T) {
 			if c.code != 0 {
 				a.refused(c.code, c.reason, c.words)
 			}
-			// The server keeps one of its own in kube-system.
+			// The server has one of its own in kube-system.
 			require.Empty(t,
 				s.get(c.path[:strings.LastIndex(c.path, "/")]+
 					"/configmaps?fieldSelector=metadata.namespace!=kube-system").names())
@@ -197,7 +197,7 @@ func TestBadInput_IsRefusedAndNothingIsStored(t *testing.T) {
 	s.create(configMaps, configMap("a"))
 }
 
-// yamlBomb is small, and huge once its aliases are followed.
+// yamlBomb returns a small document that is huge once its aliases are expanded.
 func yamlBomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
@@ -242,7 +242,7 @@ func TestBadInput_PathsThatLeadNowhere(t *testing.T) {
 	} {
 		s.get(path).refused(http.StatusNotFound, metav1.StatusReasonNotFound, "")
 	}
-	// A name that is merely escaped is found.
+	// A name that is escaped without need is found.
 	s.get(configMaps + "/%61").ok(http.StatusOK)
 	s.get(configMaps + "/a%2f").ok(http.StatusOK)
 	for _, path := range []string{configMaps + "?limit=%zz", configMaps + "?labelSelector=%"} {
@@ -276,7 +276,7 @@ func TestBadInput_QueryValues(t *testing.T) {
 	s.gone(configMaps + "/a")
 }
 
-// A client that does not speak HTTP must not disturb those that do.
+// A client that does not speak HTTP must not affect others.
 func TestBadInput_GarbageOnTheWire(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -285,7 +285,7 @@ func TestBadInput_GarbageOnTheWire(t *testing.T) {
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 		conn, err := net.Dial("tcp", address)
 		require.NoError(t, err)
-		_, _ = io.WriteString(conn, garbage) // the server may hang up in the middle
+		_, _ = io.WriteString(conn, garbage) // the server may close the connection before the end
 		_ = conn.(*net.TCPConn).CloseWrite() // the server may have closed it already
 		_, _ = io.ReadAll(conn)
 		_ = conn.Close()
@@ -293,7 +293,8 @@ func TestBadInput_GarbageOnTheWire(t *testing.T) {
 	s.get(pods).ok(http.StatusOK)
 }
 
-// A revision on a new object is refused last of all, and not in a dry run: as by the storage of kube-apiserver.
+// A resourceVersion on a new object is rejected after all other checks, and not in a dry run, as by the storage of
+// kube-apiserver.
 func TestCreate_WithARevisionIsRefusedByTheStorage(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 )
 
-// kubeletClientOf returns a certificate of the cluster's CA, as the server presents to nodes.
+// kubeletClientOf returns a certificate of the cluster's CA for a user, like the one that the server presents to nodes.
 func kubeletClientOf(t *testing.T, a *assembly, user string) (cert, key []byte) {
 	t.Helper()
 	cert, key, err := a.ca.Client(user, "system:masters")
@@ -23,8 +23,8 @@ func kubeletClientOf(t *testing.T, a *assembly, user string) (cert, key []byte) 
 	return cert, key
 }
 
-// TestKubeletClient_IsNoCredential presents the certificates that API servers present to nodes to an API server: its
-// own, whatever its name is, and another server's.
+// TestKubeletClient_IsNoCredential presents the certificates with which API servers identify themselves to nodes to an
+// API server: its own, with a custom name, and another server's.
 func TestKubeletClient_IsNoCredential(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -44,8 +44,8 @@ func TestKubeletClient_IsNoCredential(t *testing.T) {
 	with(kubeletClientOf(t, a, "someone")).get("/api").ok(http.StatusOK)
 }
 
-// TestProxy_NeverLeadsToTheServerItself has a node that reports the server's address as its agent's, in several
-// spellings (CVE-2022-3294), and a pod that does so.
+// TestProxy_NeverLeadsToTheServerItself creates nodes that report the server's address as their agent's, in several
+// spellings (CVE-2022-3294).
 func TestProxy_NeverLeadsToTheServerItself(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})

@@ -15,12 +15,12 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// lateBackend is an etcd whose watches can be held back. They go on when the store asks for their progress, which it
+// lateBackend is a backend whose watches can be delayed. They continue when the store requests their progress, which it
 // does when it waits for memory.
 type lateBackend struct {
 	storage.Backend
 	mu   sync.Mutex
-	held chan struct{} // closed when the watches go on
+	held chan struct{} // closed when the watches continue
 }
 
 func newLateBackend(t *testing.T) *lateBackend {
@@ -70,12 +70,12 @@ func (b *lateBackend) Watch(ctx context.Context, r storage.FollowRequest) <-chan
 	return out
 }
 
-// Requests are judged by memory, which follows etcd by a watch. A write that takes something away is answered when
-// memory has it, however late the watch is: the next request must not profit from what is gone.
-func TestCommit_TakesAwayRightsBeforeItIsAnswered(t *testing.T) {
+// Authorization and admission read memory, which follows etcd by a watch. A write that revokes a right or deletes an
+// object is answered when memory has it, even if the watch is late: the next request must not rely on the old state.
+func TestCommit_RevokesRightsBeforeItIsAnswered(t *testing.T) {
 	t.Parallel()
 	backend := newLateBackend(t)
-	// Not synchronous, unlike other tests' stores: its commits do not wait for memory.
+	// Not synchronous, unlike the stores of other tests: commits do not wait for memory.
 	store, err := storage.Open(t.Context(), backend, storage.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -143,7 +143,7 @@ func TestCommit_TakesAwayRightsBeforeItIsAnswered(t *testing.T) {
 			func() *answer { return s.delete(nodes+"/n", nil) }, asksItself, 401},
 	} {
 		c.given()
-		s.get(configMaps).ok(http.StatusOK) // a consistent read, with which memory has all that was written
+		s.get(configMaps).ok(http.StatusOK) // a consistent read: memory has all writes now
 		before := c.asks()
 		require.Less(t, before.code, 300, "%s: %s", c.name, before.body)
 		backend.hold()

@@ -126,7 +126,7 @@ func TestList_MetadataOnly(t *testing.T) {
 	require.Equal(t, created.Object["metadata"], one.at("metadata"))
 }
 
-func TestList_OfNothingIsAnEmptyArray(t *testing.T) {
+func TestList_WithoutItemsHasAnEmptyArray(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	l := s.get(pods).ok(http.StatusOK)
@@ -136,8 +136,8 @@ func TestList_OfNothingIsAnEmptyArray(t *testing.T) {
 	require.NotEmpty(t, l.object().GetResourceVersion())
 }
 
-// A pod's row says that it is done, and a DaemonSet counts its templates.
-func TestTable_SaysWhatIsDone(t *testing.T) {
+// The row of a pod that has completed shows it, and the row of a DaemonSet has its counts.
+func TestTable_ShowsCompletedPodsAndCounts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create("/api/v1/namespaces/default/pods", pod("p"))

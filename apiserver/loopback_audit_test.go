@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// What the server does by itself is recorded like the requests of its clients.
-func TestAudit_TheServersOwnWritesAreRecorded(t *testing.T) {
+// The server's own writes are recorded like the requests of its clients.
+func TestAudit_RecordsTheServersOwnWrites(t *testing.T) {
 	t.Parallel()
 	auditor, log := openAudit(t, "rules: [{level: Request}]\n")
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Audit: auditor, Admission: withoutAccounts})
@@ -50,13 +50,13 @@ func TestAudit_TheServersOwnWritesAreRecorded(t *testing.T) {
 	}
 	for _, e := range s.all() {
 		if e.User.Username == server {
-			require.NotContains(t, e.RequestURI, "claims", "documents are nobody's objects")
+			require.NotContains(t, e.RequestURI, "claims", "internal documents are not recorded")
 			require.NotEqual(t, e.Verb == "delete", len(e.RequestObject) > 0, "%s %s", e.Verb, e.RequestURI)
 		}
 	}
 }
 
-// annotator is a conversion webhook that adds a time to live to what is to be stored.
+// annotator starts a conversion webhook that adds a time to live to objects in the stored version.
 func annotator(t *testing.T) *httptest.Server {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,8 +78,8 @@ func annotator(t *testing.T) *httptest.Server {
 	return server
 }
 
-// The right to delete is needed for the annotation that is stored, whoever has added it.
-func TestTTL_OfAConversionTakesTheWritersRightToDelete(t *testing.T) {
+// The annotation that is stored requires the right to delete, even if a webhook has added it.
+func TestTTL_OfAConversionRequiresTheRightToDelete(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Admission: withoutAccounts})
 	hook := annotator(t)

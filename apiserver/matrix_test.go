@@ -22,11 +22,10 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-// TestMatrix_EveryRouteAndVerbForEveryone asks for everything that there is a route for, as
-// nobody, as a user without any rights, and as such that hold Kubernetes' roles. The routes are
-// those of the server's own router and the kinds those of its registry, so that none can be
-// forgotten. The expected answer is worked out below from the stored roles, by code that
-// shares nothing with the authorizer.
+// TestMatrix_EveryRouteAndVerbForEveryone sends a request to every route, anonymously, as a user without rights, and as
+// users with Kubernetes' roles. The routes come from the server's router and the kinds from its registry, so that the
+// matrix is complete. The expected answer is computed below from the stored roles, by code that is independent of the
+// authorizer.
 func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 	t.Parallel()
 	key, err := pki.NewKey()
@@ -107,8 +106,8 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 	}
 }
 
-// TestMatrix_RolesGiveWhatTheirNamesPromise are those lines of the matrix that must never change, whatever rules the
-// roles are given.
+// TestMatrix_RolesGiveWhatTheirNamesPromise checks the decisions of the matrix that must never change, even if the
+// rules of the roles do.
 func TestMatrix_RolesGiveWhatTheirNamesPromise(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -162,7 +161,7 @@ func TestMatrix_RolesGiveWhatTheirNamesPromise(t *testing.T) {
 	}
 }
 
-// asking is one request, and what it is about in RBAC's words: a path, or a verb on a resource.
+// asking is one request, and its attributes in RBAC's terms: a path, or a verb on a resource.
 type asking struct {
 	method, url     string
 	verb, path      string
@@ -174,13 +173,13 @@ type asking struct {
 
 func (q asking) String() string { return q.method + " " + q.url }
 
-// caller is a user, and the rules that hold for it everywhere and in the namespace default.
+// caller is a user, and its rules in the cluster and in the namespace default.
 type caller struct {
 	name                  string
 	everywhere, inDefault []rbacv1.PolicyRule
 }
 
-// may reads the rules.
+// may reports whether the rules allow the request.
 func (c *caller) may(q asking) bool {
 	rules := c.everywhere
 	if q.namespace == "default" {
@@ -201,8 +200,8 @@ func (c *caller) may(q asking) bool {
 	})
 }
 
-// ask compares what the server answers with what the rules say. A request that is allowed need not make sense: the
-// objects do not exist, and the bodies are empty.
+// ask compares the server's decision with the rules. A request that is allowed may fail afterwards: the objects do not
+// exist, and the bodies are empty.
 func (c *caller) ask(s *server, q asking) (problem string, allowed bool) {
 	var body any
 	if q.method == http.MethodPost || q.method == http.MethodPut || q.method == http.MethodPatch {
@@ -238,12 +237,12 @@ func (c *caller) ask(s *server, q asking) (problem string, allowed bool) {
 	return "", refusal == ""
 }
 
-// parameters are what stands for the parts of a route that are not about a resource.
+// parameters replaces the parameters of routes that are not resources.
 var parameters = strings.NewReplacer("{check}", "ping", "{group}", "apps", "{version}", "v1", "/pprof/*",
 	"/pprof/cmdline", "/v3/*", "/v3/api/v1")
 
-// everyRequest are the router's routes, filled in with each kind of the registry and each of its
-// subresources. Whether a kind serves the verb makes no difference to who may ask.
+// everyRequest returns the requests for the router's routes, for each kind of the registry and each of its
+// subresources. Verbs that a kind does not serve are included, since they are authorized, too.
 func everyRequest(t *testing.T, routes chi.Routes) []asking {
 	t.Helper()
 	seen := map[string]bool{}
@@ -257,7 +256,7 @@ func everyRequest(t *testing.T, routes chi.Routes) []asking {
 	kinds := api.NewRegistry(builtin.Kinds()...).Snapshot().Resources
 	routesOfKinds := 0
 	err := chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		route = strings.ReplaceAll(route, "/*/", "/") // where one router hangs below another
+		route = strings.ReplaceAll(route, "/*/", "/") // where one router is mounted in another
 		if !strings.Contains(route, "{resource}") {
 			at := parameters.Replace(route)
 			if strings.Contains(route, "{version}") && strings.HasPrefix(route, "/api/") {
@@ -280,7 +279,7 @@ func everyRequest(t *testing.T, routes chi.Routes) []asking {
 	})
 	require.NoError(t, err)
 	require.Greater(t, routesOfKinds, 50)
-	for _, res := range kinds { // every kind is in it, and every subresource
+	for _, res := range kinds { // the requests cover every kind and subresource
 		has := func(resource string) bool {
 			return slices.ContainsFunc(all, func(q asking) bool {
 				return q.group == res.Group && q.version == res.Version && q.resource == resource
@@ -294,7 +293,7 @@ func everyRequest(t *testing.T, routes chi.Routes) []asking {
 	return all
 }
 
-// requestsOf are those of a route for one kind; none where the route is not for it.
+// requestsOf returns the requests of a route for one kind; none if the route does not apply to it.
 func requestsOf(res *api.Resource, method, route string) []asking {
 	legacy, namespaced, watch := !strings.Contains(route, "{group}"), strings.Contains(route, "{namespace}"),
 		strings.Contains(route, "/watch/")
@@ -311,7 +310,7 @@ func requestsOf(res *api.Resource, method, route string) []asking {
 	name := "no-such"
 	if res.Group == "" && res.Kind == "Namespace" {
 		name = "default"
-		if named { // rights within a namespace are rights on it
+		if named { // rights in a namespace include rights to the Namespace
 			q.namespace = name
 		}
 	}
@@ -355,7 +354,7 @@ func requestsOf(res *api.Resource, method, route string) []asking {
 	return all
 }
 
-// verbOf is the verb that Kubernetes takes a method for.
+// verbOf returns the verb of a method.
 func verbOf(method string, named, watch bool) string {
 	switch {
 	case watch:

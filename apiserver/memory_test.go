@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-func TestMemory_WhatWouldNeverFitIsRefusedAndTheRestServed(t *testing.T) {
+func TestMemory_ARequestBeyondTheBudgetIsRejected(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: apiserver.Limits{RequestMemory: 4 << 20}})
 	a.mayAll("jane")
@@ -48,7 +48,8 @@ func TestMemory_WhatWouldNeverFitIsRefusedAndTheRestServed(t *testing.T) {
 	require.Contains(t, metrics, "\ncoxswain_request_memory_refused_total 0\n")
 }
 
-// What etcd takes can be created and replaced with the least budget, and no more than created with a smaller one.
+// The largest object that etcd accepts can be created and replaced with the least budget. With a smaller budget it can
+// only be created.
 func TestMemory_TheLeastBudgetReplacesTheLargestObject(t *testing.T) {
 	t.Parallel()
 	for size, code := range map[int64]int{apiserver.LeastRequestMemory: http.StatusOK,
@@ -70,8 +71,8 @@ func TestMemory_TheLeastBudgetReplacesTheLargestObject(t *testing.T) {
 	}
 }
 
-// An update needs memory for its body and for the object. Each of several would wait for the rest for ever if it held
-// the first while others hold theirs.
+// An update needs memory for its body and for the object. Concurrent updates would deadlock if each held the first
+// while it waited for the second.
 func TestMemory_UpdatesOfLargeObjectsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
@@ -94,8 +95,8 @@ func TestMemory_UpdatesOfLargeObjectsDoNotWaitForEachOther(t *testing.T) {
 	require.Contains(t, string(a.get("/metrics").ok(http.StatusOK).body), "\ncoxswain_request_memory_refused_total 0\n")
 }
 
-// Objects of a collection are deleted several at once, each with memory of its own: together they take more than there
-// is, and nothing is left of it.
+// Several objects of a collection are deleted concurrently, each with a reservation of its own. Together they need more
+// than the budget. All reservations are released in the end.
 func TestMemory_ACollectionOfLargeObjectsIsDeleted(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
@@ -117,7 +118,7 @@ func TestMemory_ACollectionOfLargeObjectsIsDeleted(t *testing.T) {
 	require.NotContains(t, string(jane.get(configMaps).ok(http.StatusOK).body), "xxxxx")
 }
 
-// held is how many bytes of the budget of requests are in use.
+// held returns how many bytes of the budget of requests are in use.
 func (s *server) held() float64 {
 	s.t.Helper()
 	used := regexp.MustCompile(`\ncoxswain_request_memory_used_bytes (\S+)`)
@@ -126,12 +127,12 @@ func (s *server) held() float64 {
 	return n
 }
 
-// unhurried gives requests a minute for memory. On a busy machine a server takes long until a client that does not read
-// holds it up.
+// unhurried is a request timeout that gives requests a minute to wait for memory. On a busy machine it takes long
+// until a client that does not read blocks the server.
 const unhurried = 4 * time.Minute
 
-// A body that never ends holds all memory of requests. It gives way to one that is sent.
-func TestMemory_ABodyThatTricklesGivesWay(t *testing.T) {
+// A body that never ends holds all memory of requests. It is ended for the sake of a body that is sent.
+func TestMemory_ASlowBodyIsEndedForOthers(t *testing.T) {
 	t.Parallel()
 	for name, http2 := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestMemory_ABodyThatTricklesGivesWay(t *testing.T) {
 	}
 }
 
-// unread is a connection from which a client reads little.
+// unread is a connection whose client reads only the first bytes.
 type unread struct {
 	net.Conn
 	left atomic.Int64
@@ -190,7 +191,7 @@ func (u *unread) Close() error {
 	return u.Conn.Close()
 }
 
-// unreadList begins to list more than kernels buffer, and reads no more than the headers.
+// unreadList begins a list that is larger than the kernels' buffers, and reads only the headers.
 func unreadList(t *testing.T, a *assembly, http2 bool) {
 	t.Helper()
 	a.mayAll("slow")
@@ -211,8 +212,9 @@ func unreadList(t *testing.T, a *assembly, http2 bool) {
 	t.Cleanup(func() { _ = res.Body.Close() })
 }
 
-// An answer that nobody reads holds all memory of requests. It gives way to a body that is sent.
-func TestMemory_AnAnswerThatNobodyReadsGivesWay(t *testing.T) {
+// An answer that its client does not read holds all memory of requests. It is ended for the sake of a body that is
+// sent.
+func TestMemory_AnUnreadAnswerIsEndedForOthers(t *testing.T) {
 	t.Parallel()
 	for name, http2 := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -229,9 +231,9 @@ func TestMemory_AnAnswerThatNobodyReadsGivesWay(t *testing.T) {
 	}
 }
 
-// A connection from which nothing is read is ended, whether anybody waits or not. With HTTP/2 no deadline of a request
-// does that: the frame that would end its stream is stuck as well.
-func TestMemory_AnAnswerThatNobodyReadsEnds(t *testing.T) {
+// A connection whose client does not read is ended, even if no request waits for memory. With HTTP/2 the deadline of a
+// request does not end it: the frame that would end the stream is stuck as well.
+func TestMemory_AnUnreadAnswerEnds(t *testing.T) {
 	t.Parallel()
 	for name, http2 := range protocols {
 		t.Run(name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestMetrics_NamesAndLabelsThatDashboardsQuery(t *testing.T) {
 	}, patience, tick)
 }
 
-func TestMetrics_OfWhoRunsInTheSameProcess(t *testing.T) {
+func TestMetrics_IncludeComponentsOfTheProcess(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_something_total"})
@@ -70,13 +70,13 @@ func contains(a *answer, text string) bool {
 	return bytes.Contains(a.ok(http.StatusOK).body, []byte(text))
 }
 
-// maxMetrics is how long /metrics may be of a server that an administrator has asked everything. The number of series
-// is bounded, and reached: those of the resources that were used last are kept. Which ones they are, and how long their
-// names, differs between runs, whose pages have 300 to 361 kB. Users of all flow schemas add 100 kB, and the other
-// components of `coxswain up` another 150 kB (TestUp_TellsOfAllThatRunsInIt).
+// maxMetrics limits the size of /metrics after an administrator has sent every request. The number of series is
+// bounded, and the bound is reached: the series of the resources that were used last are kept. They, and the lengths
+// of their names, differ between runs, whose pages have 300 to 361 kB. Users of all flow schemas add 100 kB, and the
+// other components of `coxswain up` another 150 kB (TestUp_TellsOfAllThatRunsInIt).
 const maxMetrics = 400_000
 
-// hasBoundedMetrics is asked after everything was, so that every series that there can be has come up.
+// hasBoundedMetrics checks the size of /metrics. It is called after all requests, so that every possible series exists.
 func (s *server) hasBoundedMetrics() {
 	s.t.Helper()
 	body := s.get("/metrics").ok(http.StatusOK).body

@@ -15,12 +15,12 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// wrapped is a ResponseWriter of a middleware.
+// wrapped is the ResponseWriter of a middleware.
 type wrapped struct{ http.ResponseWriter }
 
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A middleware knows who asks for what, and learns what a write came to.
+// A middleware sees the user and the attributes of a request, and the outcome of a write.
 func TestMiddleware_SeesRequestsAndTheirOutcome(t *testing.T) {
 	t.Parallel()
 	type seen struct {

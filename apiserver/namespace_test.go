@@ -43,7 +43,7 @@ func TestNamespace_LifeCycle(t *testing.T) {
 	s.gone(namespaces + "/team")
 }
 
-// A client that was told that its namespace is going away can rely on it.
+// Once the deletion of a namespace has been answered, no object can be created in it.
 func TestNamespace_RefusesContentFromTheMomentOfItsDeletion(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -66,7 +66,7 @@ func TestNegotiate_YAMLInAndOut(t *testing.T) {
 	require.Contains(t, string(missing.body), "reason: NotFound")
 }
 
-func TestNegotiate_PrettyForPeople(t *testing.T) {
+func TestNegotiate_PrettyForBrowsers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(configMaps, configMap("a"))
@@ -80,7 +80,7 @@ func TestNegotiate_PrettyForPeople(t *testing.T) {
 	require.JSONEq(t, string(s.get(configMaps+"/a").body), string(s.get(configMaps+"/a?pretty=1").body))
 }
 
-// kube-apiserver ends JSON with a newline, but not what is indented or no API object.
+// kube-apiserver ends JSON with a newline, except if it is indented or not an API object.
 func TestNegotiate_NewlineAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-func TestValidation_IsNotBegunWhenNobodyWaits(t *testing.T) {
+func TestValidation_DoesNotRunForEndedRequests(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := 0

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestCreate_FillsWhatOnlyTheServerMaySet(t *testing.T) {
+func TestCreate_SetsSystemFields(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	body := configMap("a")
@@ -33,7 +33,7 @@ func TestCreate_FillsWhatOnlyTheServerMaySet(t *testing.T) {
 func TestCreate_ClusterKind(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	// A namespace in a cluster-scoped object means nothing and is dropped.
+	// The namespace of a cluster-scoped object is dropped.
 	s.create(nodes, m{"kind": "Node", "apiVersion": "v1", "metadata": m{"name": "n", "namespace": "default"}})
 	require.Empty(t, s.get(nodes+"/n").ok(http.StatusOK).object().GetNamespace())
 	s.patch(nodes+"/n", mergePatch, `{"spec":{"unschedulable":true}}`).ok(http.StatusOK)
@@ -80,7 +80,7 @@ func TestUpdate_StaleResourceVersionConflicts(t *testing.T) {
 	const words = `Operation cannot be fulfilled on deployments.apps "web": the object has been modified; please apply your changes to the latest version and try again`
 	status := s.put(deployments+"/web", first).refused(http.StatusConflict, metav1.StatusReasonConflict, words)
 	require.Equal(t, &metav1.StatusDetails{Name: "web", Group: "apps", Kind: "deployments"}, status.Details)
-	// The same by patch.
+	// The same by a patch.
 	s.patch(deployments+"/web", mergePatch, m{"metadata": m{"resourceVersion": first.GetResourceVersion()}}).
 		refused(http.StatusConflict, metav1.StatusReasonConflict, words)
 	require.EqualValues(t, 2, s.get(deployments+"/web").at("spec", "replicas"))

@@ -19,7 +19,7 @@ func secret(name, value string) m {
 	return m{"apiVersion": "v1", "kind": "Secret", "metadata": m{"name": name}, "stringData": m{"password": value}}
 }
 
-// endNamespace does what the namespace's controller would.
+// endNamespace completes the deletion of a namespace, like its controller.
 func (s *server) endNamespace(name string) {
 	s.t.Helper()
 	s.delete(namespaces+"/"+name, nil).ok(http.StatusOK)
@@ -29,7 +29,7 @@ func (s *server) endNamespace(name string) {
 
 const expired = "too old"
 
-// refusedWatch expects a watch to end at once with 410.
+// refusedWatch requires that a watch ends at once with 410.
 func (s *server) refusedWatch(path string) {
 	s.t.Helper()
 	e := s.watch(path).expect("ERROR", "")
@@ -38,7 +38,7 @@ func (s *server) refusedWatch(path string) {
 	require.Equal(s.t, "The resourceVersion for the provided watch is too old.", e.Object.Object["message"])
 }
 
-// A tenant that is given a namespace reads nothing of an earlier namespace of that name, however it reads the past.
+// The tenant of a namespace cannot read objects of a deleted namespace of that name, by any way to read the past.
 func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -80,7 +80,7 @@ func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 			who.refusedWatch(path)
 		}
 	}
-	expectNothing(s) // nobody has the namespace
+	expectNothing(s) // the namespace does not exist
 
 	created := s.create(namespaces, m{"metadata": m{"name": "team"}}).object().GetResourceVersion()
 	everything := []m{{"apiGroups": []string{""}, "resources": []string{"*"}, "verbs": []string{"*"}}}
@@ -90,12 +90,12 @@ func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	tenant.create(secrets, secret("mine", "new"))
 	expectNothing(tenant)
 	expectNothing(s)
-	for _, query := range past { // what it would delete it would list
+	for _, query := range past { // the answer would list the deleted objects
 		tenant.delete(secrets+query, nil).refused(http.StatusGone, metav1.StatusReasonExpired, expired)
 	}
 	require.Equal(t, []string{"mine"}, tenant.get(secrets).names())
 
-	// Its own past is the tenant's to read, and so is what a stale token goes on with.
+	// The tenant can read the past of its own namespace, and continue with an expired token.
 	require.Empty(t, tenant.get(secrets+"?resourceVersionMatch=Exact&resourceVersion="+
 		created).ok(http.StatusOK).names())
 	tenant.watch(secrets+"?watch=1&resourceVersion="+created).expect("ADDED", "mine")
@@ -104,7 +104,7 @@ func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	status := tenant.get(secrets+"?continue="+token).refused(http.StatusGone, metav1.StatusReasonExpired, expired)
 	require.Equal(t, []string{"mine"}, tenant.get(secrets+"?continue="+status.Continue).ok(http.StatusOK).names())
 
-	// A request about all namespaces is authorized for all that there was.
+	// A request for all namespaces is authorized for the past of all.
 	const all = "/api/v1/secrets?resourceVersionMatch=Exact&fieldSelector=metadata.namespace%3Dteam&resourceVersion="
 	require.Equal(t, []string{"a", "b"}, s.get(all+then).ok(http.StatusOK).names())
 	s.get("/api/v1/secrets?continue=" + everywhere).ok(http.StatusOK)
@@ -112,8 +112,8 @@ func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	tenant.get(all+then).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "at the cluster scope")
 }
 
-// Informers of a namespace that does not exist yet list it and watch it like any other.
-func TestPast_OfANamespaceThatNeverWasIsOpen(t *testing.T) {
+// Informers can list and watch a namespace that does not exist yet.
+func TestPast_OfANewNamespaceIsReadable(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const configs = namespaces + "/later/configmaps"
@@ -156,7 +156,7 @@ func TestPast_ExpiresInTheWordsOfKubernetes(t *testing.T) {
 	a.refusedWatch(configMaps + "?watch=1&resourceVersion=" + old)
 }
 
-// tampered is a continue token in which one field is another.
+// tampered returns a continue token with another value of one field.
 func tampered(t *testing.T, token, field string, value any) string {
 	t.Helper()
 	text, err := base64.RawURLEncoding.DecodeString(token)

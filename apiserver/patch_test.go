@@ -49,7 +49,7 @@ func TestPatch_JSONAppliesOperationsInOrder(t *testing.T) {
 	require.Equal(t, m{"o": "1"}, patched.at("data"))
 }
 
-func TestPatch_RefusesWhatCannotBeApplied(t *testing.T) {
+func TestPatch_RejectsPatchesThatCannotBeApplied(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	stored := s.create(configMaps, configMap("a")).object()
@@ -121,7 +121,7 @@ func TestPatch_CopiesCannotGrowWithoutBound(t *testing.T) {
 	require.Len(t, s.get(configMaps+"/a").at("data"), 1)
 }
 
-func TestPatch_FinalizersOfADyingObjectOnlyGo(t *testing.T) {
+func TestPatch_CannotAddFinalizersToADeletedObject(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(configMaps, with(configMap("a"), "finalizers", []string{"x.io/a"}))

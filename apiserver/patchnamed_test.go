@@ -19,8 +19,9 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// TestPatchNamed_IsTheLongWay patches random objects of every kind both ways.
-func TestPatchNamed_IsTheLongWay(t *testing.T) {
+// TestPatchNamed_EqualsAWholePatch patches random objects of every kind, with and without patch.Named, and compares
+// the results.
+func TestPatchNamed_EqualsAWholePatch(t *testing.T) {
 	t.Parallel()
 	short := 0
 	for _, res := range api.NewRegistry(builtin.Kinds()...).Snapshot().Resources {
@@ -60,7 +61,7 @@ func TestPatchNamed_IsTheLongWay(t *testing.T) {
 	require.Greater(t, short, 500, "most patches go the short way")
 }
 
-// randomPatch returns a random part of a document, with a null here and there.
+// randomPatch returns a random part of a document, with some values replaced by null.
 func randomPatch(o *objecttest.Objects, doc map[string]any) map[string]any {
 	part := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(doc)) {

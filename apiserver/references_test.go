@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReferences_ThatAreNoSegmentAreRefused tries what a client that takes the name for a part of a path would follow.
-func TestReferences_ThatAreNoSegmentAreRefused(t *testing.T) {
+// TestReferences_MustBePathSegments writes references that would lead elsewhere if a client used the name in a path.
+func TestReferences_MustBePathSegments(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const bad = "node-0/proxy/containerLogs/b/px/px"

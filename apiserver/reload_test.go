@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-func TestClientCAs_ThatAreReplacedCountForOpenConnectionsToo(t *testing.T) {
+func TestClientCAs_ReplacementAppliesToOpenConnections(t *testing.T) {
 	t.Parallel()
 	before, err := pki.NewCA()
 	require.NoError(t, err)
@@ -43,13 +43,13 @@ func TestClientCAs_ThatAreReplacedCountForOpenConnectionsToo(t *testing.T) {
 	old.get(configMaps).ok(http.StatusUnauthorized)
 }
 
-func TestServerCertificate_ThatIsReplacedIsShownToNewConnections(t *testing.T) {
+func TestServerCertificate_ReplacementAppliesToNewConnections(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
-	// A client's certificate does as well: what is shown is what matters here.
+	// A client's certificate is sufficient: the test only compares which certificate is presented.
 	write := func(name string) {
 		cert, key, err := ca.Client(name)
 		require.NoError(t, err)
@@ -70,8 +70,7 @@ func TestServerCertificate_ThatIsReplacedIsShownToNewConnections(t *testing.T) {
 	require.Eventually(t, func() bool { return shown() == "two" }, patience, tick)
 }
 
-// BenchmarkAuthenticate is the cost of a whole request that does nothing but be authenticated
-// and answered, by the credential that it shows.
+// BenchmarkAuthenticate measures a request that is only authenticated and answered, for each type of credential.
 func BenchmarkAuthenticate(b *testing.B) {
 	s, _ := withTokens(b, nil)
 	s.account("robot")
@@ -89,7 +88,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// Nothing that a client shows as a secret may appear in what the server says of itself.
+// The secrets of clients do not appear in logs, metrics and errors.
 func TestSecrets_AreInNoLogMetricOrError(t *testing.T) {
 	t.Parallel()
 	const secret = "abcdef.s3cr3ts3cr3ts3cr"

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A request is read by several goroutines, and copied for parts of it. Its fields are assigned where it is made, in
-// request.go, and nowhere else. The name of a write, which a create chooses, is not the request's.
-func TestRequest_ChangesOnlyWhereItIsMade(t *testing.T) {
+// Several goroutines read a request, and parts of it are copies. Its fields are assigned only in request.go. A create
+// sets the name of its write, not of its request.
+func TestRequest_FieldsAreAssignedInOneFile(t *testing.T) {
 	t.Parallel()
 	fields := map[string]bool{}
 	typ := reflect.TypeFor[request]()

@@ -14,7 +14,7 @@ import (
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
-func TestGzip_OnlyForLargeBodiesOfThoseWhoAsk(t *testing.T) {
+func TestGzip_OnlyForLargeBodiesOnRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	large := configMap("large")
@@ -45,12 +45,12 @@ func TestGzip_OnlyForLargeBodiesOfThoseWhoAsk(t *testing.T) {
 	stream.expect("ADDED", "large")
 }
 
-func TestGzip_RequestBodiesAreNotUnpacked(t *testing.T) {
+func TestGzip_RequestBodiesAreNotDecompressed(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
-	_, err := w.Write(bytes.Repeat([]byte(" "), 100<<20)) // a bomb, were it unpacked
+	_, err := w.Write(bytes.Repeat([]byte(" "), 100<<20)) // would be too large if it were decompressed
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	s.do(http.MethodPost, configMaps, packed.Bytes(), "Content-Encoding", "gzip").refused(http.StatusBadRequest,
@@ -142,7 +142,7 @@ func TestWatch_OldPaths(t *testing.T) {
 	s.get("/api/v1/watch/nothings").ok(http.StatusNotFound)
 }
 
-func TestDeprecation_IsWarnedOfInEveryResponse(t *testing.T) {
+func TestDeprecation_WarnsInEveryResponse(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const endpoints = "/api/v1/namespaces/default/endpoints"

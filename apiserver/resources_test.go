@@ -14,7 +14,7 @@ const (
 	resourceSlices = resourcePath + "/resourceslices"
 )
 
-// A user that may bind a claim may not write the status of its devices, and the other way round.
+// A user that may bind a claim may not write the status of its devices, and vice versa.
 func TestResourceClaim_StatusIsOfSchedulerAndDriver(t *testing.T) {
 	t.Parallel()
 	s := start(t)

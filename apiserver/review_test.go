@@ -13,7 +13,7 @@ import (
 
 const selfSubjectReviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
-func TestReview_SelfSubjectReviewTellsWhoCallsInEveryFormat(t *testing.T) {
+func TestReview_SelfSubjectReviewReturnsTheCallerInEveryFormat(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, media := range []string{"application/json", protobuf} {

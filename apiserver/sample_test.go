@@ -30,7 +30,7 @@ const (
 	sampleRules    = `"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]}`
 )
 
-// samples has, for each built-in kind that must have something, the least that is valid.
+// samples has the smallest valid document of each built-in kind with required fields.
 var samples = map[string]string{
 	"ControllerRevision": `{"data":{"a":1},"revision":1}`,
 	"CronJob":            `{"spec":{"schedule":"* * * * *","jobTemplate":` + sampleJob + `}}`,
@@ -77,7 +77,7 @@ var samples = map[string]string{
 	"VolumeAttributesClass":            `{"driverName":"example.com","parameters":{"a":"b"}}`,
 }
 
-// fillSample makes an empty object valid, and returns the name that it must have.
+// fillSample completes an empty object so that it is valid, and returns its required name.
 func fillSample(t testing.TB, obj api.Object, kind string) string {
 	t.Helper()
 	if text := samples[kind]; text != "" {
@@ -119,14 +119,14 @@ func fillSample(t testing.TB, obj api.Object, kind string) string {
 	return "sample"
 }
 
-// stubRequest is what a kubelet asks for a pod's certificate with.
+// stubRequest returns the request in a PodCertificateRequest of a kubelet.
 func stubRequest(t testing.TB) []byte {
 	t.Helper()
 	block, _ := pem.Decode(certificateRequest(t))
 	return block.Bytes
 }
 
-// trustAnchor is the certificate of a new CA.
+// trustAnchor returns the certificate of a new CA.
 func trustAnchor(t testing.TB) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

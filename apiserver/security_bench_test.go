@@ -26,19 +26,19 @@ import (
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 )
 
-// guarded is a server without a listener, and requests of one who is known by a certificate and by a token.
+// guarded is a server without a listener, and requests of a user with a certificate and with a token.
 type guarded struct {
 	*Server
 	handler         http.Handler
 	byCert, byToken *http.Request
-	bearer          []string // what byToken shows
+	bearer          []string // the Authorization header of byToken
 	admin           *x509.Certificate
 	create          authz.Attributes
 	admitted        *request
 	pod             *corev1.Pod
 }
 
-// newGuarded has a thousand role bindings, of which one is the user's.
+// newGuarded starts a server with a thousand role bindings; one is for the user.
 func newGuarded(b *testing.B) *guarded {
 	ctx := b.Context()
 	backend, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: b.TempDir(), Unsafe: true})
@@ -107,7 +107,7 @@ func newGuarded(b *testing.B) *guarded {
 
 func (g *guarded) authenticated(b *testing.B, r *http.Request) *authn.User {
 	if r == g.byToken {
-		r.Header["Authorization"] = g.bearer // whoever reads it takes it away
+		r.Header["Authorization"] = g.bearer // authentication removes the header
 	}
 	user, ok, err := g.authn.Authenticate(r)
 	if err != nil || !ok || !user.Authenticated() {
@@ -137,8 +137,8 @@ func (g *guarded) admits(b *testing.B, user *authn.User) {
 	}
 }
 
-// BenchmarkSecurity is the cost of authentication, authorization and, for the creation of a pod, admission, with a
-// thousand role bindings.
+// BenchmarkSecurity measures authentication, authorization and, for the creation of a pod, admission, with a thousand
+// role bindings.
 func BenchmarkSecurity(b *testing.B) {
 	g := newGuarded(b)
 	user := g.authenticated(b, g.byToken)

@@ -17,8 +17,8 @@ import (
 // The tables of "Semantics for get and list" and "Semantics for watch":
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 
-// past is a collection with a history: at revision One there was a, at Two a and b, now a, b
-// and c. Token goes on behind a at revision Two.
+// past is a collection with a history: it had a at revision one, a and b at two, and has a, b and c now. token
+// continues after a at revision two.
 type past struct {
 	*server
 	one, two, token string
@@ -37,7 +37,7 @@ func startPast(t *testing.T) past {
 	return p
 }
 
-// query fills in ONE, TWO and TOKEN.
+// query replaces ONE, TWO and TOKEN.
 func (p past) query(text string) string {
 	return strings.NewReplacer("ONE", p.one, "TWO", p.two, "TOKEN", p.token).Replace(text)
 }
@@ -52,7 +52,7 @@ const (
 func TestList_SemanticsOfResourceVersionMatchLimitAndContinue(t *testing.T) {
 	t.Parallel()
 	p := startPast(t)
-	for query, want := range map[string]string{ // names; of which page, with a + that more follow
+	for query, want := range map[string]string{ // names; a + means that more pages follow
 		// Without resourceVersionMatch.
 		"":                            "a b c",
 		"resourceVersion=0":           "a b c",
@@ -118,7 +118,7 @@ func TestList_SemanticsOfResourceVersionMatchLimitAndContinue(t *testing.T) {
 	}
 }
 
-// refusedOptions insists on a 422 that names the option.
+// refusedOptions requires a 422 that names the option.
 func (p past) refusedOptions(query, words string) {
 	p.t.Helper()
 	status := p.get(configMaps+"?"+p.query(query)).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
@@ -142,7 +142,7 @@ func TestGet_SemanticsOfResourceVersion(t *testing.T) {
 	}
 }
 
-func TestRead_OfARevisionThatIsToCome(t *testing.T) {
+func TestRead_WaitsForAFutureRevision(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, path := range []string{configMaps + "?resourceVersion=99999999",
@@ -161,14 +161,13 @@ func TestWatch_SemanticsOfResourceVersionAndInitialEvents(t *testing.T) {
 	t.Parallel()
 	p := startPast(t)
 	const streaming = "&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&sendInitialEvents="
-	// The events before the change that is made once the watch is open; ! is the bookmark that ends the initial
-	// events.
+	// The events before a change that is made once the watch is open; ! is the bookmark that ends the initial events.
 	for query, want := range map[string]string{
 		"":                                      "a b c",
 		"resourceVersion=0":                     "a b c",
 		"resourceVersion=TWO":                   "c",
 		"resourceVersion=ONE":                   "b c",
-		"limit=1&resourceVersion=TWO":           "c", // which a watch ignores
+		"limit=1&resourceVersion=TWO":           "c", // a watch ignores the limit
 		streaming + "true":                      "a b c !",
 		streaming + "true&resourceVersion=0":    "a b c !",
 		streaming + "true&resourceVersion=ONE":  "a b c !",
@@ -220,9 +219,9 @@ func TestWatch_SemanticsOfResourceVersionAndInitialEvents(t *testing.T) {
 	}
 }
 
-// A token whose revision is compacted is answered with one that goes on with what is there
-// now, for clients that can do with pages of different states.
-func TestList_ATokenThatIsCompactedBringsAnother(t *testing.T) {
+// The answer to a token whose revision is compacted has a token that continues with the present state, for clients that
+// accept pages of different states.
+func TestList_ACompactedTokenReturnsAnother(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	for i := range 4 {
@@ -231,7 +230,7 @@ func TestList_ATokenThatIsCompactedBringsAnother(t *testing.T) {
 	page := a.get(configMaps + "?limit=1").ok(http.StatusOK)
 	token := page.at("metadata", "continue").(string)
 	a.delete(configMaps+"/c1", nil).ok(http.StatusOK)
-	for range 4 { // so many pages of other states are kept in memory
+	for range 4 { // as many pages of other states as memory keeps
 		a.create(configMaps, m{"metadata": m{"generateName": "d-"}})
 		a.get(configMaps + "?limit=1").ok(http.StatusOK)
 	}

@@ -31,7 +31,7 @@ func TestSettle_ReturnsWhenDefinitionsAreEstablished(t *testing.T) {
 	s.get("/apis/example.org/v1/namespaces/default/valves").ok(http.StatusOK)
 }
 
-// TestSettle_WaitsForParts has a part that works on each of three changes, one after the other, and makes the next.
+// TestSettle_WaitsForParts runs a part that handles each of three changes, one after the other, and makes the next.
 func TestSettle_WaitsForParts(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t, apiserver.Options{})

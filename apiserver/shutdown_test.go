@@ -21,7 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-func TestShutdown_ServesForAWhileAndIsNotReady(t *testing.T) {
+func TestShutdown_ServesButIsNotReadyDuringTheDelay(t *testing.T) {
 	t.Parallel()
 	const delay = 2 * time.Second
 	running := servertest.Start(t, apiserver.Options{ShutdownDelay: delay})
@@ -119,7 +119,7 @@ func TestShutdown_LeavesTheServiceAtOnce(t *testing.T) {
 	}
 }
 
-// replaceable are the addresses of the servers that run; clients connect to the first that accepts a connection.
+// replaceable has the addresses of the running servers. Clients connect to the first that accepts a connection.
 type replaceable struct {
 	mu  sync.Mutex
 	all []*servertest.Server
@@ -150,7 +150,7 @@ func clientCertificates(s *servertest.Server) []tls.Certificate {
 	return []tls.Certificate{pair}
 }
 
-// Servers are replaced one after the other. No client that tries twice has a request fail.
+// Servers are replaced one after the other. No request fails if its client tries twice.
 func TestShutdown_NoRequestFailsTwiceWhileServersAreReplaced(t *testing.T) {
 	t.Parallel()
 	store := servertest.Store(t, servertest.Backend(t), storage.Options{})
@@ -167,7 +167,7 @@ func TestShutdown_NoRequestFailsTwiceWhileServersAreReplaced(t *testing.T) {
 			for n := 0; ctx.Err() == nil; n++ {
 				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c-%d-%d"}}`, i, n)
 				err := post(transport, body, http.StatusCreated)
-				if err != nil { // the first may have been done
+				if err != nil { // the first attempt may have succeeded
 					err = post(transport, body, http.StatusCreated, http.StatusConflict)
 				}
 				if err != nil {

@@ -39,8 +39,8 @@ func TestStatus_MetadataIsValidated(t *testing.T) {
 	s.gone(deployments + "/web")
 }
 
-// Metadata that decides about an object's life takes the same rights as in any other write.
-func TestStatus_MetadataTakesTheRightsItTakesElsewhere(t *testing.T) {
+// Metadata that controls an object's deletion requires the same rights as in other writes.
+func TestStatus_MetadataRequiresTheUsualRights(t *testing.T) {
 	t.Parallel()
 	enforced := admission.Options{Enable: []string{"OwnerReferencesPermissionEnforcement"}}
 	s := connect(t, testenv.Start(t, testenv.APIServerOnly(), testenv.WithAdmission(enforced)))
@@ -57,8 +57,8 @@ func TestStatus_MetadataTakesTheRightsItTakesElsewhere(t *testing.T) {
 	s.patch(path, mergePatch, setTTL(`"10m"`)).ok(http.StatusOK)
 }
 
-// A kubelet writes statuses, and may not draw pods to itself or let them go by their labels.
-func TestStatus_MetadataThatANodeMayNotWrite(t *testing.T) {
+// A kubelet writes statuses, but must not attract or release pods by their labels.
+func TestStatus_NodesMayNotWriteLabelsOfPods(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(nodes, m{"metadata": m{"name": "node-a"}})

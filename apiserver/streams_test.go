@@ -22,7 +22,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// rawHTTP2 opens a connection that reads nothing of n answers to a GET.
+// rawHTTP2 opens a connection, sends n GETs, and does not read the answers.
 func rawHTTP2(t *testing.T, s *server, path string, n int) (*http2.Framer, *tls.Conn) {
 	t.Helper()
 	config, err := rest.TLSConfigFor(s.config)
@@ -50,8 +50,8 @@ func rawHTTP2(t *testing.T, s *server, path string, n int) (*http2.Framer, *tls.
 	return framer, conn
 }
 
-// One connection may have as many requests as there is memory for, and no more; others may have theirs.
-func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
+// One connection may have only as many requests as there is memory for. Other connections are served.
+func TestStreams_AreBoundedByMemory(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
 		Limits: apiserver.Limits{RequestMemory: 2 << 20}})
@@ -84,13 +84,13 @@ func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
 	}
 }
 
-// The machine has memory even where the process has no limit.
+// Without a limit of the process, the machine's memory is the limit.
 func TestStreams_AreBoundedWithoutAMemoryLimit(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
 		Limits: apiserver.Limits{RequestMemory: -1, StreamMemory: 512 << 10}})
 	a.mayAll("jane", "many")
-	a.create(configMaps, configMap("a")) // without it, watches would soon be at rest and no longer count
+	a.create(configMaps, configMap("a")) // an idle watch without events would no longer count
 	const room = 10                      // of 48 KiB each
 	framer, conn := rawHTTP2(t, a.as("many"), configMaps+"?watch=1&resourceVersion=0", 5*room)
 	for reset := 0; reset < 4*room; {
@@ -104,7 +104,7 @@ func TestStreams_AreBoundedWithoutAMemoryLimit(t *testing.T) {
 	require.NoError(t, conn.Close())
 }
 
-func TestStreams_OfOneConnectionAreAsManyAsConfigured(t *testing.T) {
+func TestStreams_PerConnectionAreLimited(t *testing.T) {
 	t.Parallel()
 	for most, o := range map[uint32]apiserver.Limits{100: {}, 7: {StreamsPerConnection: 7}} {
 		a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: o})
@@ -122,9 +122,9 @@ func TestStreams_OfOneConnectionAreAsManyAsConfigured(t *testing.T) {
 	}
 }
 
-// As in Kubernetes (UnauthenticatedHTTP2DOSMitigation): HTTP/2 makes requests cheap for a client, which is for those
-// that are known.
-func TestHTTP2_UnknownClientsConnectAnewForEachRequest(t *testing.T) {
+// As in Kubernetes (UnauthenticatedHTTP2DOSMitigation): HTTP/2 makes requests cheap for a client, so unauthenticated
+// clients may send one request per connection.
+func TestHTTP2_UnauthenticatedClientsHaveOneRequestPerConnection(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	nobody := rest.AnonymousClientConfig(a.config)
@@ -170,8 +170,8 @@ func TestHTTP2_UnknownClientsConnectAnewForEachRequest(t *testing.T) {
 	}
 }
 
-// net/http answers it by itself, with 200 and nothing of who asked.
-func TestOptions_OfTheServerAreForKnownClients(t *testing.T) {
+// net/http would answer it by itself, with 200 and without authentication.
+func TestOptions_OfTheServerRequireAuthentication(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	nobody := rest.AnonymousClientConfig(a.config)
@@ -197,7 +197,7 @@ func TestOptions_OfTheServerAreForKnownClients(t *testing.T) {
 	}
 }
 
-// largePaths answer with more than net/http buffers. None of them is a watch, whatever its parameters say.
+// largePaths have answers larger than the buffers of net/http. None of them is a watch, even with the parameter watch.
 var largePaths = []string{"/openapi/v2", "/openapi/v2?watch=1", "/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1?watch=true",
 	"/metrics", "/metrics?watch=1", "/apis/apps/v1?watch=1", secrets + "/large", secrets + "/large?watch=1",
 	secrets, "/api/v1/namespaces/default/status?watch=1"}
@@ -211,14 +211,14 @@ func startUnread(t *testing.T, o apiserver.Options) *assembly {
 	return a
 }
 
-// An answer that its client does not read keeps no seat, whichever path it is of: seats are for everyone.
+// An answer that its client does not read holds no seat, on any path, so that others can use it.
 func TestStreams_UnreadAnswersGiveTheirSeatsBack(t *testing.T) {
 	t.Parallel()
 	a := startUnread(t, apiserver.Options{RequestTimeout: unhurried, Limits: apiserver.Limits{RequestsInFlight: 2}})
 	jane, many := a.as("jane"), a.as("many")
 	for _, path := range largePaths {
 		framer, conn := rawHTTP2(t, many, path, 8)
-		for answered := 0; answered < 8; { // all of them, since each gives its seat to the next
+		for answered := 0; answered < 8; { // all are answered, since each releases its seat to the next
 			frame, err := framer.ReadFrame()
 			require.NoError(t, err, path)
 			if frame.Header().Type == http2.FrameHeaders {
@@ -241,7 +241,7 @@ func TestStreams_UnreadAnswersEnd(t *testing.T) {
 				frame, err := framer.ReadFrame()
 				if err != nil || frame.Header().Type == http2.FrameRSTStream ||
 					frame.Header().Type == http2.FrameGoAway {
-					return // the test's own time-out ends it where nothing does
+					return // otherwise the test's timeout ends it
 				}
 			}
 		})

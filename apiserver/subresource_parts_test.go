@@ -24,19 +24,19 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// The object itself is one part of what is stored, beside those that are written to subresources.
+// mainPart is the part of a stored object that is written through the object itself, not through a subresource.
 const mainPart = ""
 
-// nothing stands for no part.
+// nothing means no part.
 const nothing = "nothing"
 
 // docPart is the part of a document that one subresource writes.
 type docPart struct {
 	take   func(doc m) any        // removes the part from the document and returns it
-	change func(doc m, value int) // gives the part the value, of which there are many
+	change func(doc m, value int) // sets the part to one of many values
 }
 
-// docParts are the parts of all subresources but status and scale, by resource and subresource.
+// docParts are the parts of all subresources except status and scale, by resource and subresource.
 var docParts = map[string]docPart{
 	"certificatesigningrequests/approval": {
 		take: func(doc m) any {
@@ -84,8 +84,8 @@ var docParts = map[string]docPart{
 	},
 }
 
-// metadataParts are what Kubernetes' strategies of the subresources leave of the client's metadata, by resource and
-// subresource. Those that are not here reset it, or begin with the object there is.
+// metadataParts are the fields of the client's metadata that Kubernetes' strategies of subresources keep, by resource
+// and subresource. The strategies of other subresources reset all metadata, or begin with the stored object.
 var metadataParts = map[string][]string{
 	"apiservices/status":                  nil,
 	"certificatesigningrequests/approval": allMetadata,
@@ -128,7 +128,7 @@ var metadataParts = map[string][]string{
 
 var allMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences"}
 
-// decisions are the conditions of a certificate signing request that are written to approval, and the others.
+// decisions splits the conditions of a certificate signing request: those written to approval, and the others.
 func decisions(doc m) (decided, others []any) {
 	conditions, _, _ := unstructured.NestedSlice(doc, "status", "conditions")
 	for _, c := range conditions {
@@ -162,11 +162,10 @@ func set(doc m, value any, path ...string) {
 	}
 }
 
-// TestSubresource_EachWriteChangesItsOwnPartOnly writes each built-in kind through the object itself and
-// through each of its subresources, in every way there is, with the parts of all others changed as well.
-// Validation is switched off but for pods, and for the status of certificate signing requests, which is
-// refused with another decision: what belongs to a subresource must be out of reach, not merely be found
-// invalid.
+// TestSubresource_EachWriteChangesItsOwnPartOnly writes each built-in kind through the object itself and through each
+// of its subresources, in every way, with the parts of all others changed as well. Validation is disabled, except for
+// pods and for the status of certificate signing requests, which is rejected with another decision: other parts must
+// be out of reach, and not only be found invalid.
 func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 	t.Parallel()
 	kinds := builtin.Kinds()
@@ -182,7 +181,7 @@ func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 			r.Subresources[i].Validate, r.Subresources[i].Permit = nil, nil
 		}
 	}
-	// Without flow control, which keeps the status of flow schemas, nobody writes but the test.
+	// Without flow control, which maintains the status of flow schemas, only the test writes.
 	s := assemble(t, kinds, apiserver.Options{Limits: apiserver.Limits{NoPriorityAndFairness: true}})
 	s.create(accounts, m{"metadata": m{"name": "default"}})
 	for _, r := range kinds {
@@ -206,7 +205,7 @@ func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 	}
 }
 
-// filler gives everything in an object a value that nothing had before.
+// filler sets every field of an object to a value that was not used before.
 type filler struct{ values int }
 
 func (f *filler) fill(v reflect.Value, depth int) {
@@ -238,7 +237,7 @@ func (f *filler) fill(v reflect.Value, depth int) {
 		v.SetString(fmt.Sprint("x", f.values))
 	case reflect.Int32:
 		v.SetInt(int64(f.values))
-	case reflect.Int64: // an observedGeneration that is not behind
+	case reflect.Int64: // an observedGeneration that is up to date
 		v.SetInt(1<<40 + int64(f.values))
 	case reflect.Uint8:
 		v.SetUint(uint64(f.values % 100))
@@ -274,7 +273,7 @@ type partsTest struct {
 	writes int
 }
 
-// findParts fails where a subresource that writes a part of the object is not in docParts.
+// findParts fails the test if a subresource that writes a part of the object is not in docParts.
 func (k *partsTest) findParts(t *testing.T) {
 	t.Helper()
 	k.names = []string{mainPart}
@@ -305,18 +304,18 @@ func (k *partsTest) create() {
 		doc["metadata"] = m{"name": obj.GetName() + "-more"}
 		without := k.s.create(collection+"?dryRun=All", doc).at("status")
 		doc["status"] = k.changed("status")["status"]
-		// a kubelet registers with it
+		// a kubelet registers its Node with a status
 		if with := k.s.create(collection+"?dryRun=All", doc).at("status"); k.res.Kind == "Node" {
 			require.NotEqual(k.t, without, with)
 		} else {
 			require.Equal(k.t, without, with, "a new object of kind %s keeps a status", k.res.Kind)
 		}
-		// From now on with a status that the server has nothing to add to.
+		// From here on the status is one that the server does not add fields to.
 		k.s.patch(k.path+"/status", mergePatch, m{"status": k.changed("status")["status"]}).ok(http.StatusOK)
 	}
 }
 
-// ways are the methods and media types by which a subresource is written.
+// ways returns the methods and media types by which a subresource is written.
 func (k *partsTest) ways(through string) []string {
 	all := []string{"", jsonPatch, mergePatch, strategicPatch, "application/apply-patch+yaml",
 		"application/apply-patch+cbor"}
@@ -326,7 +325,7 @@ func (k *partsTest) ways(through string) []string {
 	return all
 }
 
-// read is the object as it is stored, taken apart.
+// read returns the parts of the stored object.
 func (k *partsTest) read() map[string]any {
 	k.t.Helper()
 	doc := k.s.get(k.path).ok(http.StatusOK).object().Object
@@ -350,7 +349,7 @@ func (k *partsTest) read() map[string]any {
 	return parts
 }
 
-// changed is the object with another value of one part.
+// changed returns the object with another value of one part.
 func (k *partsTest) changed(of string) m {
 	k.t.Helper()
 	doc := k.s.get(k.path).ok(http.StatusOK).object().Object
@@ -383,7 +382,7 @@ func (k *partsTest) changed(of string) m {
 	return doc
 }
 
-// write changes one part in a write through a path: nothing but the path's own part may come of it.
+// write changes one part in a write through a path, and checks that only the path's own part may change.
 func (k *partsTest) write(through, way, of string) {
 	k.t.Helper()
 	k.writes++
@@ -394,14 +393,14 @@ func (k *partsTest) write(through, way, of string) {
 		body = m{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": body["metadata"],
 			"status": m{"replicas": 77, "selector": "a=b"},
 			"spec":   m{"replicas": 100 + k.writes, "selector": m{"matchLabels": m{"a": "b"}}}}
-		if strings.HasPrefix(way, "application/apply-patch") { // which has fields of a Scale alone
+		if strings.HasPrefix(way, "application/apply-patch") { // an apply configuration has only fields of a Scale
 			body["spec"] = m{"replicas": 100 + k.writes}
 		}
 	}
 	if through == of && of == mainPart {
-		body = k.changed(nothing) // but for its label: not all that is random may be changed together
+		body = k.changed(nothing) // except for its label, since some random fields may not change together
 	}
-	if way == jsonPatch || way == mergePatch || way == strategicPatch { // what is as it was need not be said
+	if way == jsonPatch || way == mergePatch || way == strategicPatch { // a patch need not have unchanged fields
 		maps.DeleteFunc(body, func(member string, value any) bool { return reflect.DeepEqual(value, stored[member]) })
 	}
 	answer := k.send(through, way, body)

@@ -31,7 +31,7 @@ const (
 	reviews  = "/apis/authentication.k8s.io/v1/tokenreviews"
 )
 
-// withTokens is a server whose key the test knows.
+// withTokens starts a server and returns the key of its tokens.
 func withTokens(t testing.TB, change func(*authn.Options)) (*server, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := pki.NewKey()
@@ -47,7 +47,7 @@ func withTokens(t testing.TB, change func(*authn.Options)) (*server, *ecdsa.Priv
 	return s, key
 }
 
-// bearing is the same server, seen by a client that has nothing but a token.
+// bearing returns the same server for a client whose only credential is a token.
 func (s *server) bearing(token string) *server {
 	s.t.Helper()
 	config := rest.AnonymousClientConfig(s.config)
@@ -55,7 +55,7 @@ func (s *server) bearing(token string) *server {
 	return &server{t: s.t, config: config, http: httpClient(s.t, config, true), bearer: token}
 }
 
-// whoami is who the server takes the client for.
+// whoami returns the user that the server authenticates.
 func (s *server) whoami() authenticationv1.UserInfo {
 	s.t.Helper()
 	var review authenticationv1.SelfSubjectReview
@@ -65,7 +65,7 @@ func (s *server) whoami() authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-// refusesToken requires that a token is good for nothing.
+// refusesToken requires that a token is rejected.
 func (s *server) refusesToken(token, why string) {
 	s.t.Helper()
 	s.bearing(token).get(configMaps).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
@@ -92,7 +92,7 @@ func (s *server) account(name string) string {
 	return made.at("metadata", "uid").(string)
 }
 
-// token asks for a token of an account, bound to an object if one is given.
+// token requests a token of an account, bound to an object if the spec has one.
 func (s *server) token(account string, spec m) *answer {
 	s.t.Helper()
 	return s.do(http.MethodPost, accounts+"/"+account+"/token",
@@ -113,7 +113,7 @@ func claimsOf(t testing.TB, token string) m {
 	return claims
 }
 
-func TestTokenRequest_MakesATokenThatIsItsAccount(t *testing.T) {
+func TestTokenRequest_ReturnsATokenOfTheAccount(t *testing.T) {
 	t.Parallel()
 	s, _ := withTokens(t, nil)
 	uid := s.account("robot")
@@ -174,7 +174,7 @@ func TestTokenRequest_BoundToAPodNamesPodAndNode(t *testing.T) {
 	require.EqualValues(t, 3607, claims["exp"].(float64)-claims["iat"].(float64), "others' tokens are as asked for")
 }
 
-func TestTokenRequest_RefusesWhatMakesNoSense(t *testing.T) {
+func TestTokenRequest_RejectsInvalidSpecs(t *testing.T) {
 	t.Parallel()
 	s, _ := withTokens(t, func(o *authn.Options) { o.ServiceAccounts.MaxExpiration = 2 * time.Hour })
 	s.account("robot")
@@ -213,7 +213,7 @@ func TestTokenRequest_RefusesWhatMakesNoSense(t *testing.T) {
 	require.Contains(t, long.header.Get("Warning"), "shortened to 7200 seconds")
 }
 
-func TestServiceAccountToken_EndsWithWhatItIsBoundTo(t *testing.T) {
+func TestServiceAccountToken_EndsWithItsBoundObject(t *testing.T) {
 	t.Parallel()
 	s, _ := withTokens(t, nil)
 	bind := func(kind, name string) m {
@@ -253,7 +253,7 @@ func TestServiceAccountToken_EndsWithWhatItIsBoundTo(t *testing.T) {
 	}
 }
 
-// forgery is a token for the account, made by the test.
+// forgery returns a token for the account that the test signs.
 func forgery(t testing.TB, key jose.SigningKey, options *jose.SignerOptions, change func(*jwt.Claims),
 	uid string) string {
 	t.Helper()
@@ -285,7 +285,7 @@ func TestServiceAccountToken_RefusesForgeries(t *testing.T) {
 	require.NoError(t, err)
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	ours := jose.SigningKey{Algorithm: jose.ES256, Key: key}
-	s.bearing(forgery(t, ours, nil, nil, uid)).get(configMaps).ok(http.StatusOK) // what the others would be
+	s.bearing(forgery(t, ours, nil, nil, uid)).get(configMaps).ok(http.StatusOK) // without changes the token is valid
 
 	good := s.token("robot", m{}).token()
 	parts := strings.Split(good, ".")
@@ -337,7 +337,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestTokenReview_TellsForWhichAudienceATokenIsGood(t *testing.T) {
+func TestTokenReview_ReturnsTheAudiencesOfAToken(t *testing.T) {
 	t.Parallel()
 	s, _ := withTokens(t, nil)
 	s.account("robot")
@@ -349,7 +349,7 @@ func TestTokenReview_TellsForWhichAudienceATokenIsGood(t *testing.T) {
 	s.bearing(token).get(configMaps).ok(http.StatusOK)
 }
 
-func TestServiceAccountToken_LegacyOneIsGoodWhileItsSecretHoldsIt(t *testing.T) {
+func TestServiceAccountToken_LegacyTokenIsValidWhileItsSecretHasIt(t *testing.T) {
 	t.Parallel()
 	s, key := withTokens(t, nil)
 	uid := s.account("robot")
@@ -378,7 +378,7 @@ func TestServiceAccountToken_LegacyOneIsGoodWhileItsSecretHoldsIt(t *testing.T) 
 	before := today()
 	require.Equal(t, "system:serviceaccount:default:robot", s.bearing(token).whoami().Username)
 	lastUsed := s.get(secrets+"/s").ok(http.StatusOK).at("metadata", "labels", "kubernetes.io/legacy-token-last-used")
-	require.Contains(t, []any{before, today()}, lastUsed) // midnight may be now
+	require.Contains(t, []any{before, today()}, lastUsed) // the date may change during the test
 	since := s.get("/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking").ok(
 		http.StatusOK).at("data", "since")
 	require.Contains(t, []any{before, today()}, since)
@@ -395,7 +395,7 @@ func TestServiceAccountToken_LegacyOneIsGoodWhileItsSecretHoldsIt(t *testing.T) 
 	s.refusesToken(token, "looking up its account: not found")
 }
 
-func TestIssuer_TellsOthersHowToVerifyItsTokens(t *testing.T) {
+func TestIssuer_PublishesDiscoveryAndKeys(t *testing.T) {
 	t.Parallel()
 	s, _ := withTokens(t, nil)
 	s.account("robot")

@@ -19,7 +19,7 @@ import (
 
 func withTTL(obj m, ttl string) m { return with(obj, "annotations", m{"coxswain.dev/ttl": ttl}) }
 
-// setTTL is a merge patch; ttl is JSON.
+// setTTL returns a merge patch; ttl is JSON.
 func setTTL(ttl string) string {
 	return `{"metadata":{"annotations":{"coxswain.dev/ttl":` + ttl + `}}}`
 }
@@ -44,18 +44,18 @@ func TestTTL_BadValuesAreRefused(t *testing.T) {
 	require.Nil(t, s.get(configMaps+"/kept").at("metadata", "annotations"))
 }
 
-// timed are the times to live that an assembly's commits of Deployments set; -1 is that of a commit that ends
-// one, 0 of one that leaves it as it is.
+// timed records the times to live that an assembly's commits of Deployments set; -1 if a commit removes it, 0 if a
+// commit does not change it.
 func (a *assembly) timed() (last func() time.Duration, commits func() int) {
 	var mu sync.Mutex
 	var lives []time.Duration
 	a.backend.set(func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
 		outcome, err := a.backend.Backend.Commit(ctx, writes)
-		// The server itself writes as well, and some begin with a state that memory had and etcd no longer.
+		// Other commits are the server's own, or are not applied because memory was behind etcd.
 		if err != nil || !outcome.Applied || !strings.HasSuffix(writes[0].Key.Collection, "/deployments") {
 			return outcome, err
 		}
-		life := writes[0].TTL // an object's own lease would skip all that a DELETE meets
+		life := writes[0].TTL // a lease of the object's own key would bypass the checks of a DELETE
 		for _, w := range writes[1:] {
 			if w.Key.Collection == timers && w.Op == storage.Delete {
 				life = -1
@@ -84,8 +84,8 @@ func (a *assembly) timed() (last func() time.Duration, commits func() int) {
 	return last, commits
 }
 
-// Each write by a user who may delete the object sets its time to live anew; a write without the annotation removes it.
-func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
+// Each write of a user who may delete the object renews its time to live. A write without the annotation removes it.
+func TestTTL_LaterWritesRenewAndRemoveIt(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	last, commits := a.timed()
@@ -105,7 +105,7 @@ func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 	require.Equal(t, before+4, commits())
 	require.Empty(t, a.lifetimes())
 
-	// An object without a time to live pays nothing.
+	// An object without a time to live has no cost.
 	a.patch(deployments+"/a", mergePatch, `{"metadata":{"labels":{"a":"b"}}}`).ok(http.StatusOK)
 	require.Zero(t, last())
 
@@ -123,8 +123,8 @@ func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 	require.Empty(t, a.lifetimes())
 }
 
-// Setting a time to live is a deletion that happens later.
-func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
+// Setting a time to live is a deferred deletion, and requires the right to delete.
+func TestTTL_RequiresTheRightToDelete(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Admission: withoutAccounts})
 	a.grant("jane", "editor",
@@ -179,7 +179,7 @@ func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
 	require.Nil(t, a.get(deployments+"/plain").at("metadata", "annotations"))
 	a.gone(deployments + "/new")
 
-	// Other writes are as ever, and leave the time as it is.
+	// Other writes are allowed, and do not renew the time.
 	for name, write := range map[string]func() *answer{
 		"patch": func() *answer {
 			return jane.patch(deployments+"/timed", mergePatch, `{"metadata":{"labels":{"by":"jane"}}}`)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// One object, two versions: what is served of it through either.
+// Tests of a kind that is served in two versions.
 
 const (
 	autoscalers   = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
@@ -51,7 +51,7 @@ func TestView_EveryVerbThroughTheOtherVersion(t *testing.T) {
 	require.Equal(t, "HorizontalPodAutoscalerList", list.at("kind"))
 	require.Equal(t, "autoscaling/v1", list.at("items").([]any)[0].(m)["apiVersion"])
 
-	// A write through v1 keeps what v1 has no field for.
+	// A write through v1 keeps the fields that v1 does not have.
 	for i, kind := range []string{mergePatch, strategicPatch} {
 		s.patch(autoscalersV1+"/web", kind, m{"spec": m{"targetCPUUtilizationPercentage": 40 + i}}).ok(http.StatusOK)
 	}
@@ -109,7 +109,7 @@ func TestView_ApplyKeepsOwnersOfBothVersions(t *testing.T) {
 		versions[e.Manager] = e.APIVersion
 	}
 	require.Equal(t, map[string]string{"new": "autoscaling/v2", "old": "autoscaling/v1"}, versions)
-	// Someone else changes through v1 what the applier of v2 owns, which then is no longer its own.
+	// Another manager changes through v1 a field that the applier of v2 owns, which then loses it.
 	s.patch(autoscalersV1+"/web?fieldManager=third", mergePatch,
 		m{"spec": m{"minReplicas": 2, "targetCPUUtilizationPercentage": 10}}).ok(http.StatusOK)
 	for _, e := range s.get(autoscalers + "/web").object().GetManagedFields() {
@@ -168,7 +168,7 @@ func TestView_WatchTableAndPartialOfBothEventVersions(t *testing.T) {
 	s.gone(coreEvents + "/e")
 }
 
-// The hashes and preferred versions are those of a kube-apiserver.
+// The hashes and preferred versions were read from a kube-apiserver.
 func TestView_DiscoveryNamesTheStoredVersion(t *testing.T) {
 	t.Parallel()
 	s := start(t)

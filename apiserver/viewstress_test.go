@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Readers in two versions, beside writers in two versions, get documents of the version that they have asked for, in
-// each form. A view shares parts of the objects that it is made of.
+// Readers and writers in two versions run concurrently. Each reader gets documents of its version, in each form. A
+// converted object shares parts with the stored one, which is why the test looks for races.
 func TestView_ReadersBesideWritersGetTheirOwnVersion(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -22,7 +22,7 @@ func TestView_ReadersBesideWritersGetTheirOwnVersion(t *testing.T) {
 		switch a.code {
 		case http.StatusOK, http.StatusCreated:
 		case http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
-			return // another writer was there, or has deleted the object that a patch is for
+			return // a conflict, or another writer has deleted the object
 		default:
 			assert.Fail(t, "refused", "%d %s", a.code, a.body)
 			return

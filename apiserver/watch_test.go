@@ -180,7 +180,7 @@ func TestWatch_SendInitialEventsEndsThemWithABookmark(t *testing.T) {
 	w.expect("ADDED", "c")
 }
 
-// A bookmark of a Table is a Table of one row. The row's object carries what the bookmark carries.
+// A bookmark of a Table is a Table of one row. The row's object has the metadata of the bookmark.
 func TestWatch_TablesMarkTheEndOfTheInitialEvents(t *testing.T) {
 	t.Parallel()
 	s := startValves(t)
@@ -209,7 +209,7 @@ func TestWatch_TablesMarkTheEndOfTheInitialEvents(t *testing.T) {
 			require.Equal(t, e.Object.GetResourceVersion(), object.GetResourceVersion())
 		}
 	}
-	// Any other bookmark, such as the last one of a watch, has no mark.
+	// Other bookmarks, such as the last one of a watch, do not have the annotation.
 	w := s.watch(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&includeObject=None", "Accept", asTable)
 	e, _ := w.next()
 	for ; e.Type == "ADDED"; e, _ = w.next() {
@@ -237,8 +237,7 @@ func TestWatch_TablesAndMetadata(t *testing.T) {
 	require.Equal(t, "MODIFIED", second.Type)
 }
 
-// In Kubernetes a GET of one object has no watch; what watches one object is a field
-// selector over its collection.
+// In Kubernetes a GET of one object cannot watch. A client watches one object by a field selector on its collection.
 func TestWatch_OfOneObjectIsAFieldSelector(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -308,7 +307,7 @@ func TestReflector_SeesEverythingWithWatchListOnAndOff(t *testing.T) {
 	}
 }
 
-// listsFirst turns a reflector's streaming lists off.
+// listsFirst disables the streaming lists of a reflector.
 type listsFirst struct{}
 
 func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
