@@ -73,7 +73,7 @@ func contains(a *answer, text string) bool {
 // maxMetrics limits the size of /metrics after an administrator has sent every request. The number of series is
 // bounded, and the bound is reached: the series of the resources that were used last are kept. They, and the lengths
 // of their names, differ between runs, whose pages have 300 to 361 kB. Users of all flow schemas add 100 kB, and the
-// other components of `coxswain up` another 150 kB (TestUp_TellsOfAllThatRunsInIt).
+// other components of `coxswain up` another 150 kB (TestUp_ServesMetricsOfAllComponents).
 const maxMetrics = 400_000
 
 // hasBoundedMetrics checks the size of /metrics. It is called after all requests, so that every possible series exists.
