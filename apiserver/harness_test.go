@@ -25,8 +25,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An import of etcd starts glog's flusher, which lives as long as the process. The SPDY library of the kubelet and of
-	// its clients waits, after a close, for streams that do not end.
+	// An import of etcd starts glog's flusher, which lives as long as the process. The SPDY library of the kubelet and
+	// of its clients waits, after a close, for streams that do not end.
 	leak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
 		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Connection).shutdown"))
 }
