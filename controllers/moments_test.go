@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -213,18 +214,27 @@ func TestMoments_FollowTheWallClock(t *testing.T) {
 				{time.Hour, 0, 12 * time.Second},
 				{-time.Hour, 2*time.Hour - time.Second, 2 * time.Second},
 			} {
-				e := fakeenv.New(t)
-				for _, o := range m.objects(e.Clock.Now()) {
-					require.NoError(t, e.Fake.Tracker().Add(o))
-				}
-				e.Start(m.construct)
-				require.False(t, m.done(e), "ahead by %s", c.ahead)
-				e.Clock.SetAhead(c.ahead)
-				e.Pass(c.early)
-				require.False(t, m.done(e), "ahead by %s", c.ahead)
-				e.Pass(c.late)
-				require.True(t, m.done(e), "ahead by %s", c.ahead)
+				synctest.Test(t, func(t *testing.T) { m.passes(t, c.ahead, c.early, c.late) })
 			}
 		})
 	}
+}
+
+// passes sets the wall clock ahead once the controller has started, and expects its action after early and at most late
+// more. In the bubble, Wait returns when the controller has seen all events of its own writes.
+func (m *moment) passes(t *testing.T, ahead, early, late time.Duration) {
+	e := fakeenv.New(t)
+	for _, o := range m.objects(e.Clock.Now()) {
+		require.NoError(t, e.Fake.Tracker().Add(o))
+	}
+	e.Start(m.construct)
+	synctest.Wait()
+	require.False(t, m.done(e), "ahead by %s", ahead)
+	e.Clock.SetAhead(ahead)
+	e.Pass(early)
+	synctest.Wait()
+	require.False(t, m.done(e), "ahead by %s", ahead)
+	e.Pass(late)
+	synctest.Wait()
+	require.True(t, m.done(e), "ahead by %s", ahead)
 }
