@@ -83,6 +83,26 @@ func TestProse_ReadsLikeOtherProjects(t *testing.T) {
 		delete(listed, name)
 	}
 	require.Empty(t, listed, "prose.txt names packages that do not exist")
+	var tree, tests prose
+	for name, p := range packages {
+		if strings.HasSuffix(name, " tests") {
+			tests.add(p)
+		} else {
+			tree.add(p)
+		}
+	}
+	require.Empty(t, tree.over(1), "all packages together")
+	require.Empty(t, tests.over(2), "all tests together")
+}
+
+// add adds the counts of another package.
+func (p *prose) add(other *prose) {
+	p.words += other.words
+	for i, n := range other.habits {
+		p.habits[i] += n
+	}
+	p.documented, p.states = p.documented+other.documented, p.states+other.states
+	p.assigned, p.notNoun = p.assigned+other.assigned, p.notNoun+other.notNoun
 }
 
 // limitFactor returns the factor by which a package may exceed the limits, which are meant for a whole tree. Tests have
