@@ -381,7 +381,7 @@ func answerCases(t *testing.T, h *hooked) []answerCase {
 func unreachable(t *testing.T, h *hooked) []answerCaseWords {
 	t.Helper()
 	other := newHooks(t)
-	at := func(u string, ca []byte) m { return m{"clientConfig": m{"url": u + "/x", "caBundle": ca}} }
+	address := func(u string, ca []byte) m { return m{"clientConfig": m{"url": u + "/x", "caBundle": ca}} }
 	service := func(name string) m {
 		return m{"clientConfig": m{"service": m{"namespace": "default", "name": name, "path": "/x"},
 			"caBundle": h.hooks.ca.PEM()}}
@@ -410,17 +410,17 @@ func unreachable(t *testing.T, h *hooked) []answerCaseWords {
 	t.Cleanup(func() { _ = garbage.Close(); babbling.Wait() })
 	failed := "failed to call webhook: Post "
 	return []answerCaseWords{
-		{at("https://"+closedPort(t), h.hooks.ca.PEM()), nil, failed + `"https://127.0.0.1:`},
-		{at(h.hooks.URL, other.ca.PEM()), nil, failed + `"` + h.hooks.URL +
+		{address("https://"+closedPort(t), h.hooks.ca.PEM()), nil, failed + `"https://127.0.0.1:`},
+		{address(h.hooks.URL, other.ca.PEM()), nil, failed + `"` + h.hooks.URL +
 			`/x?timeout=10s": tls: failed to verify certificate: x509: certificate signed by unknown authority`},
-		{at(h.hooks.URL, nil), nil, failed + `"` + h.hooks.URL +
+		{address(h.hooks.URL, nil), nil, failed + `"` + h.hooks.URL +
 			`/x?timeout=10s": tls: failed to verify certificate: x509: certificate signed by unknown authority`},
-		{at(expired.url, expired.ca), nil, failed + `"` + expired.url +
+		{address(expired.url, expired.ca), nil, failed + `"` + expired.url +
 			`/x?timeout=10s": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: `},
-		{at(wrongName.url, wrongName.ca), nil, failed + `"` + wrongName.url +
+		{address(wrongName.url, wrongName.ca), nil, failed + `"` + wrongName.url +
 			`/x?timeout=10s": tls: failed to verify certificate: x509: `},
-		{at("https://"+garbage.Addr().String(), h.hooks.ca.PEM()), nil, failed + `"https://` + garbage.Addr().String()},
-		{at(h.hooks.URL, []byte("nonsense")), nil, "could not get REST client: unable to load root certificates: unable to parse " +
+		{address("https://"+garbage.Addr().String(), h.hooks.ca.PEM()), nil, failed + `"https://` + garbage.Addr().String()},
+		{address(h.hooks.URL, []byte("nonsense")), nil, "could not get REST client: unable to load root certificates: unable to parse " +
 			"bytes as PEM block"},
 		{service("none"), nil, failed + `"https://none.default.svc:443/x?timeout=10s": service "none" not found`},
 		{service("empty"), nil, failed + `"https://empty.default.svc:443/x?timeout=10s": no endpoints available for ` +

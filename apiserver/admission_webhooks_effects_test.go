@@ -68,8 +68,9 @@ func TestWebhooks_FieldsTheySetAreNotTheClients(t *testing.T) {
 	h.on("m.example.com", respondPatch(add("/data/hook", "y"), add("/metadata/labels", m{"l": "1"})))
 	c = h.patch(configMaps+"/c?fieldManager=two", mergePatch, m{"data": m{"b": "c"}}).ok(200)
 	require.Equal(t, map[string]string{"one": `{"f:data":{".":{},"f:a":{}}}`, "two": `{"f:data":{"f:b":{}}}`}, owned(c))
-	asked := h.asked("m.example.com")
-	require.Contains(t, fmt.Sprint(deep(asked[len(asked)-1], "object.metadata.managedFields")), "f:b", "it sees who owns what")
+	reviews := h.asked("m.example.com")
+	require.Contains(t, fmt.Sprint(deep(reviews[len(reviews)-1], "object.metadata.managedFields")), "f:b",
+		"the webhook sees the owners")
 	c = h.do(http.MethodPatch, configMaps+"/c?fieldManager=three", settings("c", m{"c": "d"}), "Content-Type",
 		applyPatch).ok(200)
 	require.Equal(t, `{"f:data":{"f:c":{}}}`, owned(c)["three"])
@@ -158,9 +159,9 @@ func TestWebhooks_ACallEndsWithItsRequest(t *testing.T) {
 			} else {
 				h.validates("c", h.hook("h.example.com", m{"timeoutSeconds": 30}))
 			}
-			asked, ended := make(chan struct{}), make(chan struct{})
+			begun, ended := make(chan struct{}), make(chan struct{})
 			h.on("h.example.com", func(w http.ResponseWriter, r *http.Request) {
-				close(asked)
+				close(begun)
 				hang(w, r)
 				close(ended)
 			})
@@ -177,7 +178,7 @@ func TestWebhooks_ACallEndsWithItsRequest(t *testing.T) {
 				}
 				left <- err
 			}()
-			<-asked
+			<-begun
 			leave()
 			require.ErrorIs(t, <-left, context.Canceled)
 			<-ended
@@ -192,13 +193,13 @@ func TestWebhooks_TimeoutIsAtMostTheRequests(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
 	h.mutates("m", h.hook("m.example.com", m{"timeoutSeconds": 30, "failurePolicy": "Ignore"}))
-	given := make(chan string, 1)
+	timeout := make(chan string, 1)
 	h.on("m.example.com", func(w http.ResponseWriter, r *http.Request) {
-		given <- r.URL.Query().Get("timeout")
+		timeout <- r.URL.Query().Get("timeout")
 		hang(w, r)
 	})
 	a := h.do(http.MethodPost, configMaps+"?timeout=1s", settings("c", nil))
-	require.Equal(t, "1s", <-given)
+	require.Equal(t, "1s", <-timeout)
 	require.Equal(t, 504, a.code, "%s", a.body)
 	h.on("m.example.com", nil)
 	h.gone(configMaps + "/c")

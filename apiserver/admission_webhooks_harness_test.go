@@ -180,9 +180,9 @@ func (h *hooked) asked(name string) []m { return h.hooks.reviews("/" + name) }
 // once returns the only request that a webhook has received.
 func (h *hooked) once(name string) m {
 	h.t.Helper()
-	asked := h.asked(name)
-	require.Len(h.t, asked, 1)
-	return asked[0]
+	reviews := h.asked(name)
+	require.Len(h.t, reviews, 1)
+	return reviews[0]
 }
 
 // closedPort returns an address without a listener.

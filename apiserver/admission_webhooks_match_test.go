@@ -207,7 +207,7 @@ func TestWebhooks_AreCalledForMatchingRequests(t *testing.T) {
 	}
 	h.mutates("m", mutating...)
 	h.validates("v", validating...)
-	asked := map[string][]string{} // the names of the requests, by webhook
+	matched := map[string][]string{} // the names of the requests, by webhook
 	for _, r := range matchRequests {
 		var body any
 		if r.body != nil {
@@ -223,7 +223,7 @@ func TestWebhooks_AreCalledForMatchingRequests(t *testing.T) {
 			for _, kind := range []string{"m", "v"} {
 				name := fmt.Sprintf("%s%d.example.com", kind, i)
 				for range h.asked(name) {
-					asked[name] = append(asked[name], strings.ReplaceAll(r.name, " ", "_"))
+					matched[name] = append(matched[name], strings.ReplaceAll(r.name, " ", "_"))
 				}
 			}
 		}
@@ -232,7 +232,7 @@ func TestWebhooks_AreCalledForMatchingRequests(t *testing.T) {
 		want := strings.Fields(c.asks)
 		slices.Sort(want)
 		for _, kind := range []string{"m", "v"} {
-			got := asked[fmt.Sprintf("%s%d.example.com", kind, i)]
+			got := matched[fmt.Sprintf("%s%d.example.com", kind, i)]
 			slices.Sort(got)
 			require.Equal(t, strings.Join(want, " "), strings.Join(got, " "), "%s%d: %v", kind, i, c.hook)
 		}

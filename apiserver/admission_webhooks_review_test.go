@@ -88,13 +88,13 @@ func TestWebhooks_SeeTheRequest(t *testing.T) {
 			require.Less(t, a.code, 300, "%s: %s", c.name, a.body)
 		}
 		for _, name := range []string{"m.example.com", "v.example.com"} {
-			asked := h.once(name)
+			review := h.once(name)
 			if c.name == "create c" { // the server sets its own fields later, when it prepares the object
-				require.Equal(t, name == "v.example.com", deep(asked, "object.metadata.uid") != nil)
+				require.Equal(t, name == "v.example.com", deep(review, "object.metadata.uid") != nil)
 			}
 			for path, want := range c.want {
 				if want != anything {
-					require.Equal(t, want, deep(asked, path), "%s: %s of %v", c.name, path, asked)
+					require.Equal(t, want, deep(review, path), "%s: %s of %v", c.name, path, review)
 				}
 			}
 		}
@@ -163,13 +163,13 @@ func TestWebhooks_AnotherVersionIsConvertedBothWays(t *testing.T) {
 	require.Equal(t, 60.0, float(made.at("spec", "targetCPUUtilizationPercentage")))
 	require.Equal(t, 2.0, float(made.at("spec", "minReplicas")))
 	require.Equal(t, 9.0, float(made.at("spec", "maxReplicas")))
-	asked := h.once("h0.example.com")
-	require.Equal(t, "autoscaling/v2", deep(asked, "object.apiVersion"))
-	require.Equal(t, "v2", deep(asked, "kind.version"))
-	require.Equal(t, "v1", deep(asked, "requestKind.version"))
-	require.Equal(t, "v1", deep(asked, "requestResource.version"))
-	asked = h.once("h1.example.com")
-	require.Equal(t, 60.0, deep(asked, "object.spec.targetCPUUtilizationPercentage"))
+	review := h.once("h0.example.com")
+	require.Equal(t, "autoscaling/v2", deep(review, "object.apiVersion"))
+	require.Equal(t, "v2", deep(review, "kind.version"))
+	require.Equal(t, "v1", deep(review, "requestKind.version"))
+	require.Equal(t, "v1", deep(review, "requestResource.version"))
+	review = h.once("h1.example.com")
+	require.Equal(t, 60.0, deep(review, "object.spec.targetCPUUtilizationPercentage"))
 	require.Equal(t, 2.0, deep(h.once("h2.example.com"), "object.spec.minReplicas"))
 }
 
@@ -203,9 +203,9 @@ func TestWebhooks_CustomResources(t *testing.T) {
 	made := h.create(valves, valve("a"))
 	require.Equal(t, m{"size": int64(5), "color": "red"}, made.at("spec"))
 	require.Nil(t, made.at("other"))
-	asked := h.once("m.example.com")
-	require.Equal(t, "example.org/v2", deep(asked, "object.apiVersion"))
-	require.Equal(t, "red", deep(asked, "object.spec.color"))
+	review := h.once("m.example.com")
+	require.Equal(t, "example.org/v2", deep(review, "object.apiVersion"))
+	require.Equal(t, "red", deep(review, "object.spec.color"))
 	for _, c := range []struct {
 		patch  []m
 		code   int

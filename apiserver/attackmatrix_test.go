@@ -159,13 +159,13 @@ func TestAttackMatrix_EveryIdentityHasExactlyItsRights(t *testing.T) {
 	attackers := attackersOf(t, a, token, bootstrap)
 	marks := [][]byte{[]byte(content), []byte(base64.StdEncoding.EncodeToString([]byte(content))), []byte(token),
 		[]byte(bootstrap), []byte("0123456789abcdef")}
-	asked := attackRequests(t, a)
-	t.Logf("%d requests for each of %d identities", len(asked), len(attackers))
+	requests := attackRequests(t, a)
+	t.Logf("%d requests for each of %d identities", len(requests), len(attackers))
 	var asking sync.WaitGroup
 	problems := make([][]string, len(attackers))
 	for i, c := range attackers {
 		asking.Go(func() {
-			for _, q := range asked {
+			for _, q := range requests {
 				if problem := c.attack(t, q, marks, []byte(hidden)); problem != "" {
 					problems[i] = append(problems[i], problem)
 				}
@@ -174,7 +174,7 @@ func TestAttackMatrix_EveryIdentityHasExactlyItsRights(t *testing.T) {
 	}
 	asking.Wait()
 	for i, c := range attackers {
-		require.Empty(t, problems[i], "%s: %d of %d answers", c.name, len(problems[i]), len(asked))
+		require.Empty(t, problems[i], "%s: %d of %d answers", c.name, len(problems[i]), len(requests))
 		t.Logf("%s: %d allowed, %d denied, %d with secrets", c.name, c.allowed, c.denied, c.read)
 		require.NotZero(t, c.allowed, c.name)
 		require.NotZero(t, c.denied, c.name)

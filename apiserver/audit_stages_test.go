@@ -36,11 +36,11 @@ func TestAudit_StagesOfAPortForward(t *testing.T) {
 	t.Parallel()
 	auditor, log := openAudit(t, "rules: [{level: Metadata}]\n")
 	s := &auditedServer{serverWithKubelet(t, apiserver.Options{Audit: auditor}), log}
-	at, err := url.Parse(s.config.Host + pods + "/web/portforward")
+	target, err := url.Parse(s.config.Host + pods + "/web/portforward")
 	require.NoError(t, err)
 	transport, upgrader, err := spdytransport.RoundTripperFor(s.config)
 	require.NoError(t, err)
-	dialer := spdytransport.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
+	dialer := spdytransport.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, target)
 	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard,
 		io.Discard)
@@ -51,11 +51,11 @@ func TestAudit_StagesOfAPortForward(t *testing.T) {
 	case err := <-ended:
 		require.NoError(t, err)
 	}
-	during := s.about(at.Path, 2)
+	during := s.about(target.Path, 2)
 	require.Len(t, during, 2, "while it goes on")
 	close(stop)
 	require.NoError(t, <-ended)
-	for i, e := range s.about(at.Path, 3) {
+	for i, e := range s.about(target.Path, 3) {
 		require.Equal(t, []string{"RequestReceived", "ResponseStarted", "ResponseComplete"}[i], e.Stage)
 		require.Equal(t, "create", e.Verb)
 		require.Equal(t, "portforward", e.ObjectRef["subresource"])

@@ -147,10 +147,10 @@ func TestAccessReviews(t *testing.T) {
 		review(jane, "SelfSubjectAccessReview", m{"nonResourceAttributes": m{"verb": "get", "path": "/api"}}).ok(
 			http.StatusCreated).at("status", "allowed"))
 
-	of := m{"user": "x", "groups": []string{"team"}, "resourceAttributes": list("default")}
-	require.Equal(t, true, review(s, "SubjectAccessReview", of).ok(http.StatusCreated).at("status", "allowed"))
-	require.Equal(t, true, review(s, "LocalSubjectAccessReview", of).ok(http.StatusCreated).at("status", "allowed"))
-	review(jane, "SubjectAccessReview", of).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+	access := m{"user": "x", "groups": []string{"team"}, "resourceAttributes": list("default")}
+	require.Equal(t, true, review(s, "SubjectAccessReview", access).ok(http.StatusCreated).at("status", "allowed"))
+	require.Equal(t, true, review(s, "LocalSubjectAccessReview", access).ok(http.StatusCreated).at("status", "allowed"))
+	review(jane, "SubjectAccessReview", access).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
 		"subjectaccessreviews")
 	review(s, "SubjectAccessReview", m{"user": "x"}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
 		"exactly one of nonResourceAttributes or resourceAttributes must be specified")

@@ -44,12 +44,12 @@ func TestAuthorizationWebhook_SeesSelectors(t *testing.T) {
 	}
 	jane.watch(selected("team=red") + "&watch=true")
 	jane.do(http.MethodDelete, selected("team=red"), nil).ok(http.StatusOK)
-	asked := o.questions("jane")
+	before := o.questions("jane")
 	for _, selector := range []string{"", "team=blue", "team", "!team", "team>1", "=", "team in (red,blue)"} {
 		forbidden(jane.get(selected(selector)))
 	}
 	forbidden(jane.get(configMaps + "/a?labelSelector=team%3Dred"))
-	require.Equal(t, asked, o.questions("jane"), "the conditions decide who is asked")
+	require.Equal(t, before, o.questions("jane"), "the conditions decide who is asked")
 
 	review := func(selector m) bool {
 		t.Helper()

@@ -51,15 +51,15 @@ func subject(kind, name string) m {
 func TestAuthorize_DeleteCollectionIsNoDeleteByName(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	of := func(name string, rule m) {
+	grant := func(name string, rule m) {
 		s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
 			"metadata": m{"name": name}, "rules": []m{rule}})
 		s.create(clusterRoleBindings, clusterRoleBinding(name, name, subject("User", name)))
 	}
-	of("one", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{"a"},
+	grant("one", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{"a"},
 		"verbs": []string{"*"}})
-	of("each", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"delete", "list"}})
-	of("all", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"deletecollection"}})
+	grant("each", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"delete", "list"}})
+	grant("all", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"deletecollection"}})
 	s.create(configMaps, configMap("a"))
 	s.create(configMaps, with(configMap("held"), "finalizers", []string{"example.com/hold"}))
 	narrow := configMaps + "?fieldSelector=metadata.name%3Da"

@@ -124,9 +124,9 @@ func TestAuthorizationWebhook_DecidesCachesAndFailsClosed(t *testing.T) {
 	require.Equal(t, &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Version: "v1",
 		Resource: "pods"}, q.ResourceAttributes)
 	o.says(authorizationv1.SubjectAccessReviewStatus{})
-	asked := o.questions("jane")
+	before := o.questions("jane")
 	jane.get(pods).ok(http.StatusOK)
-	require.Equal(t, asked, o.questions("jane"))
+	require.Equal(t, before, o.questions("jane"))
 	jane.get(configMaps).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "configmaps")
 	clock.SetTime(clock.Now().Add(5*time.Minute + time.Second))
 	refused(jane, "pods")

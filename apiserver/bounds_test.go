@@ -153,8 +153,8 @@ func TestQuantities_BeyondSuffixesAreRejectedOrKept(t *testing.T) {
 		s.do(http.MethodPatch, nodes+"/n1/status", patch, "Content-Type", kind).
 			refused(422, metav1.StatusReasonInvalid, "status.capacity[example.com/x]: Invalid value")
 	}
-	kept := s.patch(nodes+"/n1/status", mergePatch, `{"status":{"capacity":{"example.com/x":"5e21"}}}`).ok(200)
-	require.Equal(t, "5e21", kept.at("status", "capacity", "example.com/x"))
+	node := s.patch(nodes+"/n1/status", mergePatch, `{"status":{"capacity":{"example.com/x":"5e21"}}}`).ok(200)
+	require.Equal(t, "5e21", node.at("status", "capacity", "example.com/x"))
 	// Sums that the server computes may exceed the range of suffixes.
 	sum := s.do(http.MethodPost, pods+"?dryRun=All", `{"metadata":{"name":"p"},"spec":{"resources":{"limits":{"memory":"4e21"}},`+
 		`"containers":[{"name":"a","image":"i","resources":{"requests":{"memory":"600E"}}},`+

@@ -76,12 +76,12 @@ func typedClients(t *testing.T, s *server, format string) kindClients {
 				continue
 			}
 			gv := versioned.RESTClient().APIVersion()
-			for method, of := range reflect.ValueOf(versioned).Methods() {
+			for method, accessor := range reflect.ValueOf(versioned).Methods() {
 				resource := strings.ToLower(method.Name)
-				if of, ok := strings.CutSuffix(resource, "metricses"); ok { // PodMetricses are at .../pods
-					resource = of + "s"
+				if singular, ok := strings.CutSuffix(resource, "metricses"); ok { // PodMetricses are at .../pods
+					resource = singular + "s"
 				}
-				accessors[gv.WithResource(resource)] = of
+				accessors[gv.WithResource(resource)] = accessor
 			}
 		}
 	}

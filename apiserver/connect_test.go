@@ -90,12 +90,12 @@ func TestConnect_LogsAndTheirRefusals(t *testing.T) {
 func TestConnect_ExecOverBothUpgrades(t *testing.T) {
 	t.Parallel()
 	s := withKubelet(t)
-	at := s.typed().CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("web").SubResource("exec").
+	target := s.typed().CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("web").SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: "main", Command: []string{"cat", "-"}, Stdin: true,
 			Stdout: true}, scheme.ParameterCodec).URL()
-	overSPDY, err := remotecommand.NewSPDYExecutor(s.config, http.MethodPost, at)
+	overSPDY, err := remotecommand.NewSPDYExecutor(s.config, http.MethodPost, target)
 	require.NoError(t, err)
-	overWebSocket, err := remotecommand.NewWebSocketExecutor(s.config, http.MethodGet, at.String())
+	overWebSocket, err := remotecommand.NewWebSocketExecutor(s.config, http.MethodGet, target.String())
 	require.NoError(t, err)
 	for name, executor := range map[string]remotecommand.Executor{"SPDY": overSPDY, "WebSocket": overWebSocket} {
 		t.Run(name, func(t *testing.T) {

@@ -169,9 +169,9 @@ func TestCustom_FinalizersNeedNoPath(t *testing.T) {
 			`conflicts with other finalizer writers"`
 	)
 	about := func(name string) []string { return []string{fmt.Sprintf(dotted, name)} }
-	held := valve("held", m{"size": 1})
-	held["metadata"] = m{"name": "held", "finalizers": []string{flux, "example.com/a", "kubernetes"}}
-	made := s.create(valves, held)
+	finalized := valve("held", m{"size": 1})
+	finalized["metadata"] = m{"name": "held", "finalizers": []string{flux, "example.com/a", "kubernetes"}}
+	made := s.create(valves, finalized)
 	require.Equal(t, about(flux), made.header["Warning"])
 
 	stored := made.object().Object

@@ -25,16 +25,16 @@ func revisionOf(t *testing.T, obj *unstructured.Unstructured) int64 {
 }
 
 // deletedByMark reads the last events of a pod: it is marked for deletion and then deleted.
-func deletedByMark(t *testing.T, w *watchStream, name string) (marked, gone *unstructured.Unstructured) {
+func deletedByMark(t *testing.T, w *watchStream, name string) (marked, deleted *unstructured.Unstructured) {
 	t.Helper()
-	marked, gone = w.expect("MODIFIED", name).Object, w.expect("DELETED", name).Object
-	for _, obj := range []*unstructured.Unstructured{marked, gone} {
+	marked, deleted = w.expect("MODIFIED", name).Object, w.expect("DELETED", name).Object
+	for _, obj := range []*unstructured.Unstructured{marked, deleted} {
 		require.NotNil(t, obj.GetDeletionTimestamp(), name)
 		require.EqualValues(t, 0, *obj.GetDeletionGracePeriodSeconds(), name)
 	}
-	require.Greater(t, revisionOf(t, gone), revisionOf(t, marked), name)
-	require.Equal(t, gone.GetGeneration(), marked.GetGeneration(), name)
-	return marked, gone
+	require.Greater(t, revisionOf(t, deleted), revisionOf(t, marked), name)
+	require.Equal(t, deleted.GetGeneration(), marked.GetGeneration(), name)
+	return marked, deleted
 }
 
 func isPodRemoval(writes []storage.Write) bool {
@@ -80,9 +80,9 @@ func TestDelete_PodIsSeenAsBeingDeletedBeforeItIsGone(t *testing.T) {
 		w := s.watch(pods + "?watch=1&fieldSelector=metadata.name%3D" + name + "&resourceVersion=" +
 			before.GetResourceVersion())
 		answered := c.delete(name).ok(http.StatusOK).object()
-		marked, gone := deletedByMark(t, w, name)
+		marked, deleted := deletedByMark(t, w, name)
 		require.Equal(t, before.GetGeneration()+1, marked.GetGeneration(), name)
-		require.Equal(t, gone.Object, answered.Object, "the answer is the pod as it was last")
+		require.Equal(t, deleted.Object, answered.Object, "the answer is the pod as it was last")
 		s.gone(pods + "/" + name)
 	}
 }
@@ -94,9 +94,9 @@ func TestDelete_GracePeriodThatIsCutShortIsSeen(t *testing.T) {
 	marked := s.delete(pods+"/a", nil).ok(http.StatusOK).object()
 	w := s.watch(pods + "?watch=1&resourceVersion=" + marked.GetResourceVersion())
 	s.delete(pods+"/a", m{"gracePeriodSeconds": 0}).ok(http.StatusOK)
-	_, gone := deletedByMark(t, w, "a")
-	require.Equal(t, marked.GetGeneration(), gone.GetGeneration(), "counted by the first delete")
-	require.True(t, gone.GetDeletionTimestamp().Before(marked.GetDeletionTimestamp()))
+	_, deleted := deletedByMark(t, w, "a")
+	require.Equal(t, marked.GetGeneration(), deleted.GetGeneration(), "counted by the first delete")
+	require.True(t, deleted.GetDeletionTimestamp().Before(marked.GetDeletionTimestamp()))
 }
 
 func TestDelete_CollectionsAndEvictionsMarkPodsFirst(t *testing.T) {
@@ -134,9 +134,9 @@ func TestDelete_FinalizersKeepAPodThatHasNoGracePeriod(t *testing.T) {
 	require.Equal(t, marked.Object, w.expect("MODIFIED", "a").Object.Object)
 	require.Equal(t, marked.Object, s.delete(pods+"/a", m{"gracePeriodSeconds": 0}).ok(http.StatusOK).object().Object)
 	s.patch(pods+"/a", mergePatch, `{"metadata":{"finalizers":null}}`).ok(http.StatusOK)
-	gone := w.expect("DELETED", "a").Object
-	require.Equal(t, marked.GetDeletionTimestamp(), gone.GetDeletionTimestamp())
-	require.Equal(t, marked.GetGeneration(), gone.GetGeneration())
+	deleted := w.expect("DELETED", "a").Object
+	require.Equal(t, marked.GetDeletionTimestamp(), deleted.GetDeletionTimestamp())
+	require.Equal(t, marked.GetGeneration(), deleted.GetGeneration())
 }
 
 // A pod whose deletion was interrupted between its two steps is removed by the next delete or update.
@@ -195,8 +195,8 @@ func TestDelete_OtherKindsAreDeletedInOneStep(t *testing.T) {
 	before := s.create(configMaps, configMap("a")).object()
 	w := s.watch(configMaps + "?watch=1&resourceVersion=" + before.GetResourceVersion())
 	s.delete(configMaps+"/a", nil).ok(http.StatusOK)
-	gone := w.expect("DELETED", "a").Object
-	require.Nil(t, gone.GetDeletionTimestamp())
+	deleted := w.expect("DELETED", "a").Object
+	require.Nil(t, deleted.GetDeletionTimestamp())
 }
 
 func TestDelete_AnswersWithTheObjectOfSomeKinds(t *testing.T) {

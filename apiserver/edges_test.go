@@ -52,7 +52,7 @@ func TestInflight_ExcessRequestsGet429(t *testing.T) {
 		return jane.do(method, configMaps+"?resourceVersion=0", nil).code == http.StatusTooManyRequests
 	}
 
-	held, entered, release := sync.WaitGroup{}, make(chan struct{}), make(chan struct{})
+	waiting, entered, release := sync.WaitGroup{}, make(chan struct{}), make(chan struct{})
 	a.backend.set(func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
 		if strings.HasSuffix(writes[0].Key.Collection, "/configmaps") { // the server itself writes as well
 			entered <- struct{}{}
@@ -60,7 +60,7 @@ func TestInflight_ExcessRequestsGet429(t *testing.T) {
 		}
 		return a.backend.Backend.Commit(ctx, writes)
 	}, nil)
-	held.Go(func() { a.create(configMaps, configMap("a")) })
+	waiting.Go(func() { a.create(configMaps, configMap("a")) })
 	<-entered
 	refused := jane.do(http.MethodPost, configMaps, configMap("b"))
 	refused.refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
@@ -70,7 +70,7 @@ func TestInflight_ExcessRequestsGet429(t *testing.T) {
 	// Members of system:masters are served, so that they can repair the server.
 	a.do(http.MethodPost, configMaps+"?dryRun=All", configMap("b")).ok(http.StatusCreated)
 	close(release)
-	held.Wait()
+	waiting.Wait()
 	a.backend.set(nil, nil)
 	require.False(t, full(http.MethodPost))
 
@@ -82,7 +82,7 @@ func TestInflight_ExcessRequestsGet429(t *testing.T) {
 			<-release
 		}
 	})
-	held.Go(func() { a.get(configMaps).ok(http.StatusOK) })
+	waiting.Go(func() { a.get(configMaps).ok(http.StatusOK) })
 	<-entered
 	// The read that is held may be another request's; this one waits behind it.
 	require.Eventually(t, func() bool { return full(http.MethodGet) }, patience, tick)
@@ -94,7 +94,7 @@ func TestInflight_ExcessRequestsGet429(t *testing.T) {
 	require.NotEqual(t, http.StatusTooManyRequests, watch.StatusCode)
 	require.NoError(t, watch.Body.Close())
 	close(release)
-	held.Wait()
+	waiting.Wait()
 	require.False(t, full(http.MethodGet))
 }
 
@@ -129,11 +129,11 @@ func TestConnections_AreLimitedPerClient(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
-	held := []net.Conn{dial(), dial(), dial()}
-	_ = held[0]
+	conns := []net.Conn{dial(), dial(), dial()}
+	_ = conns[0]
 	requireHangUp(t, dial())
 	a.get("/readyz").ok(http.StatusOK)
-	require.NoError(t, held[1].Close())
+	require.NoError(t, conns[1].Close())
 	require.Eventually(t, func() bool {
 		other := httpClient(t, a.config, false)
 		res, err := other.Get(a.config.Host + "/readyz")

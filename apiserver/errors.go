@@ -30,7 +30,8 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	e := exchangeOf(r.Context())
 	answer := statusOf(err, e.request)
 	// An error because the client has closed the connection is not a failure of the server.
-	if gone := errors.Is(r.Context().Err(), context.Canceled); answer.Code >= http.StatusInternalServerError && !gone {
+	closed := errors.Is(r.Context().Err(), context.Canceled)
+	if answer.Code >= http.StatusInternalServerError && !closed {
 		s.Log.Error("failed to serve a request", "method", r.Method, "path", r.URL.Path, "code", answer.Code,
 			"err", err)
 	}

@@ -47,11 +47,11 @@ func TestClients_EveryKindAndVerb(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t)
-			of := clients(t, s)
+			newClient := clients(t, s)
 			if !strings.HasPrefix(name, "typed") && !strings.HasSuffix(name, "CBOR") { // these clients have no custom kinds
 				s.defineGadgets()
 			}
-			t.Run("kinds", func(t *testing.T) { exerciseKinds(t, s, of, strings.HasSuffix(name, "CBOR")) })
+			t.Run("kinds", func(t *testing.T) { exerciseKinds(t, s, newClient, strings.HasSuffix(name, "CBOR")) })
 			s.hasBoundedMetrics()
 		})
 	}

@@ -115,10 +115,10 @@ func (f *faulty) Revision(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	f.mu.Lock()
-	asked := f.asked
+	hook := f.asked
 	f.mu.Unlock()
-	if asked != nil {
-		asked()
+	if hook != nil {
+		hook()
 	}
 	return f.Backend.Revision(ctx)
 }
@@ -281,8 +281,8 @@ func TestFault_AFullEtcdDeletesWithoutAGracePeriod(t *testing.T) {
 		}
 		return a.backend.Backend.Commit(ctx, writes)
 	}, nil)
-	gone := a.delete(pods+"/a", nil).ok(http.StatusOK)
-	require.Contains(t, gone.header.Get("Warning"), "deleted at once, without a grace period")
+	deleted := a.delete(pods+"/a", nil).ok(http.StatusOK)
+	require.Contains(t, deleted.header.Get("Warning"), "deleted at once, without a grace period")
 	a.gone(pods + "/a")
 	a.delete(pods+"/b?gracePeriodSeconds=60", nil).ok(http.StatusOK)
 	a.gone(pods + "/b")

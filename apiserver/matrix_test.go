@@ -60,8 +60,8 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 		{name: "auditor", everywhere: slices.Concat(everyone, rules("view"))},
 		{name: "root", everywhere: slices.Concat(everyone, rules("cluster-admin"))},
 	}
-	asked := everyRequest(t, a.routes)
-	t.Logf("%d requests for each of %d callers", len(asked), len(callers))
+	requests := everyRequest(t, a.routes)
+	t.Logf("%d requests for each of %d callers", len(requests), len(callers))
 
 	for _, c := range callers {
 		s := a.as(c.name)
@@ -76,7 +76,7 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 			var wrong []string
 			allowed := 0
 			var askers sync.WaitGroup
-			for part := range slices.Chunk(asked, len(asked)/8+1) {
+			for part := range slices.Chunk(requests, len(requests)/8+1) {
 				askers.Go(func() {
 					for _, q := range part {
 						problem, ok := c.ask(s.within(t), q)
@@ -93,14 +93,14 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 			}
 			askers.Wait()
 			slices.Sort(wrong)
-			require.Empty(t, wrong, "%d of %d answers are not what the roles say", len(wrong), len(asked))
-			t.Logf("%q may do %d of %d", c.name, allowed, len(asked))
+			require.Empty(t, wrong, "%d of %d answers are not what the roles say", len(wrong), len(requests))
+			t.Logf("%q may do %d of %d", c.name, allowed, len(requests))
 			switch c.name {
 			case "root":
-				require.Equal(t, len(asked), allowed)
+				require.Equal(t, len(requests), allowed)
 			default:
 				require.NotZero(t, allowed)
-				require.Less(t, allowed, len(asked))
+				require.Less(t, allowed, len(requests))
 			}
 		})
 	}
@@ -258,15 +258,15 @@ func everyRequest(t *testing.T, routes chi.Routes) []asking {
 	err := chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		route = strings.ReplaceAll(route, "/*/", "/") // where one router is mounted in another
 		if !strings.Contains(route, "{resource}") {
-			at := parameters.Replace(route)
+			path := parameters.Replace(route)
 			if strings.Contains(route, "{version}") && strings.HasPrefix(route, "/api/") {
-				at = "/api/v1"
+				path = "/api/v1"
 			}
 			verb := strings.ToLower(method)
 			if verb == "head" {
 				verb = "get"
 			}
-			add(asking{method: method, url: at, verb: verb, path: at})
+			add(asking{method: method, url: path, verb: verb, path: path})
 			return nil
 		}
 		routesOfKinds++

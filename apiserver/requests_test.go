@@ -26,9 +26,9 @@ func TestGzip_OnlyForLargeBodiesOnRequest(t *testing.T) {
 		"/openapi/v2": true, "/apis": false} {
 		for _, accept := range []string{"gzip", "deflate, gzip", "br", "gzip;q=0"} {
 			a := s.get(path, "Accept-Encoding", accept).ok(http.StatusOK)
-			asked := want && strings.HasSuffix(accept, "gzip")
-			require.Equal(t, asked, a.header.Get("Content-Encoding") == "gzip", "%s %s", path, accept)
-			if asked {
+			compressed := want && strings.HasSuffix(accept, "gzip")
+			require.Equal(t, compressed, a.header.Get("Content-Encoding") == "gzip", "%s %s", path, accept)
+			if compressed {
 				require.Contains(t, a.header.Values("Vary"), "Accept-Encoding")
 				unpacked, err := gzip.NewReader(bytes.NewReader(a.body))
 				require.NoError(t, err)

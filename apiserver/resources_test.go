@@ -24,7 +24,7 @@ func TestResourceClaim_StatusIsOfSchedulerAndDriver(t *testing.T) {
 	status := resourceClaims + "/c/status"
 	allocated := m{"status": m{"allocation": m{"devices": m{"results": []m{{"request": "gpu", "driver": "a.b",
 		"pool": "p", "device": "d"}}}}}}
-	told := m{"status": m{"devices": []m{{"driver": "a.b", "pool": "p", "device": "d",
+	devices := m{"status": m{"devices": []m{{"driver": "a.b", "pool": "p", "device": "d",
 		"networkData": m{"interfaceName": "eth0"}}}}}
 	refused := func(a *answer, words string) {
 		t.Helper()
@@ -37,12 +37,12 @@ func TestResourceClaim_StatusIsOfSchedulerAndDriver(t *testing.T) {
 		m{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims/binding"},
 			"verbs": []string{"patch"}})
 	binder.patch(status, mergePatch, allocated).ok(http.StatusOK)
-	refused(binder.patch(status, mergePatch, told), "resourceclaims/driver")
+	refused(binder.patch(status, mergePatch, devices), "resourceclaims/driver")
 	driver := s.may("driver", "resource.k8s.io", "resourceclaims/status", "patch")
 	s.grant("driver", "tell",
 		m{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims/driver"},
 			"resourceNames": []string{"a.b"}, "verbs": []string{"arbitrary-node:patch"}})
-	driver.patch(status, mergePatch, told).ok(http.StatusOK)
+	driver.patch(status, mergePatch, devices).ok(http.StatusOK)
 	refused(driver.patch(status, mergePatch, m{"status": m{"allocation": nil}}), "resourceclaims/binding")
 	binder.patch(status, mergePatch, m{"status": m{"allocation": nil}}).ok(http.StatusOK)
 	left, _ := s.get(resourceClaims + "/c").object().Object["status"].(m)

@@ -28,14 +28,14 @@ func rawHTTP2(t *testing.T, s *server, path string, n int) (*http2.Framer, *tls.
 	config, err := rest.TLSConfigFor(s.config)
 	require.NoError(t, err)
 	config.NextProtos = []string{"h2"}
-	at, err := url.Parse(s.config.Host)
+	host, err := url.Parse(s.config.Host)
 	require.NoError(t, err)
-	conn, err := tls.Dial("tcp", at.Host, config)
+	conn, err := tls.Dial("tcp", host.Host, config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	var fields, requests bytes.Buffer
 	encoder := hpack.NewEncoder(&fields)
-	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", at.Host}, {":path", path}} {
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", host.Host}, {":path", path}} {
 		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}))
 	}
 	requests.WriteString(http2.ClientPreface)
@@ -109,14 +109,14 @@ func TestStreams_PerConnectionAreLimited(t *testing.T) {
 	for most, o := range map[uint32]apiserver.Limits{100: {}, 7: {StreamsPerConnection: 7}} {
 		a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: o})
 		framer, _ := rawHTTP2(t, a.server, "/livez", 1)
-		for told := false; !told; {
+		for received := false; !received; {
 			frame, err := framer.ReadFrame()
 			require.NoError(t, err)
 			if settings, is := frame.(*http2.SettingsFrame); is && !settings.IsAck() {
 				value, ok := settings.Value(http2.SettingMaxConcurrentStreams)
 				require.True(t, ok)
 				require.Equal(t, most, value)
-				told = true
+				received = true
 			}
 		}
 	}

@@ -210,21 +210,21 @@ type filler struct{ values int }
 
 func (f *filler) fill(v reflect.Value, depth int) {
 	f.values++
-	switch known := v.Addr().Interface().(type) {
+	switch value := v.Addr().Interface().(type) {
 	case *metav1.Time:
-		*known = metav1.Unix(int64(f.values), 0)
+		*value = metav1.Unix(int64(f.values), 0)
 		return
 	case *metav1.MicroTime:
-		known.Time = time.Unix(int64(f.values), 0)
+		value.Time = time.Unix(int64(f.values), 0)
 		return
 	case *resource.Quantity:
-		*known = *resource.NewQuantity(int64(f.values), resource.DecimalSI)
+		*value = *resource.NewQuantity(int64(f.values), resource.DecimalSI)
 		return
 	case *intstr.IntOrString:
-		*known = intstr.FromInt(f.values)
+		*value = intstr.FromInt(f.values)
 		return
 	case *runtime.RawExtension:
-		known.Raw = fmt.Appendf(nil, `{"a":%d}`, f.values)
+		value.Raw = fmt.Appendf(nil, `{"a":%d}`, f.values)
 		return
 	case *metav1.ObjectMeta:
 		return
@@ -281,8 +281,8 @@ func (k *partsTest) findParts(t *testing.T) {
 		if sub.Copy == nil && sub.Name != "scale" {
 			continue
 		}
-		_, known := docParts[k.res.Plural+"/"+sub.Name]
-		require.True(t, known || sub.Name == "status" || sub.Name == "scale", "add %s/%s to docParts",
+		_, listed := docParts[k.res.Plural+"/"+sub.Name]
+		require.True(t, listed || sub.Name == "status" || sub.Name == "scale", "add %s/%s to docParts",
 			k.res.Plural, sub.Name)
 		require.Contains(t, metadataParts, k.res.Plural+"/"+sub.Name)
 		k.names = append(k.names, sub.Name)
@@ -338,7 +338,7 @@ func (k *partsTest) read() map[string]any {
 			parts[name] = taken(doc, "spec", "replicas")
 		}
 	}
-	if _, known := docParts[k.res.Plural+"/status"]; !known {
+	if _, listed := docParts[k.res.Plural+"/status"]; !listed {
 		parts["status"] = taken(doc, "status")
 	}
 	for _, name := range allMetadata {
@@ -405,27 +405,27 @@ func (k *partsTest) write(through, way, of string) {
 	}
 	answer := k.send(through, way, body)
 	after := k.read()
-	what := fmt.Sprintf("%s of %q by %q", k.res.Plural, of, way)
+	description := fmt.Sprintf("%s of %q by %q", k.res.Plural, of, way)
 	decides := k.res.Kind == "CertificateSigningRequest" && through == "status" && of == "approval"
 	switch refusable := k.res.Kind == "Pod" && (through == mainPart || of == "pods/resize") || decides; {
 	case refusable && answer.code == http.StatusUnprocessableEntity:
 	default:
-		require.Equal(k.t, http.StatusOK, answer.code, "%s through %q: %s", what, through, answer.body)
+		require.Equal(k.t, http.StatusOK, answer.code, "%s through %q: %s", description, through, answer.body)
 	}
 	if through == of && of != mainPart {
-		require.NotEqual(k.t, before[of], after[of], "%s is not written", what)
+		require.NotEqual(k.t, before[of], after[of], "%s is not written", description)
 	}
 	for _, name := range allMetadata {
 		written := through == mainPart || slices.Contains(metadataParts[k.res.Plural+"/"+through], name)
 		if part := "metadata." + name; written && answer.code == http.StatusOK {
-			require.NotEqual(k.t, before[part], after[part], "%s through %q has not changed %q", what, through, part)
+			require.NotEqual(k.t, before[part], after[part], "%s through %q has not changed %q", description, through, part)
 		} else {
-			require.Equal(k.t, before[part], after[part], "%s through %q has changed %q", what, through, part)
+			require.Equal(k.t, before[part], after[part], "%s through %q has changed %q", description, through, part)
 		}
 	}
 	for _, name := range k.names {
 		if name != through && !(through == mainPart && of == "scale") && name != sharedParts[k.res.Plural+"/"+through] {
-			require.Equal(k.t, before[name], after[name], "%s through %q has changed %q", what, through, name)
+			require.Equal(k.t, before[name], after[name], "%s through %q has changed %q", description, through, name)
 		}
 	}
 }

@@ -262,8 +262,8 @@ func TestTTL_ExpiryIsADeletedEvent(t *testing.T) {
 	w := s.watch(configMaps + "?watch=1")
 	created := s.create(configMaps, withTTL(configMap("a"), "1s")).object()
 	w.expect("ADDED", "a")
-	gone := w.expect("DELETED", "a").Object
-	require.Equal(t, created.GetUID(), gone.GetUID())
-	require.NotEqual(t, created.GetResourceVersion(), gone.GetResourceVersion())
+	deleted := w.expect("DELETED", "a").Object
+	require.Equal(t, created.GetUID(), deleted.GetUID())
+	require.NotEqual(t, created.GetResourceVersion(), deleted.GetResourceVersion())
 	s.gone(configMaps + "/a")
 }

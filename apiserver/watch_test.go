@@ -74,9 +74,9 @@ func TestWatch_LabelSelectorTurnsTransitionsIntoAddedAndDeleted(t *testing.T) {
 	s.patch(configMaps+"/a", mergePatch, `{"data":{"k":"2"}}`).ok(http.StatusOK)
 	w.expect("MODIFIED", "a")
 	left := s.patch(configMaps+"/a", mergePatch, `{"metadata":{"labels":{"app":"y"}}}`).ok(http.StatusOK).object()
-	gone := w.expect("DELETED", "a").Object
-	require.Equal(t, "x", gone.GetLabels()["app"], "as it was when it still matched")
-	require.Equal(t, left.GetResourceVersion(), gone.GetResourceVersion())
+	last := w.expect("DELETED", "a").Object
+	require.Equal(t, "x", last.GetLabels()["app"], "as it was when it still matched")
+	require.Equal(t, left.GetResourceVersion(), last.GetResourceVersion())
 	s.delete(configMaps+"/a", nil).ok(http.StatusOK)
 	s.create(configMaps, with(configMap("b"), "labels", m{"app": "x"}))
 	w.expect("ADDED", "b")
