@@ -43,14 +43,14 @@ var stages = [...]struct {
 	{"default", [3]step{creating: setDefaults, updating: setDefaults, updatingPart: setDefaults}},
 	// The client owns the fields that it sent, and their defaults. It does not own the changes of plugins and of the
 	// server, which come later.
-	{"note ownership", [3]step{creating: noteNewOwners, updating: noteOwners, updatingPart: noteOwners}},
+	{"read owners", [3]step{creating: computeOwners, updating: readOwners, updatingPart: readOwners}},
 	{"merge into the stored object", [3]step{updatingPart: mergePart}},
 	{"mutating admission", [3]step{creating: mutateNew, updating: mutate, updatingPart: mutatePart}},
 	{"prepare", [3]step{creating: prepareNew, updating: prepare, updatingPart: preparePart}},
 	// Escalation comes after prepare, because an update is compared with the stored object. A subresource grants no
 	// rights.
 	{"escalation", [3]step{creating: escalate, updating: escalate}},
-	{"own", [3]step{creating: ownNoted, updating: ownChanges, updatingPart: ownChanges}},
+	{"set owners", [3]step{creating: setOwners, updating: updateOwners, updatingPart: updateOwners}},
 	{"validate", [3]step{creating: validateObject, updating: validateObject, updatingPart: validatePart}},
 	{"validating admission", [3]step{creating: validatingAdmission, updating: validatingAdmission,
 		updatingPart: validatingAdmission}},
@@ -76,8 +76,8 @@ func setDefaults(_ *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-// noteNewOwners computes the owners of a new object, unless server-side apply has done so.
-func noteNewOwners(s *Server, ctx context.Context, wr *write) error {
+// computeOwners computes the owners of a new object, unless server-side apply has done so.
+func computeOwners(s *Server, ctx context.Context, wr *write) error {
 	wr.owners = wr.obj.GetManagedFields()
 	if wr.applied {
 		return nil
@@ -90,7 +90,7 @@ func noteNewOwners(s *Server, ctx context.Context, wr *write) error {
 	return nil
 }
 
-func noteOwners(_ *Server, _ context.Context, wr *write) error {
+func readOwners(_ *Server, _ context.Context, wr *write) error {
 	wr.owners = wr.obj.GetManagedFields()
 	return nil
 }
@@ -110,7 +110,7 @@ func mergePart(s *Server, _ context.Context, wr *write) error {
 
 func mutate(s *Server, ctx context.Context, wr *write) error {
 	wr.attributes = s.attributes(wr, admission.Update, wr.obj, wr.old)
-	wr.attributes.Own = func() error { return s.ownEarly(wr) }
+	wr.attributes.Own = func() error { return s.setOwnersEarly(wr) }
 	if err := s.admission.Mutate(ctx, &wr.attributes); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func mutateNew(s *Server, ctx context.Context, wr *write) error {
 	wr.attributes.Name = wr.obj.GetName()
 	wr.attributes.Own = func() error {
 		wr.obj.SetManagedFields(wr.owners)
-		wr.ownedEarly = true
+		wr.ownersSet = true
 		return nil
 	}
 	if err := s.admission.Mutate(ctx, &wr.attributes); err != nil {
@@ -190,20 +190,20 @@ func preparePart(_ *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-func ownNoted(_ *Server, _ context.Context, wr *write) error {
+func setOwners(_ *Server, _ context.Context, wr *write) error {
 	wr.obj.SetManagedFields(wr.owners)
 	return nil
 }
 
-// ownChanges makes the client the owner of the fields that it changes. Server-side apply has set the owners already,
-// and so has ownEarly if a webhook was called.
-func ownChanges(s *Server, _ context.Context, wr *write) error {
-	if wr.ownedEarly {
+// updateOwners makes the client the owner of the fields that it changes. Server-side apply has set the owners already,
+// and so has setOwnersEarly if a webhook was called.
+func updateOwners(s *Server, _ context.Context, wr *write) error {
+	if wr.ownersSet {
 		wr.obj.SetManagedFields(wr.owners)
 		fieldmanager.KeepTimes(wr.obj, wr.old)
 		return nil
 	}
-	return s.own(wr, wr.obj, wr.old, wr.owners)
+	return s.updateManagedFields(wr, wr.obj, wr.old, wr.owners)
 }
 
 func validateObject(s *Server, ctx context.Context, wr *write) error {

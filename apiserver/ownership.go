@@ -24,10 +24,10 @@ func (s *Server) writer(r *request) fieldmanager.Writer {
 // now returns the time of managedFields and other metadata, in whole seconds.
 func (s *Server) now() metav1.Time { return metav1.NewTime(s.Clock.Now().UTC()).Rfc3339Copy() }
 
-// ownEarly sets the managedFields before a webhook sees the object, so that the client does not own the changes of
-// webhooks. Nor does it own fields that later stages reset: they are applied to a copy first.
-func (s *Server) ownEarly(wr *write) error {
-	wr.ownedEarly = true
+// setOwnersEarly sets the managedFields before a webhook sees the object, so that the client does not own the changes
+// of webhooks. Nor does it own fields that later stages reset: they are applied to a copy first.
+func (s *Server) setOwnersEarly(wr *write) error {
+	wr.ownersSet = true
 	if wr.applied {
 		wr.obj.SetManagedFields(wr.owners)
 		return nil
@@ -38,7 +38,7 @@ func (s *Server) ownEarly(wr *write) error {
 			return err
 		}
 	}
-	if err := s.own(wr, prepared, wr.old, wr.owners); err != nil {
+	if err := s.updateManagedFields(wr, prepared, wr.old, wr.owners); err != nil {
 		return err
 	}
 	wr.owners = prepared.GetManagedFields()
@@ -48,7 +48,7 @@ func (s *Server) ownEarly(wr *write) error {
 
 // keepOwners takes the managedFields from an object that webhooks have seen, unless a webhook has made them invalid.
 func (wr *write) keepOwners() {
-	if !wr.ownedEarly {
+	if !wr.ownersSet {
 		return
 	}
 	after := wr.obj.GetManagedFields()
@@ -62,8 +62,9 @@ func (wr *write) keepOwners() {
 	wr.owners = after
 }
 
-// own sets the managedFields of an object that replaces old. sent are the managedFields that the client sent.
-func (s *Server) own(wr *write, obj, old api.Object, sent []metav1.ManagedFieldsEntry) error {
+// updateManagedFields sets the managedFields of an object that replaces old. sent are the managedFields that the
+// client sent.
+func (s *Server) updateManagedFields(wr *write, obj, old api.Object, sent []metav1.ManagedFieldsEntry) error {
 	if !wr.applied {
 		var err error
 		if sent, err = fieldmanager.Update(wr.Context(), s.Registry.Snapshot(), wr.res, obj, old, sent,

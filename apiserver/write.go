@@ -50,8 +50,8 @@ type write struct {
 	part       *api.Subresource // the subresource that is written, if any
 	owners     []metav1.ManagedFieldsEntry
 	attributes admission.Attributes
-	// ownedEarly is set when owners are final, generated when the server has generated the new object's name.
-	ownedEarly, generated bool
+	// ownersSet is set when owners are final, generated when the server has generated the new object's name.
+	ownersSet, generated bool
 	// marks is set if a deletion writes the object once more before it is removed.
 	marks bool
 	// unchanged is set if the stored object is equal to the result of the write.
@@ -78,7 +78,7 @@ func (wr *write) on(err error) error {
 // begin begins an attempt with the stored object.
 func (wr *write) begin(stored *storage.Object) {
 	wr.stored, wr.warnings = stored, slices.Clip(wr.decoding)
-	wr.ownedEarly, wr.generated, wr.marks, wr.unchanged, wr.part = false, false, false, false, nil
+	wr.ownersSet, wr.generated, wr.marks, wr.unchanged, wr.part = false, false, false, false, nil
 }
 
 // isDryRun reports whether the write must leave no trace.
