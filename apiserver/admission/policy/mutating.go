@@ -179,7 +179,7 @@ func (c *change) run(ctx context.Context) error {
 				continue
 			}
 		}
-		key := match.Invocation{t.policy.name, t.binding.name, t.param.name()}
+		key := match.Invocation{Policy: t.policy.name, Binding: t.binding.name, Param: t.param.name()}
 		if round.Again && !round.Policies.Stale[key] {
 			continue
 		}
