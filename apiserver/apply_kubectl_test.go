@@ -90,8 +90,8 @@ func TestKubectl_MovesFromClientSideApply(t *testing.T) {
 	out, err = run("", "get", "deployment/web", "-o", "yaml", "--show-managed-fields")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "image: nginx:2")
-	require.Contains(t, out, `"image":"nginx:2"`, "the annotation follows, so that the way back is open")
-	require.NotContains(t, out, "kubectl-client-side-apply", "its fields are kubectl's now")
+	require.Contains(t, out, `"image":"nginx:2"`, "the annotation is updated, so that client-side apply still works")
+	require.NotContains(t, out, "kubectl-client-side-apply", "kubectl owns the fields")
 
 	// Fields that are no longer in the manifest are removed.
 	out, err = run(strings.Replace(moved, "  replicas: 2\n", "", 1), "apply", "--server-side", "-f", "-")

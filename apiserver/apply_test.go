@@ -59,11 +59,11 @@ func TestApply_CreatesAndOwnsItsFields(t *testing.T) {
 	require.Equal(t,
 		[]string{`team Apply {"f:spec":{"f:selector":{},"f:template":{"f:metadata":{"f:labels":{"f:app":{}}},` +
 			`"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{}}}}}}}`}, owners(created),
-		"and owned by nobody")
+		"defaults have no owner")
 
 	again, err := deployments.Apply(t.Context(), applyDeployment("web", "nginx:1"), by("team"))
 	require.NoError(t, err)
-	require.Equal(t, created.ResourceVersion, again.ResourceVersion, "what changes nothing is not written")
+	require.Equal(t, created.ResourceVersion, again.ResourceVersion, "an apply without a change is not written")
 
 	changed, err := deployments.Apply(t.Context(), applyDeployment("web", "nginx:2"), by("team"))
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestApply_RemovesFieldsThatNoManagerOwns(t *testing.T) {
 	}
 	require.Len(t, apply("a", map[string]string{"mine": "1", "shared": "1"}), 2)
 	require.Len(t, apply("b", map[string]string{"shared": "1", "theirs": "1"}), 3)
-	require.Equal(t, map[string]string{"shared": "1", "theirs": "1"}, apply("a", nil), "b says so still")
+	require.Equal(t, map[string]string{"shared": "1", "theirs": "1"}, apply("a", nil), "b still owns it")
 	require.Empty(t, apply("b", nil))
 }
 
@@ -325,7 +325,7 @@ func TestOwnership_FollowsEveryWrite(t *testing.T) {
 
 	same, err := maps.Update(t.Context(), data("a", "1", "b", "2"), metav1.UpdateOptions{FieldManager: "three"})
 	require.NoError(t, err)
-	require.Equal(t, obj, same, "who changes nothing owns nothing")
+	require.Equal(t, obj, same, "a manager without changes owns no fields")
 
 	obj, err = maps.Patch(t.Context(), "c", types.JSONPatchType, []byte(`[{"op":"add","path":"/data/c","value":"1"}]`),
 		metav1.PatchOptions{FieldManager: "two"})
@@ -400,7 +400,8 @@ func TestOwnership_ClientsMayRewriteIt(t *testing.T) {
 	renamed.ManagedFields[0].FieldsV1.SetRawString(`{"no":"field set"}`)
 	obj, err = deployments.Update(t.Context(), withoutRevision(renamed), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Equal(t, owners(applied)[0][len("team"):], owners(obj)[0][len("heirs"):], "nonsense is not taken over")
+	require.Equal(t, owners(applied)[0][len("team"):], owners(obj)[0][len("heirs"):],
+		"invalid managedFields are ignored")
 }
 
 func withoutRevision(d *appsv1.Deployment) *appsv1.Deployment {

@@ -91,7 +91,8 @@ func TestApply_ManagersOfAVersionThatIsNotServedKeepTheirFields(t *testing.T) {
 	require.Contains(t, managers(s.get(gauges+"/g")), `team Apply example.org/v1beta1 {"f:spec":{"f:mode":{}}}`)
 
 	left := s.applyGauge(gauges, "team", "{}").ok(http.StatusOK)
-	require.Equal(t, m{"size": int64(2), "replicas": int64(2)}, left.at("spec"), "what its manager leaves out goes")
+	require.Equal(t, m{"size": int64(2), "replicas": int64(2)}, left.at("spec"),
+		"fields that the manager leaves out are removed")
 	require.NotContains(t, managers(left), "v1beta1")
 }
 
@@ -109,7 +110,7 @@ func TestApply_ManagersOfAVersionThatIsGoneAreAnError(t *testing.T) {
 	}
 	patched := s.patch(gauges+"/g?fieldManager=third", mergePatch, `{"spec":{"size":2}}`).ok(http.StatusOK)
 	require.EqualValues(t, 2, patched.at("spec", "size"))
-	require.Equal(t, before, entriesOf(patched), "a write that cannot be followed leaves the owners as they are")
+	require.Equal(t, before, entriesOf(patched), "the owners are kept if the fields cannot be compared")
 
 	s.patch(gauges+"/g", jsonPatch, `[{"op":"replace","path":"/metadata/managedFields/0/apiVersion","value":
 		"example.org/v1"}]`).ok(http.StatusOK)

@@ -49,7 +49,7 @@ func TestAuthorizationWebhook_SeesSelectors(t *testing.T) {
 		forbidden(jane.get(selected(selector)))
 	}
 	forbidden(jane.get(configMaps + "/a?labelSelector=team%3Dred"))
-	require.Equal(t, before, o.questions("jane"), "the conditions decide who is asked")
+	require.Equal(t, before, o.questions("jane"), "the conditions decide whether the webhook is called")
 
 	review := func(selector m) bool {
 		t.Helper()

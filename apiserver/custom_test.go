@@ -83,7 +83,7 @@ func TestCustom_WritesAreCheckedByTheSchema(t *testing.T) {
 		status := c.answer.refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "")
 		require.Contains(t, status.Message, c.words, name)
 	}
-	require.Equal(t, string(before.body), string(s.get(valves+"/main").body), "nothing of it was stored")
+	require.Equal(t, string(before.body), string(s.get(valves+"/main").body), "the object was not stored")
 }
 
 func TestCustom_SubresourcesWriteTheirPart(t *testing.T) {

@@ -39,7 +39,7 @@ func TestDelete_ScheduledPodIsGivenItsGracePeriod(t *testing.T) {
 	require.EqualValues(t, 30, *marked.GetDeletionGracePeriodSeconds())
 
 	again := s.delete(pods+"/a", nil).ok(http.StatusOK).object()
-	require.Equal(t, marked, again, "a second delete changes nothing")
+	require.Equal(t, marked, again, "a second delete has no effect")
 	longer := s.delete(pods+"/a?gracePeriodSeconds=60", nil).ok(http.StatusOK).object()
 	require.Equal(t, marked, longer, "a grace period is never made longer")
 	shorter := s.delete(pods+"/a", m{"gracePeriodSeconds": 10}).ok(http.StatusOK).object()
@@ -102,7 +102,7 @@ func TestDelete_WaitsForFinalizers(t *testing.T) {
 		w.expect("MODIFIED", name)
 		require.Equal(t, marked, s.delete(path, nil).ok(http.StatusOK).object(), "still there")
 		released := release(path).ok(http.StatusOK).object()
-		require.Empty(t, released.GetFinalizers(), "the answer is the object as it was left")
+		require.Empty(t, released.GetFinalizers(), "the answer is the last object")
 		w.expect("DELETED", name)
 		s.gone(path)
 	}

@@ -229,7 +229,7 @@ func (k *kindTest) create() metav1.Object {
 	require.NoError(k.t, err)
 	if k.name != "default" {
 		_, err = k.client.get(k.t.Context(), k.name)
-		require.True(k.t, apierrors.IsNotFound(err), "a dry run leaves nothing: %v", err)
+		require.True(k.t, apierrors.IsNotFound(err), "a dry run has no effect: %v", err)
 	}
 	obj, err := k.client.create(k.t.Context(), doc, metav1.CreateOptions{})
 	require.NoError(k.t, err)
@@ -450,7 +450,7 @@ func (k *kindTest) remove() {
 	ctx := k.t.Context()
 	require.NoError(k.t, k.client.delete(ctx, k.name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
 	obj, err := k.client.get(ctx, k.name)
-	require.NoError(k.t, err, "a dry run leaves all as it was")
+	require.NoError(k.t, err, "a dry run has no effect")
 	uid := k.metadata(obj).GetUID()
 	wrong := types.UID("other")
 	err = k.client.delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}})
@@ -502,7 +502,7 @@ func (k *kindTest) removeAll() {
 	}
 	deleteAll(metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 	_, err := k.client.get(ctx, k.name)
-	require.NoError(k.t, err, "a dry run leaves all as it was")
+	require.NoError(k.t, err, "a dry run has no effect")
 	deleteAll(metav1.DeleteOptions{})
 	k.release()
 	list, err := k.client.list(ctx, k.selected())

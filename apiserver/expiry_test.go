@@ -188,7 +188,7 @@ func TestExpiry_RetriesDeletionsThatAPolicyRejects(t *testing.T) {
 		}, patience, tick)
 	}
 	a.patch(configMaps+"/a", mergePatch, `{"metadata":{"labels":{"go":""},"annotations":null}}`).ok(http.StatusOK)
-	require.Empty(t, a.lifetimes(), "taken back in time")
+	require.Empty(t, a.lifetimes(), "the deletion was prevented in time")
 	a.patch(configMaps+"/a", mergePatch, setTTL(`"10h"`)).ok(http.StatusOK)
 	clock.Step(time.Hour)
 	a.get(configMaps + "/a").ok(http.StatusOK)
@@ -321,7 +321,7 @@ func TestExpiry_TakesOverFromAServerThatDied(t *testing.T) {
 	}
 	a.end(paths...)
 	a.get(configMaps).ok(http.StatusOK)
-	require.NotEmpty(t, a.lifetimes(), "the turn of most is another's")
+	require.NotEmpty(t, a.lifetimes(), "most objects are in the share of another server")
 	moved := 0
 	require.Eventually(t, func() bool {
 		if len(a.lifetimes()) == 0 {

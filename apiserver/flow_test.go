@@ -293,7 +293,8 @@ func TestFlow_ASlowBodyHoldsNoSeat(t *testing.T) {
 		finished <- res.StatusCode
 	}()
 	require.Eventually(t, func() bool { return a.metric(dispatched) > before }, patience, tick)
-	require.Eventually(t, func() bool { return a.metric(executing) == 0 }, patience, tick, "it gives its seat back")
+	require.Eventually(t, func() bool { return a.metric(executing) == 0 }, patience, tick,
+		"the request releases its seat")
 	slow.get(configMaps).ok(http.StatusOK)
 	_, err := io.WriteString(rest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"late"}}`)
 	require.NoError(t, err)
@@ -446,7 +447,7 @@ func TestFlow_ConfigurationIsLive(t *testing.T) {
 	}
 	dangling("False")
 	a.delete(flowLevels+"/janes", nil).ok(http.StatusOK)
-	require.Equal(t, usual, judge(), "a schema that dangles is not used")
+	require.Equal(t, usual, judge(), "a schema without its level is not used")
 	dangling("True")
 	again := a.create(flowLevels, m{"metadata": m{"name": "janes"}, "spec": level.Object["spec"]}).object()
 	require.Equal(t, string(again.GetUID()), jane.get(configMaps).header.Get(levelUID))

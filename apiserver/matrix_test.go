@@ -93,7 +93,7 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 			}
 			askers.Wait()
 			slices.Sort(wrong)
-			require.Empty(t, wrong, "%d of %d answers are not what the roles say", len(wrong), len(requests))
+			require.Empty(t, wrong, "%d of %d answers differ from the roles", len(wrong), len(requests))
 			t.Logf("%q may do %d of %d", c.name, allowed, len(requests))
 			switch c.name {
 			case "root":

@@ -49,7 +49,7 @@ func TestMetrics_NamesAndLabelsThatDashboardsQuery(t *testing.T) {
 	} {
 		require.Contains(t, text, line)
 	}
-	require.NotContains(t, text, `rejected="true"`, "what has not happened is not told at length")
+	require.NotContains(t, text, `rejected="true"`, "series without requests are not exported")
 	require.NoError(t, w.res.Body.Close())
 	require.Eventually(t, func() bool {
 		return !contains(s.get("/metrics"), "apiserver_longrunning_requests{component=\"apiserver\","+of)

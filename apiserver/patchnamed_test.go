@@ -51,14 +51,14 @@ func TestPatchNamed_EqualsAWholePatch(t *testing.T) {
 				got, gotErr := patched(wr, old, p)
 				require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(gotErr), "%s %s", name, body)
 				require.Equal(t, want, got, "%s %s", name, body)
-				require.Equal(t, untouched, old, "the old object is left alone")
+				require.Equal(t, untouched, old, "the old object is not modified")
 				if _, ok := p.named.Apply(old, stored.JSON, apply); ok {
 					short++
 				}
 			}
 		}
 	}
-	require.Greater(t, short, 500, "most patches go the short way")
+	require.Greater(t, short, 500, "most patches use patch.Named")
 }
 
 // randomPatch returns a random part of a document, with some values replaced by null.

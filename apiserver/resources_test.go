@@ -46,7 +46,7 @@ func TestResourceClaim_StatusIsOfSchedulerAndDriver(t *testing.T) {
 	refused(driver.patch(status, mergePatch, m{"status": m{"allocation": nil}}), "resourceclaims/binding")
 	binder.patch(status, mergePatch, m{"status": m{"allocation": nil}}).ok(http.StatusOK)
 	left, _ := s.get(resourceClaims + "/c").object().Object["status"].(m)
-	require.Empty(t, left, "what was told of the devices goes with them")
+	require.Empty(t, left, "the status of the devices is removed with them")
 
 	admin := m{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": m{"name": "admin"},
 		"spec": m{"devices": m{"requests": []m{{"name": "gpu",

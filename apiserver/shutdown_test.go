@@ -41,7 +41,7 @@ func TestShutdown_ServesButIsNotReadyDuringTheDelay(t *testing.T) {
 	for _, watching := range []*watchStream{w, late} {
 		_, ok := watching.next()
 		require.False(t, ok)
-		require.NoError(t, watching.scan.Err(), "it ends as if its time were over")
+		require.NoError(t, watching.scan.Err(), "the watch ends as after its timeout")
 	}
 	<-running.Ended
 	require.GreaterOrEqual(t, time.Since(began), delay)
@@ -92,7 +92,7 @@ func TestShutdown_RefusesWhileRequestsAreFinished(t *testing.T) {
 		late.get("/metrics").ok(http.StatusOK)
 	}
 	_, ok := w.next()
-	require.False(t, ok, "watches do not hold it up")
+	require.False(t, ok, "the shutdown does not wait for watches")
 	_, err = io.WriteString(rest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"slow"}}`)
 	require.NoError(t, err)
 	require.NoError(t, rest.Close())

@@ -67,7 +67,8 @@ func TestStreams_AreBoundedByMemory(t *testing.T) {
 			reset++
 		}
 	}
-	require.Eventually(t, func() bool { return a.held() > 64e3 }, patience, tick, "they hold what they are to send")
+	require.Eventually(t, func() bool { return a.held() > 64e3 }, patience, tick,
+		"streams reserve the memory of their answers")
 	jane.get(configMaps).ok(200)
 	require.Contains(t, string(a.get("/metrics").ok(200).body),
 		fmt.Sprintf("\ncoxswain_request_memory_refused_total %d\n", 2*room))

@@ -171,7 +171,8 @@ func TestTokenRequest_BoundToAPodNamesPodAndNode(t *testing.T) {
 
 	bound["audiences"] = []any{"elsewhere"}
 	claims = claimsOf(t, s.token("robot", bound).token())
-	require.EqualValues(t, 3607, claims["exp"].(float64)-claims["iat"].(float64), "others' tokens are as asked for")
+	require.EqualValues(t, 3607, claims["exp"].(float64)-claims["iat"].(float64),
+		"other tokens have the requested lifetime")
 }
 
 func TestTokenRequest_RejectsInvalidSpecs(t *testing.T) {

@@ -112,7 +112,7 @@ func TestTTL_LaterWritesRenewAndRemoveIt(t *testing.T) {
 	a.create(deployments, withTTL(with(deployment("b", 1), "finalizers", []string{"a.io/b"}), "1h"))
 	require.Len(t, a.lifetimes(), 1)
 	a.delete(deployments+"/b", nil).ok(http.StatusOK)
-	require.EqualValues(t, -1, last(), "what was to happen has begun")
+	require.EqualValues(t, -1, last(), "the deletion has begun")
 	a.patch(deployments+"/b", mergePatch, `{"metadata":{"labels":{"a":"b"}}}`).ok(http.StatusOK)
 	require.Zero(t, last())
 	a.patch(deployments+"/b", mergePatch, `{"metadata":{"finalizers":null}}`).ok(http.StatusOK)
@@ -162,11 +162,11 @@ func TestTTL_RequiresTheRightToDelete(t *testing.T) {
 		"strategic":    jane.patch(deployments+"/plain", strategicPatch, setTTL(`"1s"`)),
 		"JSON patch": jane.patch(deployments+"/plain", jsonPatch,
 			`[{"op":"add","path":"/metadata/annotations","value":{"coxswain.dev/ttl":"1s"}}]`),
-		"apply":       jane.patch(deployments+"/plain?fieldManager=m&force=true", applyPatch, applied("plain", "1h")),
-		"shorten":     jane.patch(deployments+"/timed", mergePatch, setTTL(`"1s"`)),
-		"lengthen":    jane.patch(deployments+"/timed", mergePatch, setTTL(`"2h"`)),
-		"say it anew": jane.patch(deployments+"/timed", mergePatch, setTTL(`"60m"`)),
-		"namespace":   jane.patch(namespaces+"/team", mergePatch, setTTL(`"1s"`)),
+		"apply":                jane.patch(deployments+"/plain?fieldManager=m&force=true", applyPatch, applied("plain", "1h")),
+		"shorten":              jane.patch(deployments+"/timed", mergePatch, setTTL(`"1s"`)),
+		"lengthen":             jane.patch(deployments+"/timed", mergePatch, setTTL(`"2h"`)),
+		"the same value again": jane.patch(deployments+"/timed", mergePatch, setTTL(`"60m"`)),
+		"namespace":            jane.patch(namespaces+"/team", mergePatch, setTTL(`"1s"`)),
 		"binding": jane.do(http.MethodPost, pods+"/a/binding",
 			withTTL(m{"metadata": m{"name": "a"}, "target": m{"kind": "Node", "name": "n"}}, "1s")),
 		"impersonated": a.do(http.MethodPatch, deployments+"/plain", setTTL(`"1h"`), "Content-Type", mergePatch,
@@ -212,7 +212,7 @@ func TestTTL_RequiresTheRightToDelete(t *testing.T) {
 	max.patch(deployments+"/timed", mergePatch, setTTL(`"1m"`)).ok(http.StatusOK)
 	require.Equal(t, time.Minute, last())
 	jane.patch(deployments+"/timed", mergePatch, setTTL("null")).ok(http.StatusOK)
-	require.EqualValues(t, -1, last(), "that it is to stay, everybody may say who may write it")
+	require.EqualValues(t, -1, last(), "removing the time to live requires only the right to write")
 	require.Empty(t, a.lifetimes())
 }
 

@@ -84,7 +84,7 @@ func TestView_EveryVerbThroughTheOtherVersion(t *testing.T) {
 	})
 	old := s.get(autoscalers + "/old")
 	require.EqualValues(t, 1, old.at("spec", "minReplicas"))
-	require.Len(t, old.at("spec", "metrics"), 1, "without any metric, 80 % of CPU is wanted")
+	require.Len(t, old.at("spec", "metrics"), 1, "without a metric, the target is 80 % of CPU")
 	s.do(http.MethodPost, autoscalersV1, m{"metadata": m{"name": "bad"}}).refused(http.StatusUnprocessableEntity,
 		metav1.StatusReasonInvalid, "spec.maxReplicas")
 }
@@ -157,7 +157,7 @@ func TestView_WatchTableAndPartialOfBothEventVersions(t *testing.T) {
 	event.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NowMicro()}
 	event.Note = "changed"
 	_, err = s.typed().EventsV1().Events("default").Update(t.Context(), event, metav1.UpdateOptions{})
-	require.True(t, apierrors.IsInvalid(err), "the new API lets a series grow and nothing else: %v", err)
+	require.True(t, apierrors.IsInvalid(err), "the new API allows only changes of the series: %v", err)
 	event.Note = "hello"
 	_, err = s.typed().EventsV1().Events("default").Update(t.Context(), event, metav1.UpdateOptions{})
 	require.NoError(t, err)
