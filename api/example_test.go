@@ -21,25 +21,31 @@ type ship = corev1.ConfigMap
 // A kind is a value. A server with it in its registry routes, stores and lists its objects.
 func ships() *api.Resource {
 	return &api.Resource{
-		Group: "sea.example.com", Version: "v1", Kind: "Ship", Plural: "ships", ShortNames: []string{"sh"},
-		Namespaced: true,
-		New:        func() api.Object { return &ship{} },
-		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
-
-		Default: api.Typed(func(s *ship) {
-			if s.Data == nil {
-				s.Data = map[string]string{}
-			}
-			rig := s.Data["rig"]
-			defaults.Set(&rig, "sloop")
-			s.Data["rig"] = rig
-		}),
-		Validate: api.Check(func(s *ship) field.ErrorList {
-			return validate.OneOf(field.NewPath("data", "rig"), s.Data["rig"], "sloop", "ketch")
-		}),
-
-		Columns: []metav1.TableColumnDefinition{table.Name, table.Column("Rig", "string", "The ship's rig.")},
-		Cells:   api.Row(func(s *ship) []any { return []any{s.Name, s.Data["rig"]} }),
+		Names: api.Names{
+			Group: "sea.example.com", Version: "v1", Kind: "Ship", Plural: "ships", ShortNames: []string{"sh"},
+			Namespaced: true,
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &ship{} },
+			NewList: func() runtime.Object { return &corev1.ConfigMapList{} },
+		},
+		Strategy: api.Strategy{
+			Default: api.Typed(func(s *ship) {
+				if s.Data == nil {
+					s.Data = map[string]string{}
+				}
+				rig := s.Data["rig"]
+				defaults.Set(&rig, "sloop")
+				s.Data["rig"] = rig
+			}),
+			Validate: api.Check(func(s *ship) field.ErrorList {
+				return validate.OneOf(field.NewPath("data", "rig"), s.Data["rig"], "sloop", "ketch")
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name, table.Column("Rig", "string", "The ship's rig.")},
+			Cells:   api.Row(func(s *ship) []any { return []any{s.Name, s.Data["rig"]} }),
+		},
 	}
 }
 

@@ -201,7 +201,8 @@ func TestReferences_BelongToTheRegistration(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: ".."}}},
 		Spec: corev1.PodSpec{NodeName: ".."}}
-	plain := &api.Resource{Kind: "Pod", New: func() api.Object { return &corev1.Pod{} }}
+	plain := &api.Resource{Names: api.Names{Kind: "Pod"},
+		Storage: api.Storage{New: func() api.Object { return &corev1.Pod{} }}}
 	require.Equal(t, []string{"Invalid metadata.ownerReferences[0].name"},
 		kindtest.Refusals(plain.ValidateReferences(nil, pod, nil)))
 	require.Equal(t, []string{"Invalid metadata.ownerReferences[0].name", "Invalid spec.nodeName"},

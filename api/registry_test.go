@@ -14,9 +14,13 @@ import (
 func TestRegistry_ReplacesInOneStep(t *testing.T) {
 	t.Parallel()
 	kind := func(plural, kind string) *api.Resource {
-		return &api.Resource{Group: "example.com", Version: "v1", Plural: plural, Kind: kind,
-			New:     func() api.Object { return &corev1.Pod{} },
-			NewList: func() runtime.Object { return &corev1.PodList{} }}
+		return &api.Resource{
+			Names: api.Names{Group: "example.com", Version: "v1", Plural: plural, Kind: kind},
+			Storage: api.Storage{
+				New:     func() api.Object { return &corev1.Pod{} },
+				NewList: func() runtime.Object { return &corev1.PodList{} },
+			},
+		}
 	}
 	a, b := kind("as", "A"), kind("bs", "B")
 	r := api.NewRegistry(a, b)
@@ -28,7 +32,7 @@ func TestRegistry_ReplacesInOneStep(t *testing.T) {
 		"the same plural": {[]*api.Resource{kind("cs", "C"), kind("bs", "D")}, "is registered twice"},
 		"the same kind":   {[]*api.Resource{kind("ds", "B")}, "is registered twice"},
 		"twice in one":    {[]*api.Resource{kind("cs", "C"), kind("cs", "C")}, "is registered twice"},
-		"incomplete":      {[]*api.Resource{{Kind: "C"}}, "is incomplete"},
+		"incomplete":      {[]*api.Resource{{Names: api.Names{Kind: "C"}}}, "is incomplete"},
 	} {
 		require.ErrorContains(t, r.Replace([]*api.Resource{a}, c.add), c.says, name)
 		require.Same(t, before, r.Snapshot(), "nothing has changed")

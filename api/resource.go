@@ -35,6 +35,14 @@ type Object interface {
 // Resource is the registration of one kind in one group and version. A function field may be nil if the kind does not
 // need it.
 type Resource struct {
+	Names
+	Storage
+	Strategy
+	Table
+}
+
+// Names are the names of a kind in URLs, documents and commands, and its verbs.
+type Names struct {
 	Group, Version, Kind string
 	// ListKind is the kind of lists; it defaults to Kind and "List".
 	ListKind string
@@ -43,23 +51,27 @@ type Resource struct {
 	ShortNames       []string
 	Categories       []string
 	Namespaced       bool
+	// Deprecation is a warning that every response carries. If empty, it is derived from the Go type's lifecycle.
+	Deprecation string
+	// UnsupportedVerbs lists the verbs that the kind does not serve, out of the usual eight (create delete
+	// deletecollection get list patch update watch).
+	UnsupportedVerbs []string
+}
 
+// Storage describes the Go type of a kind, and how its objects are stored, converted between versions and selected.
+type Storage struct {
 	// CreateOnly marks a kind such as SubjectAccessReview: the server answers a POST and does not store the object.
 	// See CreateOnlyOf.
 	CreateOnly bool
-
 	// Virtual marks a kind such as ComponentStatus: the server computes the objects on request and does not store
 	// them. It serves only get and list. See VirtualOf.
 	Virtual bool
-
 	// Conversion, if not nil, converts the objects of another registration, which stores them, to this group and
 	// version. The type describes how the other fields are used then.
 	Conversion *Conversion
-
 	// New and NewList return empty objects of the Go type. A create-only kind has no list.
 	New     func() Object
 	NewList func() runtime.Object
-
 	// Schema is 0 for built-in kinds. For a kind that a CustomResourceDefinition defines it is a number that no other
 	// registration of the process has. A stored document may be older than the schema. It is then brought up to date
 	// when it is read.
@@ -76,7 +88,30 @@ type Resource struct {
 	// Unserved lists the versions of such a kind that are not served. Only the kind's stored registration has it. They
 	// are not in the registry, but stored objects may have been written in them, and managedFields may name them.
 	Unserved []*Resource
+	// ReadYourWrites reports whether objects of the kind affect how other requests are authorized, queued or admitted.
+	// The response to a write of such an object waits until the server's own caches have it, so that it applies to the
+	// client's next request (read your writes).
+	ReadYourWrites bool
+	// BindsTokens reports whether tokens may be bound to objects of the kind. Such tokens become invalid with the
+	// object.
+	BindsTokens bool
+	// Expires limits the lifetime of the objects to the server's event TTL.
+	Expires bool
+	// Fields are the JSON paths that field selectors may use besides metadata.name and metadata.namespace. FieldIndex
+	// is the indexed one.
+	Fields     []string
+	FieldIndex string
+	// FieldPaths has the JSON path in the stored document for each of the Fields with a name other than that path.
+	FieldPaths map[string]string
+	// FieldZero has the value of fields that the document omits, where it is not "".
+	FieldZero map[string]string
+	// ConvertedFields are the JSON paths that field selectors of other served versions may use in addition to Fields.
+	ConvertedFields []string
+}
 
+// Strategy has the rules for writes and deletions of a kind: defaults, validation, subresources. It corresponds to the
+// strategies of kube-apiserver's registry.
+type Strategy struct {
 	// Default sets fields that the client left out, as Kubernetes does. It must be idempotent.
 	Default func(obj Object)
 	// PrepareCreate and PrepareUpdate reset fields that a client may not set. The server itself resets the status and
@@ -112,10 +147,6 @@ type Resource struct {
 	Grants func(obj, old Object) Grant
 	// Warnings returns the Warning headers of a successful create (old is nil) or update.
 	Warnings func(obj, old Object) []string
-
-	// Deprecation is a warning that every response carries. If empty, it is derived from the Go type's lifecycle.
-	Deprecation string
-
 	// Status, if not nil, gives the kind a /status subresource: writes to the object keep the old status, and writes
 	// to the status keep everything else.
 	Status *Status
@@ -130,25 +161,12 @@ type Resource struct {
 	// CreateOnUpdate lets an update create an object that does not exist. Conditional requires an update to carry a
 	// resourceVersion. Both differ by kind, as in Kubernetes.
 	CreateOnUpdate, Conditional bool
-	// UnsupportedVerbs lists the verbs that the kind does not serve, out of the usual eight (create delete
-	// deletecollection get list patch update watch).
-	UnsupportedVerbs []string
-
 	// DeleteGrace returns the grace period of a delete in seconds, from the object and the period that the client
 	// requested (nil if none). If DeleteGrace is nil, the object is deleted at once. Otherwise it is always marked as
 	// being deleted first, even if the grace period is zero.
 	DeleteGrace func(obj Object, requested *int64) int64
 	// ReturnDeleted makes the response of a delete the deleted object instead of a Status.
 	ReturnDeleted bool
-	// ReadYourWrites reports whether objects of the kind affect how other requests are authorized, queued or admitted.
-	// The response to a write of such an object waits until the server's own caches have it, so that it applies to the
-	// client's next request (read your writes).
-	ReadYourWrites bool
-	// BindsTokens reports whether tokens may be bound to objects of the kind. Such tokens become invalid with the
-	// object.
-	BindsTokens bool
-	// Expires limits the lifetime of the objects to the server's event TTL.
-	Expires bool
 	// Terminate changes an object, beyond its metadata, when its deletion begins.
 	Terminate func(obj Object)
 	// TerminateOnly means that a deletion begins with deletionTimestamp and Terminate alone: the object has no grace
@@ -159,18 +177,10 @@ type Resource struct {
 	HasFinalizers func(obj Object) bool
 	// DefaultPropagation is the propagation policy of a delete that specifies none. Empty means background.
 	DefaultPropagation metav1.DeletionPropagation
+}
 
-	// Fields are the JSON paths that field selectors may use besides metadata.name and metadata.namespace. FieldIndex
-	// is the indexed one.
-	Fields     []string
-	FieldIndex string
-	// FieldPaths has the JSON path in the stored document for each of the Fields with a name other than that path.
-	FieldPaths map[string]string
-	// FieldZero has the value of fields that the document omits, where it is not "".
-	FieldZero map[string]string
-	// ConvertedFields are the JSON paths that field selectors of other served versions may use in addition to Fields.
-	ConvertedFields []string
-
+// Table describes the table that the server prints a kind's objects in, for kubectl get.
+type Table struct {
 	// Columns describes the server-side table: kubectl get (Priority 0) and -o wide (1). Cells returns one value for
 	// each column, or an Elapsed if it depends on the time. Name and Age are ordinary columns. A create-only kind has
 	// neither Columns nor Cells.

@@ -20,9 +20,15 @@ func TestValidation_DoesNotRunForEndedRequests(t *testing.T) {
 		begun++
 		return nil
 	}
-	res := &api.Resource{Kind: "ConfigMap", New: func() api.Object {
-		return &corev1.ConfigMap{}
-	}, Validate: func(o api.Object) field.ErrorList { return check(o, nil) }}
+	res := &api.Resource{
+		Names: api.Names{Kind: "ConfigMap"},
+		Storage: api.Storage{
+			New: func() api.Object {
+				return &corev1.ConfigMap{}
+			},
+		},
+		Strategy: api.Strategy{Validate: func(o api.Object) field.ErrorList { return check(o, nil) }},
+	}
 	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	s, create := &Server{}, &write{request: &request{res: res}, obj: obj}
 	part := &write{request: &request{res: res}, obj: obj, old: obj, part: &api.Subresource{Validate: check}}

@@ -24,43 +24,50 @@ import (
 
 func validatingPolicies() *api.Resource {
 	return &api.Resource{
-		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies",
-		ReadYourWrites:  true,
-		Categories:      []string{"api-extensions"},
-		New:             func() api.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
-		NewList:         func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-
-		Default: api.Typed(func(p *admissionv1.ValidatingAdmissionPolicy) {
-			defaults.SetPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
-			defaultMatch(p.Spec.MatchConstraints)
-		}),
-		Validate: api.Check(validateValidatingPolicy),
-		ValidateCreate: api.Check(func(p *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
-			return validateValidatingExpressions(p, nil)
-		}),
-		ValidateUpdate: api.CheckUpdate(validateValidatingExpressions),
-		Status: api.StatusOf(
-			func(p *admissionv1.ValidatingAdmissionPolicy) *admissionv1.ValidatingAdmissionPolicyStatus {
-				return &p.Status
-			},
-			(*admissionv1.ValidatingAdmissionPolicyStatus).DeepCopy,
-		).CheckedBy(api.CheckUpdate(validatePolicyStatus)),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Validations", "integer",
-				"Validations indicates the number of validation rules defined in this configuration"),
-			table.Column("ParamKind", "string",
-				"ParamKind specifies the kind of resources used to parameterize this policy"),
-			table.Age,
+		Names: api.Names{
+			Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicy",
+			Plural:     "validatingadmissionpolicies",
+			Categories: []string{"api-extensions"},
 		},
-		Cells: api.Row(func(p *admissionv1.ValidatingAdmissionPolicy) []any {
-			return []any{p.Name, int64(len(p.Spec.Validations)), paramKindCell(p.Spec.ParamKind),
-				table.AgeOf(p.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
+			NewList:        func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			Default: api.Typed(func(p *admissionv1.ValidatingAdmissionPolicy) {
+				defaults.SetPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
+				defaultMatch(p.Spec.MatchConstraints)
+			}),
+			Validate: api.Check(validateValidatingPolicy),
+			ValidateCreate: api.Check(func(p *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+				return validateValidatingExpressions(p, nil)
+			}),
+			ValidateUpdate: api.CheckUpdate(validateValidatingExpressions),
+			Status: api.StatusOf(
+				func(p *admissionv1.ValidatingAdmissionPolicy) *admissionv1.ValidatingAdmissionPolicyStatus {
+					return &p.Status
+				},
+				(*admissionv1.ValidatingAdmissionPolicyStatus).DeepCopy,
+			).CheckedBy(api.CheckUpdate(validatePolicyStatus)),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Validations", "integer",
+					"Validations indicates the number of validation rules defined in this configuration"),
+				table.Column("ParamKind", "string",
+					"ParamKind specifies the kind of resources used to parameterize this policy"),
+				table.Age,
+			},
+			Cells: api.Row(func(p *admissionv1.ValidatingAdmissionPolicy) []any {
+				return []any{p.Name, int64(len(p.Spec.Validations)), paramKindCell(p.Spec.ParamKind),
+					table.AgeOf(p.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -320,49 +327,56 @@ func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.Err
 
 func validatingPolicyBindings() *api.Resource {
 	return &api.Resource{
-		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding",
-		Plural:          "validatingadmissionpolicybindings",
-		ReadYourWrites:  true,
-		Categories:      []string{"api-extensions"},
-		New:             func() api.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
-		NewList:         func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-
-		Default: api.Typed(func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
-			defaultMatch(b.Spec.MatchResources)
-		}),
-		Validate: api.Check(func(b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
-			path := field.NewPath("spec")
-			errs := validate.RequiredSubdomain(path.Child("policyName"), b.Spec.PolicyName)
-			errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
-			errs = append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
-			fldPath := path.Child("validationActions")
-			if len(b.Spec.ValidationActions) == 0 {
-				errs = append(errs, field.Required(fldPath, "at least one validation action is required"))
-			}
-			seen := map[admissionv1.ValidationAction]bool{}
-			for i, a := range b.Spec.ValidationActions {
-				errs = append(errs, validate.OneOf(fldPath.Index(i), a, admissionv1.Audit, admissionv1.Deny,
-					admissionv1.Warn)...)
-				if seen[a] {
-					errs = append(errs, field.Duplicate(fldPath.Index(i), a))
+		Names: api.Names{
+			Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding",
+			Plural:     "validatingadmissionpolicybindings",
+			Categories: []string{"api-extensions"},
+		},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
+			NewList:        func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			Default: api.Typed(func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
+				defaultMatch(b.Spec.MatchResources)
+			}),
+			Validate: api.Check(func(b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+				path := field.NewPath("spec")
+				errs := validate.RequiredSubdomain(path.Child("policyName"), b.Spec.PolicyName)
+				errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
+				errs = append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
+				fldPath := path.Child("validationActions")
+				if len(b.Spec.ValidationActions) == 0 {
+					errs = append(errs, field.Required(fldPath, "at least one validation action is required"))
 				}
-				seen[a] = true
-			}
-			if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
-				errs = append(errs, field.Invalid(fldPath, b.Spec.ValidationActions, "must not contain both Deny and "+
-					"Warn (repeating the same validation failure information in the API response and headers "+
-					"serves no purpose)"))
-			}
-			return errs
-		}),
-		Generation: true,
-
-		Columns: policyBindingColumns,
-		Cells: api.Row(func(b *admissionv1.ValidatingAdmissionPolicyBinding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), table.AgeOf(b.CreationTimestamp)}
-		}),
+				seen := map[admissionv1.ValidationAction]bool{}
+				for i, a := range b.Spec.ValidationActions {
+					errs = append(errs, validate.OneOf(fldPath.Index(i), a, admissionv1.Audit, admissionv1.Deny,
+						admissionv1.Warn)...)
+					if seen[a] {
+						errs = append(errs, field.Duplicate(fldPath.Index(i), a))
+					}
+					seen[a] = true
+				}
+				if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
+					errs = append(errs,
+						field.Invalid(fldPath, b.Spec.ValidationActions, "must not contain both Deny and "+
+							"Warn (repeating the same validation failure information in the API response and headers "+
+							"serves no purpose)"))
+				}
+				return errs
+			}),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: policyBindingColumns,
+			Cells: api.Row(func(b *admissionv1.ValidatingAdmissionPolicyBinding) []any {
+				return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), table.AgeOf(b.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -410,37 +424,43 @@ func validateParamRef(ref *admissionv1.ParamRef, path *field.Path) field.ErrorLi
 
 func mutatingPolicies() *api.Resource {
 	return &api.Resource{
-		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies",
-		ReadYourWrites:  true,
-		Categories:      []string{"api-extensions"},
-		New:             func() api.Object { return &admissionv1.MutatingAdmissionPolicy{} },
-		NewList:         func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-
-		Default: api.Typed(func(p *admissionv1.MutatingAdmissionPolicy) {
-			defaults.SetPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
-			defaultMatch(p.Spec.MatchConstraints)
-		}),
-		Validate: api.Check(validateMutatingPolicy),
-		ValidateCreate: api.Check(func(p *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
-			return validateMutatingExpressions(p, nil)
-		}),
-		ValidateUpdate: api.CheckUpdate(validateMutatingExpressions),
-		Generation:     true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Mutations", "integer",
-				"Mutation indicates the number of mutations rules defined in this configuration"),
-			table.Column("ParamKind", "string",
-				"ParamKind specifies the kind of resources used to parameterize this policy"),
-			table.Age,
+		Names: api.Names{
+			Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies",
+			Categories: []string{"api-extensions"},
 		},
-		Cells: api.Row(func(p *admissionv1.MutatingAdmissionPolicy) []any {
-			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKindCell(p.Spec.ParamKind),
-				table.AgeOf(p.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &admissionv1.MutatingAdmissionPolicy{} },
+			NewList:        func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			Default: api.Typed(func(p *admissionv1.MutatingAdmissionPolicy) {
+				defaults.SetPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
+				defaultMatch(p.Spec.MatchConstraints)
+			}),
+			Validate: api.Check(validateMutatingPolicy),
+			ValidateCreate: api.Check(func(p *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
+				return validateMutatingExpressions(p, nil)
+			}),
+			ValidateUpdate: api.CheckUpdate(validateMutatingExpressions),
+			Generation:     true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Mutations", "integer",
+					"Mutation indicates the number of mutations rules defined in this configuration"),
+				table.Column("ParamKind", "string",
+					"ParamKind specifies the kind of resources used to parameterize this policy"),
+				table.Age,
+			},
+			Cells: api.Row(func(p *admissionv1.MutatingAdmissionPolicy) []any {
+				return []any{p.Name, int64(len(p.Spec.Mutations)), paramKindCell(p.Spec.ParamKind),
+					table.AgeOf(p.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -519,28 +539,36 @@ func validateMutation(m *admissionv1.Mutation, path *field.Path) field.ErrorList
 
 func mutatingPolicyBindings() *api.Resource {
 	return &api.Resource{
-		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicyBinding",
-		Plural:          "mutatingadmissionpolicybindings",
-		ReadYourWrites:  true,
-		Categories:      []string{"api-extensions"},
-		New:             func() api.Object { return &admissionv1.MutatingAdmissionPolicyBinding{} },
-		NewList:         func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-
-		Default: api.Typed(func(b *admissionv1.MutatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) }),
-		Validate: api.Check(func(b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
-			path := field.NewPath("spec")
-			errs := validate.RequiredSubdomain(path.Child("policyName"), b.Spec.PolicyName)
-			errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
-			errs = append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
-			return append(errs, mutable(b.Spec.MatchResources, path.Child("matchResources"))...)
-		}),
-		Generation: true,
-
-		Columns: policyBindingColumns,
-		Cells: api.Row(func(b *admissionv1.MutatingAdmissionPolicyBinding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), table.AgeOf(b.CreationTimestamp)}
-		}),
+		Names: api.Names{
+			Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicyBinding",
+			Plural:     "mutatingadmissionpolicybindings",
+			Categories: []string{"api-extensions"},
+		},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &admissionv1.MutatingAdmissionPolicyBinding{} },
+			NewList:        func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			Default: api.Typed(func(b *admissionv1.MutatingAdmissionPolicyBinding) {
+				defaultMatch(b.Spec.MatchResources)
+			}),
+			Validate: api.Check(func(b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+				path := field.NewPath("spec")
+				errs := validate.RequiredSubdomain(path.Child("policyName"), b.Spec.PolicyName)
+				errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
+				errs = append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
+				return append(errs, mutable(b.Spec.MatchResources, path.Child("matchResources"))...)
+			}),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: policyBindingColumns,
+			Cells: api.Row(func(b *admissionv1.MutatingAdmissionPolicyBinding) []any {
+				return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), table.AgeOf(b.CreationTimestamp)}
+			}),
+		},
 	}
 }

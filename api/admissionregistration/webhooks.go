@@ -23,83 +23,96 @@ const admissionGroup = admissionv1.GroupName
 
 func mutatingWebhooks() *api.Resource {
 	return &api.Resource{
-		Group: admissionGroup, Version: "v1", Kind: "MutatingWebhookConfiguration",
-		Plural:          "mutatingwebhookconfigurations",
-		Categories:      []string{"api-extensions"},
-		New:             func() api.Object { return &admissionv1.MutatingWebhookConfiguration{} },
-		NewList:         func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-		ReadYourWrites:  true,
-
-		Default: api.Typed(func(c *admissionv1.MutatingWebhookConfiguration) {
-			for i := range c.Webhooks {
-				defaults.SetPtr(&c.Webhooks[i].ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
-				defaultWebhook(webhookOf(&c.Webhooks[i]))
-			}
-		}),
-		Validate: api.Check(func(c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
-			hooks := make([]webhook, len(c.Webhooks))
-			var errs field.ErrorList
-			for i := range c.Webhooks {
-				hooks[i] = webhookOf(&c.Webhooks[i])
-				if p := c.Webhooks[i].ReinvocationPolicy; p != nil {
-					errs = append(errs, validate.OneOf(field.NewPath("webhooks").Index(i).Child("reinvocationPolicy"),
-						*p, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+		Names: api.Names{
+			Group: admissionGroup, Version: "v1", Kind: "MutatingWebhookConfiguration",
+			Plural:     "mutatingwebhookconfigurations",
+			Categories: []string{"api-extensions"},
+		},
+		Storage: api.Storage{
+			New:            func() api.Object { return &admissionv1.MutatingWebhookConfiguration{} },
+			NewList:        func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
+			ReadYourWrites: true,
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			Default: api.Typed(func(c *admissionv1.MutatingWebhookConfiguration) {
+				for i := range c.Webhooks {
+					defaults.SetPtr(&c.Webhooks[i].ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+					defaultWebhook(webhookOf(&c.Webhooks[i]))
 				}
-			}
-			return append(errs, validateWebhooks(hooks)...)
-		}),
-		ValidateCreate: api.Check(func(c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
-			return validateWebhookExpressions(mutatingConditions(c), nil)
-		}),
-		ValidateUpdate: api.CheckUpdate(func(c, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
-			return validateWebhookExpressions(mutatingConditions(c), mutatingConditions(old))
-		}),
-		Generation: true,
-
-		Columns: webhookColumns,
-		Cells: api.Row(func(c *admissionv1.MutatingWebhookConfiguration) []any {
-			return []any{c.Name, int64(len(c.Webhooks)), table.AgeOf(c.CreationTimestamp)}
-		}),
+			}),
+			Validate: api.Check(func(c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+				hooks := make([]webhook, len(c.Webhooks))
+				var errs field.ErrorList
+				for i := range c.Webhooks {
+					hooks[i] = webhookOf(&c.Webhooks[i])
+					if p := c.Webhooks[i].ReinvocationPolicy; p != nil {
+						errs = append(errs,
+							validate.OneOf(field.NewPath("webhooks").Index(i).Child("reinvocationPolicy"),
+								*p, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+					}
+				}
+				return append(errs, validateWebhooks(hooks)...)
+			}),
+			ValidateCreate: api.Check(func(c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+				return validateWebhookExpressions(mutatingConditions(c), nil)
+			}),
+			ValidateUpdate: api.CheckUpdate(func(c, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+				return validateWebhookExpressions(mutatingConditions(c), mutatingConditions(old))
+			}),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: webhookColumns,
+			Cells: api.Row(func(c *admissionv1.MutatingWebhookConfiguration) []any {
+				return []any{c.Name, int64(len(c.Webhooks)), table.AgeOf(c.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
 func validatingWebhooks() *api.Resource {
 	return &api.Resource{
-		Group: admissionGroup, Version: "v1", Kind: "ValidatingWebhookConfiguration",
-		Plural:          "validatingwebhookconfigurations",
-		Categories:      []string{"api-extensions"},
-		New:             func() api.Object { return &admissionv1.ValidatingWebhookConfiguration{} },
-		NewList:         func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-		ReadYourWrites:  true,
-
-		Default: api.Typed(func(c *admissionv1.ValidatingWebhookConfiguration) {
-			for i := range c.Webhooks {
-				defaultWebhook(webhookOfValidating(&c.Webhooks[i]))
-			}
-		}),
-		Validate: api.Check(func(c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-			hooks := make([]webhook, len(c.Webhooks))
-			for i := range c.Webhooks {
-				hooks[i] = webhookOfValidating(&c.Webhooks[i])
-			}
-			return validateWebhooks(hooks)
-		}),
-		ValidateCreate: api.Check(func(c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-			return validateWebhookExpressions(validatingConditions(c), nil)
-		}),
-		ValidateUpdate: api.CheckUpdate(func(c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-			return validateWebhookExpressions(validatingConditions(c), validatingConditions(old))
-		}),
-		Generation: true,
-
-		Columns: webhookColumns,
-		Cells: api.Row(func(c *admissionv1.ValidatingWebhookConfiguration) []any {
-			return []any{c.Name, int64(len(c.Webhooks)), table.AgeOf(c.CreationTimestamp)}
-		}),
+		Names: api.Names{
+			Group: admissionGroup, Version: "v1", Kind: "ValidatingWebhookConfiguration",
+			Plural:     "validatingwebhookconfigurations",
+			Categories: []string{"api-extensions"},
+		},
+		Storage: api.Storage{
+			New:            func() api.Object { return &admissionv1.ValidatingWebhookConfiguration{} },
+			NewList:        func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
+			ReadYourWrites: true,
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			Default: api.Typed(func(c *admissionv1.ValidatingWebhookConfiguration) {
+				for i := range c.Webhooks {
+					defaultWebhook(webhookOfValidating(&c.Webhooks[i]))
+				}
+			}),
+			Validate: api.Check(func(c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+				hooks := make([]webhook, len(c.Webhooks))
+				for i := range c.Webhooks {
+					hooks[i] = webhookOfValidating(&c.Webhooks[i])
+				}
+				return validateWebhooks(hooks)
+			}),
+			ValidateCreate: api.Check(func(c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+				return validateWebhookExpressions(validatingConditions(c), nil)
+			}),
+			ValidateUpdate: api.CheckUpdate(func(c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+				return validateWebhookExpressions(validatingConditions(c), validatingConditions(old))
+			}),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: webhookColumns,
+			Cells: api.Row(func(c *admissionv1.ValidatingWebhookConfiguration) []any {
+				return []any{c.Name, int64(len(c.Webhooks)), table.AgeOf(c.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

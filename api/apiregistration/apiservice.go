@@ -29,39 +29,45 @@ const (
 
 func apiServices() *api.Resource {
 	return &api.Resource{
-		Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService",
-		Plural:          "apiservices",
-		Categories:      []string{"api-extensions"},
-		New:             func() api.Object { return &apiService{} },
-		NewList:         func() runtime.Object { return &apiregistrationv1.APIServiceList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-
-		Default: api.Typed(func(s *apiService) {
-			if s.Spec.Service != nil {
-				defaults.SetPtr(&s.Spec.Service.Port, 443)
-			}
-		}),
-		ValidateName: func(name string, _ bool) []string { return path.IsValidPathSegmentName(name) },
-		Validate:     api.Check(validateAPIService),
-		Status: api.StatusOf(
-			func(s *apiService) *apiregistrationv1.APIServiceStatus { return &s.Status },
-			(*apiregistrationv1.APIServiceStatus).DeepCopy,
-		).StartingAs(api.Typed(startAPIService)).CheckedBy(api.CheckUpdate(validateAPIServiceStatus)),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Service", "string", "The reference to the service that hosts this API endpoint."),
-			table.Column("Available", "string", "Whether this service is available."),
-			table.Age,
+		Names: api.Names{
+			Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService",
+			Plural:     "apiservices",
+			Categories: []string{"api-extensions"},
 		},
-		Cells: api.Row(func(s *apiService) []any {
-			service := "Local"
-			if ref := s.Spec.Service; ref != nil {
-				service = ref.Namespace + "/" + ref.Name
-			}
-			return []any{s.Name, service, availability(s), table.AgeOf(s.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &apiService{} },
+			NewList: func() runtime.Object { return &apiregistrationv1.APIServiceList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			Default: api.Typed(func(s *apiService) {
+				if s.Spec.Service != nil {
+					defaults.SetPtr(&s.Spec.Service.Port, 443)
+				}
+			}),
+			ValidateName: func(name string, _ bool) []string { return path.IsValidPathSegmentName(name) },
+			Validate:     api.Check(validateAPIService),
+			Status: api.StatusOf(
+				func(s *apiService) *apiregistrationv1.APIServiceStatus { return &s.Status },
+				(*apiregistrationv1.APIServiceStatus).DeepCopy,
+			).StartingAs(api.Typed(startAPIService)).CheckedBy(api.CheckUpdate(validateAPIServiceStatus)),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Service", "string", "The reference to the service that hosts this API endpoint."),
+				table.Column("Available", "string", "Whether this service is available."),
+				table.Age,
+			},
+			Cells: api.Row(func(s *apiService) []any {
+				service := "Local"
+				if ref := s.Spec.Service; ref != nil {
+					service = ref.Namespace + "/" + ref.Name
+				}
+				return []any{s.Name, service, availability(s), table.AgeOf(s.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

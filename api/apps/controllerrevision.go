@@ -18,34 +18,40 @@ import (
 
 func controllerRevisions() *api.Resource {
 	return &api.Resource{
-		Group: "apps", Version: "v1", Kind: "ControllerRevision", Plural: "controllerrevisions", Namespaced: true,
-		New:     func() api.Object { return &appsv1.ControllerRevision{} },
-		NewList: func() runtime.Object { return &appsv1.ControllerRevisionList{} },
-
-		Validate: api.Check(func(r *appsv1.ControllerRevision) field.ErrorList {
-			return validate.NonNegative(field.NewPath("revision"), r.Revision)
-		}),
-		ValidateCreate: api.Check(validateRevisionData),
-		ValidateUpdate: api.CheckUpdate(func(r, old *appsv1.ControllerRevision) field.ErrorList {
-			if sameDocument(r.Data.Raw, old.Data.Raw) {
-				return nil
-			}
-			return validate.Unchanged(r.Data, old.Data, field.NewPath("data"))
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Controller", "string", "Controller of the object"),
-			table.Column("Revision", "string", appsv1.ControllerRevision{}.SwaggerDoc()["revision"]),
-			table.Age,
+		Names: api.Names{
+			Group: "apps", Version: "v1", Kind: "ControllerRevision", Plural: "controllerrevisions", Namespaced: true,
 		},
-		Cells: api.Row(func(r *appsv1.ControllerRevision) []any {
-			controller := table.None
-			if owner := metav1.GetControllerOf(r); owner != nil {
-				controller = table.OwnerOf(owner)
-			}
-			return []any{r.Name, controller, r.Revision, table.AgeOf(r.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &appsv1.ControllerRevision{} },
+			NewList: func() runtime.Object { return &appsv1.ControllerRevisionList{} },
+		},
+		Strategy: api.Strategy{
+			Validate: api.Check(func(r *appsv1.ControllerRevision) field.ErrorList {
+				return validate.NonNegative(field.NewPath("revision"), r.Revision)
+			}),
+			ValidateCreate: api.Check(validateRevisionData),
+			ValidateUpdate: api.CheckUpdate(func(r, old *appsv1.ControllerRevision) field.ErrorList {
+				if sameDocument(r.Data.Raw, old.Data.Raw) {
+					return nil
+				}
+				return validate.Unchanged(r.Data, old.Data, field.NewPath("data"))
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Controller", "string", "Controller of the object"),
+				table.Column("Revision", "string", appsv1.ControllerRevision{}.SwaggerDoc()["revision"]),
+				table.Age,
+			},
+			Cells: api.Row(func(r *appsv1.ControllerRevision) []any {
+				controller := table.None
+				if owner := metav1.GetControllerOf(r); owner != nil {
+					controller = table.OwnerOf(owner)
+				}
+				return []any{r.Name, controller, r.Revision, table.AgeOf(r.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

@@ -19,48 +19,54 @@ import (
 
 func daemonSets() *api.Resource {
 	return &api.Resource{
-		Group: "apps", Version: "v1", Kind: "DaemonSet", Plural: "daemonsets", Namespaced: true,
-		ShortNames: []string{"ds"},
-		Categories: []string{"all"},
-		New:        func() api.Object { return &appsv1.DaemonSet{} },
-		NewList:    func() runtime.Object { return &appsv1.DaemonSetList{} },
-
-		Default:        api.Typed(defaultDaemonSet),
-		PrepareCreate:  api.Typed(prepareDaemonSet),
-		PrepareUpdate:  api.Typed2(prepareDaemonSetUpdate),
-		Validate:       api.Check(validateDaemonSet),
-		ValidateUpdate: api.CheckUpdate(validateDaemonSetUpdate),
-		Status: api.StatusOf(
-			func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status },
-			(*appsv1.DaemonSetStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateDaemonSetStatus)),
-		Generation: true,
-		Warnings: api.Warn(func(d, old *appsv1.DaemonSet) []string {
-			return podspec.WarnChangedTemplate(d, old, &d.Spec.Template)
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Desired", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["desiredNumberScheduled"]),
-			table.Column("Current", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["currentNumberScheduled"]),
-			table.Column("Ready", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["numberReady"]),
-			table.Column("Up-to-date", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["updatedNumberScheduled"]),
-			table.Column("Available", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["numberAvailable"]),
-			table.Column("Node Selector", "string",
-				"NodeSelector is a selector which must be true for the pod to fit on a node."),
-			table.Age, table.Containers, table.Images,
-			table.Wide("Selector", "string", appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"]),
+		Names: api.Names{
+			Group: "apps", Version: "v1", Kind: "DaemonSet", Plural: "daemonsets", Namespaced: true,
+			ShortNames: []string{"ds"},
+			Categories: []string{"all"},
 		},
-		Cells: api.Row(func(d *appsv1.DaemonSet) []any {
-			names, images := table.ContainersOf(d.Spec.Template.Spec.Containers)
-			return []any{
-				d.Name, int64(d.Status.DesiredNumberScheduled), int64(d.Status.CurrentNumberScheduled),
-				int64(d.Status.NumberReady),
-				int64(d.Status.UpdatedNumberScheduled), int64(d.Status.NumberAvailable),
-				table.LabelsOf(d.Spec.Template.Spec.NodeSelector),
-				table.AgeOf(d.CreationTimestamp), names, images, metav1.FormatLabelSelector(d.Spec.Selector),
-			}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &appsv1.DaemonSet{} },
+			NewList: func() runtime.Object { return &appsv1.DaemonSetList{} },
+		},
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultDaemonSet),
+			PrepareCreate:  api.Typed(prepareDaemonSet),
+			PrepareUpdate:  api.Typed2(prepareDaemonSetUpdate),
+			Validate:       api.Check(validateDaemonSet),
+			ValidateUpdate: api.CheckUpdate(validateDaemonSetUpdate),
+			Status: api.StatusOf(
+				func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status },
+				(*appsv1.DaemonSetStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateDaemonSetStatus)),
+			Generation: true,
+			Warnings: api.Warn(func(d, old *appsv1.DaemonSet) []string {
+				return podspec.WarnChangedTemplate(d, old, &d.Spec.Template)
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Desired", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["desiredNumberScheduled"]),
+				table.Column("Current", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["currentNumberScheduled"]),
+				table.Column("Ready", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["numberReady"]),
+				table.Column("Up-to-date", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["updatedNumberScheduled"]),
+				table.Column("Available", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["numberAvailable"]),
+				table.Column("Node Selector", "string",
+					"NodeSelector is a selector which must be true for the pod to fit on a node."),
+				table.Age, table.Containers, table.Images,
+				table.Wide("Selector", "string", appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"]),
+			},
+			Cells: api.Row(func(d *appsv1.DaemonSet) []any {
+				names, images := table.ContainersOf(d.Spec.Template.Spec.Containers)
+				return []any{
+					d.Name, int64(d.Status.DesiredNumberScheduled), int64(d.Status.CurrentNumberScheduled),
+					int64(d.Status.NumberReady),
+					int64(d.Status.UpdatedNumberScheduled), int64(d.Status.NumberAvailable),
+					table.LabelsOf(d.Spec.Template.Spec.NodeSelector),
+					table.AgeOf(d.CreationTimestamp), names, images, metav1.FormatLabelSelector(d.Spec.Selector),
+				}
+			}),
+		},
 	}
 }
 

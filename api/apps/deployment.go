@@ -20,49 +20,57 @@ import (
 
 func deployments() *api.Resource {
 	return &api.Resource{
-		Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Namespaced: true,
-		ShortNames: []string{"deploy"},
-		Categories: []string{"all"},
-		New:        func() api.Object { return &appsv1.Deployment{} },
-		NewList:    func() runtime.Object { return &appsv1.DeploymentList{} },
-
-		Default:        api.Typed(defaultDeployment),
-		Validate:       api.Check(validateDeployment),
-		ValidateUpdate: api.CheckUpdate(validateDeploymentUpdate),
-		Status: api.StatusOf(
-			func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status },
-			(*appsv1.DeploymentStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata &^ api.Labels).CheckedBy(api.CheckUpdate(validateDeploymentStatus)),
-		Scale: &api.Scale{
-			Get: func(obj api.Object) (int32, int32, string) {
-				d := obj.(*appsv1.Deployment)
-				return ptr.Deref(d.Spec.Replicas, 0), d.Status.Replicas, selectorString(d.Spec.Selector)
+		Names: api.Names{
+			Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Namespaced: true,
+			ShortNames: []string{"deploy"},
+			Categories: []string{"all"},
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &appsv1.Deployment{} },
+			NewList: func() runtime.Object { return &appsv1.DeploymentList{} },
+		},
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultDeployment),
+			Validate:       api.Check(validateDeployment),
+			ValidateUpdate: api.CheckUpdate(validateDeploymentUpdate),
+			Status: api.StatusOf(
+				func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status },
+				(*appsv1.DeploymentStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata &^ api.Labels).CheckedBy(api.CheckUpdate(validateDeploymentStatus)),
+			Scale: &api.Scale{
+				Get: func(obj api.Object) (int32, int32, string) {
+					d := obj.(*appsv1.Deployment)
+					return ptr.Deref(d.Spec.Replicas, 0), d.Status.Replicas, selectorString(d.Spec.Selector)
+				},
+				Set: func(obj api.Object, n int32) { obj.(*appsv1.Deployment).Spec.Replicas = &n },
 			},
-			Set: func(obj api.Object, n int32) { obj.(*appsv1.Deployment).Spec.Replicas = &n },
+			Generation: true,
+			// The rollout's annotations are desired state, like the spec.
+			GenerationCountsAnnotations: true,
+			Warnings: api.Warn(func(d, old *appsv1.Deployment) []string {
+				return append(podspec.WarnWorkloadName(d, old),
+					podspec.WarnChangedTemplate(d, old, &d.Spec.Template)...)
+			}),
 		},
-		Generation: true,
-		// The rollout's annotations are desired state, like the spec.
-		GenerationCountsAnnotations: true,
-		Warnings: api.Warn(func(d, old *appsv1.Deployment) []string {
-			return append(podspec.WarnWorkloadName(d, old), podspec.WarnChangedTemplate(d, old, &d.Spec.Template)...)
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Ready", "string", "Number of the pod with ready state"),
-			table.Column("Up-to-date", "string", appsv1.DeploymentStatus{}.SwaggerDoc()["updatedReplicas"]),
-			table.Column("Available", "string", appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"]),
-			table.Age, table.Containers, table.Images,
-			table.Wide("Selector", "string", appsv1.DeploymentSpec{}.SwaggerDoc()["selector"]),
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Ready", "string", "Number of the pod with ready state"),
+				table.Column("Up-to-date", "string", appsv1.DeploymentStatus{}.SwaggerDoc()["updatedReplicas"]),
+				table.Column("Available", "string", appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"]),
+				table.Age, table.Containers, table.Images,
+				table.Wide("Selector", "string", appsv1.DeploymentSpec{}.SwaggerDoc()["selector"]),
+			},
+			Cells: api.Row(func(d *appsv1.Deployment) []any {
+				names, images := table.ContainersOf(d.Spec.Template.Spec.Containers)
+				return []any{
+					d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 0)),
+					int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas),
+					table.AgeOf(d.CreationTimestamp),
+					names, images, parsedSelectorCell(d.Spec.Selector),
+				}
+			}),
 		},
-		Cells: api.Row(func(d *appsv1.Deployment) []any {
-			names, images := table.ContainersOf(d.Spec.Template.Spec.Containers)
-			return []any{
-				d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 0)),
-				int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), table.AgeOf(d.CreationTimestamp),
-				names, images, parsedSelectorCell(d.Spec.Selector),
-			}
-		}),
 	}
 }
 

@@ -16,47 +16,55 @@ import (
 
 func replicaSets() *api.Resource {
 	return &api.Resource{
-		Group: "apps", Version: "v1", Kind: "ReplicaSet", Plural: "replicasets", Namespaced: true,
-		ShortNames: []string{"rs"},
-		Categories: []string{"all"},
-		New:        func() api.Object { return &appsv1.ReplicaSet{} },
-		NewList:    func() runtime.Object { return &appsv1.ReplicaSetList{} },
-
-		Default:        api.Typed(defaultReplicaSet),
-		Validate:       api.Check(validateReplicaSet),
-		ValidateUpdate: api.CheckUpdate(validateReplicaSetUpdate),
-		Status: api.StatusOf(
-			func(r *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &r.Status },
-			(*appsv1.ReplicaSetStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateReplicaSetStatus)),
-		Scale: &api.Scale{
-			Get: func(obj api.Object) (int32, int32, string) {
-				r := obj.(*appsv1.ReplicaSet)
-				return ptr.Deref(r.Spec.Replicas, 0), r.Status.Replicas, selectorString(r.Spec.Selector)
+		Names: api.Names{
+			Group: "apps", Version: "v1", Kind: "ReplicaSet", Plural: "replicasets", Namespaced: true,
+			ShortNames: []string{"rs"},
+			Categories: []string{"all"},
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &appsv1.ReplicaSet{} },
+			NewList: func() runtime.Object { return &appsv1.ReplicaSetList{} },
+			Fields:  []string{"status.replicas"},
+		},
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultReplicaSet),
+			Validate:       api.Check(validateReplicaSet),
+			ValidateUpdate: api.CheckUpdate(validateReplicaSetUpdate),
+			Status: api.StatusOf(
+				func(r *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &r.Status },
+				(*appsv1.ReplicaSetStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateReplicaSetStatus)),
+			Scale: &api.Scale{
+				Get: func(obj api.Object) (int32, int32, string) {
+					r := obj.(*appsv1.ReplicaSet)
+					return ptr.Deref(r.Spec.Replicas, 0), r.Status.Replicas, selectorString(r.Spec.Selector)
+				},
+				Set: func(obj api.Object, n int32) { obj.(*appsv1.ReplicaSet).Spec.Replicas = &n },
 			},
-			Set: func(obj api.Object, n int32) { obj.(*appsv1.ReplicaSet).Spec.Replicas = &n },
+			Generation: true,
+			Warnings: api.Warn(func(r, old *appsv1.ReplicaSet) []string {
+				return append(podspec.WarnWorkloadName(r, old),
+					podspec.WarnChangedTemplate(r, old, &r.Spec.Template)...)
+			}),
 		},
-		Generation: true,
-		Warnings: api.Warn(func(r, old *appsv1.ReplicaSet) []string {
-			return append(podspec.WarnWorkloadName(r, old), podspec.WarnChangedTemplate(r, old, &r.Spec.Template)...)
-		}),
-		Fields: []string{"status.replicas"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Desired", "integer", appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]),
-			table.Column("Current", "integer", appsv1.ReplicaSetStatus{}.SwaggerDoc()["replicas"]),
-			table.Column("Ready", "integer", appsv1.ReplicaSetStatus{}.SwaggerDoc()["readyReplicas"]),
-			table.Age, table.Containers, table.Images,
-			table.Wide("Selector", "string", appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"]),
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Desired", "integer", appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]),
+				table.Column("Current", "integer", appsv1.ReplicaSetStatus{}.SwaggerDoc()["replicas"]),
+				table.Column("Ready", "integer", appsv1.ReplicaSetStatus{}.SwaggerDoc()["readyReplicas"]),
+				table.Age, table.Containers, table.Images,
+				table.Wide("Selector", "string", appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"]),
+			},
+			Cells: api.Row(func(r *appsv1.ReplicaSet) []any {
+				names, images := table.ContainersOf(r.Spec.Template.Spec.Containers)
+				return []any{
+					r.Name, int64(ptr.Deref(r.Spec.Replicas, 0)), int64(r.Status.Replicas),
+					int64(r.Status.ReadyReplicas),
+					table.AgeOf(r.CreationTimestamp), names, images, metav1.FormatLabelSelector(r.Spec.Selector),
+				}
+			}),
 		},
-		Cells: api.Row(func(r *appsv1.ReplicaSet) []any {
-			names, images := table.ContainersOf(r.Spec.Template.Spec.Containers)
-			return []any{
-				r.Name, int64(ptr.Deref(r.Spec.Replicas, 0)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas),
-				table.AgeOf(r.CreationTimestamp), names, images, metav1.FormatLabelSelector(r.Spec.Selector),
-			}
-		}),
 	}
 }
 

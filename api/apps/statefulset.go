@@ -21,41 +21,47 @@ import (
 
 func statefulSets() *api.Resource {
 	return &api.Resource{
-		Group: "apps", Version: "v1", Kind: "StatefulSet", Plural: "statefulsets", Namespaced: true,
-		ShortNames: []string{"sts"},
-		Categories: []string{"all"},
-		New:        func() api.Object { return &appsv1.StatefulSet{} },
-		NewList:    func() runtime.Object { return &appsv1.StatefulSetList{} },
-
-		Default:        api.Typed(defaultStatefulSet),
-		ValidateName:   naming.NameIsDNSLabel,
-		Validate:       api.Check(validateStatefulSet),
-		ValidateCreate: api.Check(validateNewStatefulSet),
-		ValidateUpdate: api.CheckUpdate(validateStatefulSetUpdate),
-		Status: api.StatusOf(
-			func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status },
-			(*appsv1.StatefulSetStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateStatefulSetStatus)),
-		Scale: &api.Scale{
-			Get: func(obj api.Object) (int32, int32, string) {
-				s := obj.(*appsv1.StatefulSet)
-				return ptr.Deref(s.Spec.Replicas, 0), s.Status.Replicas, selectorString(s.Spec.Selector)
+		Names: api.Names{
+			Group: "apps", Version: "v1", Kind: "StatefulSet", Plural: "statefulsets", Namespaced: true,
+			ShortNames: []string{"sts"},
+			Categories: []string{"all"},
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &appsv1.StatefulSet{} },
+			NewList: func() runtime.Object { return &appsv1.StatefulSetList{} },
+		},
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultStatefulSet),
+			ValidateName:   naming.NameIsDNSLabel,
+			Validate:       api.Check(validateStatefulSet),
+			ValidateCreate: api.Check(validateNewStatefulSet),
+			ValidateUpdate: api.CheckUpdate(validateStatefulSetUpdate),
+			Status: api.StatusOf(
+				func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status },
+				(*appsv1.StatefulSetStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateStatefulSetStatus)),
+			Scale: &api.Scale{
+				Get: func(obj api.Object) (int32, int32, string) {
+					s := obj.(*appsv1.StatefulSet)
+					return ptr.Deref(s.Spec.Replicas, 0), s.Status.Replicas, selectorString(s.Spec.Selector)
+				},
+				Set: func(obj api.Object, n int32) { obj.(*appsv1.StatefulSet).Spec.Replicas = &n },
 			},
-			Set: func(obj api.Object, n int32) { obj.(*appsv1.StatefulSet).Spec.Replicas = &n },
+			Generation: true,
+			Warnings:   api.Warn(warnStatefulSet),
 		},
-		Generation: true,
-		Warnings:   api.Warn(warnStatefulSet),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Ready", "string", "Number of the pod with ready state"),
-			table.Age, table.Containers, table.Images,
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Ready", "string", "Number of the pod with ready state"),
+				table.Age, table.Containers, table.Images,
+			},
+			Cells: api.Row(func(s *appsv1.StatefulSet) []any {
+				names, images := table.ContainersOf(s.Spec.Template.Spec.Containers)
+				return []any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 0)),
+					table.AgeOf(s.CreationTimestamp), names, images}
+			}),
 		},
-		Cells: api.Row(func(s *appsv1.StatefulSet) []any {
-			names, images := table.ContainersOf(s.Spec.Template.Spec.Containers)
-			return []any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 0)),
-				table.AgeOf(s.CreationTimestamp), names, images}
-		}),
 	}
 }
 

@@ -10,15 +10,19 @@ import (
 // whoami.
 func selfSubjectReviews() *api.Resource {
 	return api.CreateOnlyOf(api.Resource{
-		Group: authenticationv1.GroupName, Version: "v1", Kind: "SelfSubjectReview", Plural: "selfsubjectreviews",
-		New: func() api.Object { return &authenticationv1.SelfSubjectReview{} },
+		Names: api.Names{
+			Group: authenticationv1.GroupName, Version: "v1", Kind: "SelfSubjectReview", Plural: "selfsubjectreviews",
+		},
+		Storage: api.Storage{New: func() api.Object { return &authenticationv1.SelfSubjectReview{} }},
 	})
 }
 
 // tokenReviews returns the kind of reviews that report a bearer token's user and valid audiences.
 func tokenReviews() *api.Resource {
 	return api.CreateOnlyOf(api.Resource{
-		Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews",
-		New: func() api.Object { return &authenticationv1.TokenReview{} },
+		Names: api.Names{
+			Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews",
+		},
+		Storage: api.Storage{New: func() api.Object { return &authenticationv1.TokenReview{} }},
 	})
 }

@@ -14,55 +14,76 @@ import (
 
 func subjectAccessReviews() *api.Resource {
 	return api.CreateOnlyOf(api.Resource{
-		Group: authorizationv1.GroupName, Version: "v1", Kind: "SubjectAccessReview", Plural: "subjectaccessreviews",
-		New: func() api.Object { return &authorizationv1.SubjectAccessReview{} },
-		Validate: api.Check(func(r *authorizationv1.SubjectAccessReview) field.ErrorList {
-			return validateSubjectAccess(&r.Spec)
-		}),
+		Names: api.Names{
+			Group: authorizationv1.GroupName, Version: "v1", Kind: "SubjectAccessReview",
+			Plural: "subjectaccessreviews",
+		},
+		Storage: api.Storage{New: func() api.Object { return &authorizationv1.SubjectAccessReview{} }},
+		Strategy: api.Strategy{
+			Validate: api.Check(func(r *authorizationv1.SubjectAccessReview) field.ErrorList {
+				return validateSubjectAccess(&r.Spec)
+			}),
+		},
 	})
 }
 
 func localSubjectAccessReviews() *api.Resource {
 	return api.CreateOnlyOf(api.Resource{
-		Group: authorizationv1.GroupName, Version: "v1", Kind: "LocalSubjectAccessReview",
-		Plural:     "localsubjectaccessreviews",
-		Namespaced: true,
-		New:        func() api.Object { return &authorizationv1.LocalSubjectAccessReview{} },
-		Validate: api.Check(func(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
-			errs := validateSubjectAccess(&r.Spec)
-			spec := field.NewPath("spec")
-			if on := r.Spec.ResourceAttributes; on != nil && on.Namespace != r.Namespace {
-				errs = append(errs, field.Invalid(spec.Child("resourceAttributes", "namespace"), on.Namespace,
-					"must match metadata.namespace"))
-			}
-			if r.Spec.NonResourceAttributes != nil {
-				errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), r.Spec.NonResourceAttributes,
-					"disallowed on this kind of request"))
-			}
-			return errs
-		}),
+		Names: api.Names{
+			Group: authorizationv1.GroupName, Version: "v1", Kind: "LocalSubjectAccessReview",
+			Plural:     "localsubjectaccessreviews",
+			Namespaced: true,
+		},
+		Storage: api.Storage{
+			New: func() api.Object { return &authorizationv1.LocalSubjectAccessReview{} },
+		},
+		Strategy: api.Strategy{
+			Validate: api.Check(func(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
+				errs := validateSubjectAccess(&r.Spec)
+				spec := field.NewPath("spec")
+				if on := r.Spec.ResourceAttributes; on != nil && on.Namespace != r.Namespace {
+					errs = append(errs, field.Invalid(spec.Child("resourceAttributes", "namespace"), on.Namespace,
+						"must match metadata.namespace"))
+				}
+				if r.Spec.NonResourceAttributes != nil {
+					errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), r.Spec.NonResourceAttributes,
+						"disallowed on this kind of request"))
+				}
+				return errs
+			}),
+		},
 	})
 }
 
 func selfSubjectAccessReviews() *api.Resource {
 	return api.CreateOnlyOf(api.Resource{
-		Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectAccessReview",
-		Plural: "selfsubjectaccessreviews",
-		New:    func() api.Object { return &authorizationv1.SelfSubjectAccessReview{} },
-		Validate: api.Check(func(r *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
-			return validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
-		}),
+		Names: api.Names{
+			Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectAccessReview",
+			Plural: "selfsubjectaccessreviews",
+		},
+		Storage: api.Storage{
+			New: func() api.Object { return &authorizationv1.SelfSubjectAccessReview{} },
+		},
+		Strategy: api.Strategy{
+			Validate: api.Check(func(r *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
+				return validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+			}),
+		},
 	})
 }
 
 func selfSubjectRulesReviews() *api.Resource {
 	return api.CreateOnlyOf(api.Resource{
-		Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectRulesReview",
-		Plural: "selfsubjectrulesreviews",
-		New:    func() api.Object { return &authorizationv1.SelfSubjectRulesReview{} },
-		Validate: api.Check(func(r *authorizationv1.SelfSubjectRulesReview) field.ErrorList {
-			return validate.Required(field.NewPath("spec", "namespace"), r.Spec.Namespace)
-		}),
+		Names: api.Names{
+			Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectRulesReview",
+			Plural: "selfsubjectrulesreviews",
+		},
+		Storage: api.Storage{New: func() api.Object { return &authorizationv1.SelfSubjectRulesReview{} }},
+		Strategy: api.Strategy{
+			Validate: api.Check(func(r *authorizationv1.SelfSubjectRulesReview) field.ErrorList {
+				return validate.Required(field.NewPath("spec", "namespace"), r.Spec.Namespace)
+			}),
+		},
 	})
 }
 

@@ -23,49 +23,58 @@ import (
 
 func horizontalPodAutoscalers() *api.Resource {
 	return &api.Resource{
-		Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
-		Namespaced: true,
-		ShortNames: []string{"hpa"},
-		Categories: []string{"all"},
-		New:        func() api.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
-		NewList:    func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} },
-
-		Default:  api.Typed(defaultAutoscaler),
-		Validate: api.Check(validateAutoscaler),
-		Status: api.StatusOf(
-			func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerStatus {
-				return &h.Status
-			},
-			(*autoscalingv2.HorizontalPodAutoscalerStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(
-			api.CheckUpdate(func(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-				return validate.Counts(field.NewPath("status"),
-					[]validate.Count{{"currentReplicas", h.Status.CurrentReplicas},
-						{"desiredReplicas", h.Status.DesiredReplicas}})
-			})),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Reference", "string",
-				autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]),
-			table.Column("Targets", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]),
-			table.Column("MinPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]),
-			table.Column("MaxPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]),
-			table.Column("Replicas", "string",
-				autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]),
-			table.Age,
+		Names: api.Names{
+			Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
+			Namespaced: true,
+			ShortNames: []string{"hpa"},
+			Categories: []string{"all"},
 		},
-		Cells: api.Row(func(h *autoscalingv2.HorizontalPodAutoscaler) []any {
-			minimum := table.Unset
-			if h.Spec.MinReplicas != nil {
-				minimum = strconv.Itoa(int(*h.Spec.MinReplicas))
-			}
-			return []any{
-				h.Name, h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name, targetsCell(h.Spec.Metrics,
-					h.Status.CurrentMetrics),
-				minimum, int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas), table.AgeOf(h.CreationTimestamp),
-			}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
+			NewList: func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} },
+		},
+		Strategy: api.Strategy{
+			Default:  api.Typed(defaultAutoscaler),
+			Validate: api.Check(validateAutoscaler),
+			Status: api.StatusOf(
+				func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerStatus {
+					return &h.Status
+				},
+				(*autoscalingv2.HorizontalPodAutoscalerStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(
+				api.CheckUpdate(func(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+					return validate.Counts(field.NewPath("status"),
+						[]validate.Count{{"currentReplicas", h.Status.CurrentReplicas},
+							{"desiredReplicas", h.Status.DesiredReplicas}})
+				})),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Reference", "string",
+					autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]),
+				table.Column("Targets", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]),
+				table.Column("MinPods", "string",
+					autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]),
+				table.Column("MaxPods", "string",
+					autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]),
+				table.Column("Replicas", "string",
+					autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]),
+				table.Age,
+			},
+			Cells: api.Row(func(h *autoscalingv2.HorizontalPodAutoscaler) []any {
+				minimum := table.Unset
+				if h.Spec.MinReplicas != nil {
+					minimum = strconv.Itoa(int(*h.Spec.MinReplicas))
+				}
+				return []any{
+					h.Name, h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name, targetsCell(h.Spec.Metrics,
+						h.Status.CurrentMetrics),
+					minimum, int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas),
+					table.AgeOf(h.CreationTimestamp),
+				}
+			}),
+		},
 	}
 }
 

@@ -23,49 +23,55 @@ import (
 
 func cronJobs() *api.Resource {
 	return &api.Resource{
-		Group: "batch", Version: "v1", Kind: "CronJob", Plural: "cronjobs", Namespaced: true,
-		ShortNames: []string{"cj"},
-		Categories: []string{"all"},
-		New:        func() api.Object { return &batchv1.CronJob{} },
-		NewList:    func() runtime.Object { return &batchv1.CronJobList{} },
-
-		Default:        api.Typed(defaultCronJob),
-		Validate:       api.Check(validateCronJob),
-		ValidateCreate: api.Check(validateNewCronJob),
-		ValidateUpdate: api.CheckUpdate(validateCronJobUpdate),
-		Warnings:       api.Warn(warnCronJob),
-		Status: api.StatusOf(
-			func(c *batchv1.CronJob) *batchv1.CronJobStatus { return &c.Status },
-			(*batchv1.CronJobStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Schedule", "string", batchv1.CronJobSpec{}.SwaggerDoc()["schedule"]),
-			table.Column("Timezone", "string", batchv1.CronJobSpec{}.SwaggerDoc()["timeZone"]),
-			table.Column("Suspend", "boolean", batchv1.CronJobSpec{}.SwaggerDoc()["suspend"]),
-			table.Column("Active", "integer", batchv1.CronJobStatus{}.SwaggerDoc()["active"]),
-			table.Column("Last Schedule", "string", batchv1.CronJobStatus{}.SwaggerDoc()["lastScheduleTime"]),
-			table.Age, table.Containers, table.Images,
-			table.Wide("Selector", "string", batchv1.JobSpec{}.SwaggerDoc()["selector"]),
+		Names: api.Names{
+			Group: "batch", Version: "v1", Kind: "CronJob", Plural: "cronjobs", Namespaced: true,
+			ShortNames: []string{"cj"},
+			Categories: []string{"all"},
 		},
-		Cells: api.Row(func(c *batchv1.CronJob) []any {
-			var last any = table.None
-			zone := table.None
-			if c.Status.LastScheduleTime != nil {
-				last = table.AgeOf(*c.Status.LastScheduleTime)
-			}
-			if c.Spec.TimeZone != nil {
-				zone = *c.Spec.TimeZone
-			}
-			names, images := table.ContainersOf(c.Spec.JobTemplate.Spec.Template.Spec.Containers)
-			return []any{
-				c.Name, c.Spec.Schedule, zone, table.BoolOf(c.Spec.Suspend), int64(len(c.Status.Active)), last,
-				table.AgeOf(c.CreationTimestamp), names, images,
-				metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector),
-			}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &batchv1.CronJob{} },
+			NewList: func() runtime.Object { return &batchv1.CronJobList{} },
+		},
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultCronJob),
+			Validate:       api.Check(validateCronJob),
+			ValidateCreate: api.Check(validateNewCronJob),
+			ValidateUpdate: api.CheckUpdate(validateCronJobUpdate),
+			Warnings:       api.Warn(warnCronJob),
+			Status: api.StatusOf(
+				func(c *batchv1.CronJob) *batchv1.CronJobStatus { return &c.Status },
+				(*batchv1.CronJobStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Schedule", "string", batchv1.CronJobSpec{}.SwaggerDoc()["schedule"]),
+				table.Column("Timezone", "string", batchv1.CronJobSpec{}.SwaggerDoc()["timeZone"]),
+				table.Column("Suspend", "boolean", batchv1.CronJobSpec{}.SwaggerDoc()["suspend"]),
+				table.Column("Active", "integer", batchv1.CronJobStatus{}.SwaggerDoc()["active"]),
+				table.Column("Last Schedule", "string", batchv1.CronJobStatus{}.SwaggerDoc()["lastScheduleTime"]),
+				table.Age, table.Containers, table.Images,
+				table.Wide("Selector", "string", batchv1.JobSpec{}.SwaggerDoc()["selector"]),
+			},
+			Cells: api.Row(func(c *batchv1.CronJob) []any {
+				var last any = table.None
+				zone := table.None
+				if c.Status.LastScheduleTime != nil {
+					last = table.AgeOf(*c.Status.LastScheduleTime)
+				}
+				if c.Spec.TimeZone != nil {
+					zone = *c.Spec.TimeZone
+				}
+				names, images := table.ContainersOf(c.Spec.JobTemplate.Spec.Template.Spec.Containers)
+				return []any{
+					c.Name, c.Spec.Schedule, zone, table.BoolOf(c.Spec.Suspend), int64(len(c.Status.Active)), last,
+					table.AgeOf(c.CreationTimestamp), names, images,
+					metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector),
+				}
+			}),
+		},
 	}
 }
 

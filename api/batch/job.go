@@ -22,48 +22,54 @@ import (
 
 func jobs() *api.Resource {
 	return &api.Resource{
-		Group: "batch", Version: "v1", Kind: "Job", Plural: "jobs", Namespaced: true,
-		Categories: []string{"all"},
-		New:        func() api.Object { return &batchv1.Job{} },
-		NewList:    func() runtime.Object { return &batchv1.JobList{} },
-
-		Default:        api.Typed(defaultJob),
-		PrepareCreate:  api.Typed(prepareJob),
-		Validate:       api.Check(validateJob),
-		ValidateCreate: api.Check(validateNewJob),
-		ValidateUpdate: api.CheckUpdate(validateJobUpdate),
-		Warnings: api.Warn(func(j, old *batchv1.Job) []string {
-			if old != nil && old.Generation == j.Generation {
-				return nil
-			}
-			return append(podspec.WarnWorkloadName(j, old), warnJobSpec(&j.Spec, field.NewPath("spec"))...)
-		}),
-		Status: api.StatusOf(
-			func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status },
-			(*batchv1.JobStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateJobStatus)),
-		Generation: true,
-		Fields:     []string{"status.successful"},
-		FieldPaths: map[string]string{"status.successful": "status.succeeded"},
-		FieldZero:  map[string]string{"status.successful": "0"},
-		// As with replication controllers, the pods are kept unless the delete requests otherwise.
-		DefaultPropagation: metav1.DeletePropagationOrphan,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Status", "string", "Status of the job."),
-			table.Column("Completions", "string", batchv1.JobStatus{}.SwaggerDoc()["succeeded"]),
-			table.Column("Duration", "string", "Time required to complete the job."),
-			table.Age, table.Containers, table.Images,
-			table.Wide("Selector", "string", batchv1.JobSpec{}.SwaggerDoc()["selector"]),
+		Names: api.Names{
+			Group: "batch", Version: "v1", Kind: "Job", Plural: "jobs", Namespaced: true,
+			Categories: []string{"all"},
 		},
-		Cells: api.Row(func(j *batchv1.Job) []any {
-			names, images := table.ContainersOf(j.Spec.Template.Spec.Containers)
-			return []any{
-				j.Name, jobStatusCell(j), completionsCell(j), jobDurationCell(j), table.AgeOf(j.CreationTimestamp),
-				names, images, metav1.FormatLabelSelector(j.Spec.Selector),
-			}
-		}),
+		Storage: api.Storage{
+			New:        func() api.Object { return &batchv1.Job{} },
+			NewList:    func() runtime.Object { return &batchv1.JobList{} },
+			Fields:     []string{"status.successful"},
+			FieldPaths: map[string]string{"status.successful": "status.succeeded"},
+			FieldZero:  map[string]string{"status.successful": "0"},
+		},
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultJob),
+			PrepareCreate:  api.Typed(prepareJob),
+			Validate:       api.Check(validateJob),
+			ValidateCreate: api.Check(validateNewJob),
+			ValidateUpdate: api.CheckUpdate(validateJobUpdate),
+			Warnings: api.Warn(func(j, old *batchv1.Job) []string {
+				if old != nil && old.Generation == j.Generation {
+					return nil
+				}
+				return append(podspec.WarnWorkloadName(j, old), warnJobSpec(&j.Spec, field.NewPath("spec"))...)
+			}),
+			Status: api.StatusOf(
+				func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status },
+				(*batchv1.JobStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateJobStatus)),
+			Generation: true,
+			// As with replication controllers, the pods are kept unless the delete requests otherwise.
+			DefaultPropagation: metav1.DeletePropagationOrphan,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Status", "string", "Status of the job."),
+				table.Column("Completions", "string", batchv1.JobStatus{}.SwaggerDoc()["succeeded"]),
+				table.Column("Duration", "string", "Time required to complete the job."),
+				table.Age, table.Containers, table.Images,
+				table.Wide("Selector", "string", batchv1.JobSpec{}.SwaggerDoc()["selector"]),
+			},
+			Cells: api.Row(func(j *batchv1.Job) []any {
+				names, images := table.ContainersOf(j.Spec.Template.Spec.Containers)
+				return []any{
+					j.Name, jobStatusCell(j), completionsCell(j), jobDurationCell(j), table.AgeOf(j.CreationTimestamp),
+					names, images, metav1.FormatLabelSelector(j.Spec.Selector),
+				}
+			}),
+		},
 	}
 }
 

@@ -26,59 +26,67 @@ import (
 
 func podCertificateRequests(now func() time.Time) *api.Resource {
 	return &api.Resource{
-		Group: certificatesv1.GroupName, Version: "v1", Kind: "PodCertificateRequest", Plural: "podcertificaterequests",
-		Namespaced:  true,
-		New:         func() api.Object { return &certificatesv1.PodCertificateRequest{} },
-		NewList:     func() runtime.Object { return &certificatesv1.PodCertificateRequestList{} },
-		Conditional: true,
-
-		Default: api.Typed(func(r *certificatesv1.PodCertificateRequest) {
-			defaults.SetPtr(&r.Spec.MaxExpirationSeconds, 24*60*60)
-		}),
-		ValidateName: validate.SegmentName,
-		// The spec is immutable, so a stored request is not checked again.
-		ValidateCreate: api.Check(validatePodCertificateRequest),
-		ValidateUpdate: api.CheckUpdate(func(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
-			return validate.Unchanged(r.Spec, old.Spec, field.NewPath("spec"))
-		}),
-		Status: api.StatusOf(
-			func(r *certificatesv1.PodCertificateRequest) *certificatesv1.PodCertificateRequestStatus {
-				return &r.Status
-			},
-			(*certificatesv1.PodCertificateRequestStatus).DeepCopy,
-		).CheckedBy(api.CheckUpdate(func(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
-			return validatePodCertificateStatus(r, old, now())
-		})).PermittedBy(
-			api.Permitted(func(caller api.Caller, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
-				if equality.Semantic.DeepEqual(r.Status, old.Status) ||
-					mayUseSigner(caller, "sign", old.Spec.SignerName) {
-					return nil
-				}
-				return field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
-					fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", caller.User().Username,
-						old.Spec.SignerName))}
-			})),
-		Fields: []string{"spec.signerName", "spec.podName", "spec.nodeName"}, FieldIndex: "spec.nodeName",
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("PodName", "string", certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["podName"]),
-			table.Column("ServiceAccountName", "string",
-				certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["serviceAccountName"]),
-			table.Column("NodeName", "string", certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["nodeName"]),
-			table.Column("SignerName", "string", certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["signerName"]),
-			table.Column("State", "string", "Is the request Pending, Issued, Denied, or Failed?"),
+		Names: api.Names{
+			Group: certificatesv1.GroupName, Version: "v1", Kind: "PodCertificateRequest",
+			Plural:     "podcertificaterequests",
+			Namespaced: true,
 		},
-		Cells: api.Row(func(r *certificatesv1.PodCertificateRequest) []any {
-			state := "Pending"
-			for _, c := range r.Status.Conditions {
-				if isVerdict(c.Type) {
-					state = c.Type
+		Storage: api.Storage{
+			New:     func() api.Object { return &certificatesv1.PodCertificateRequest{} },
+			NewList: func() runtime.Object { return &certificatesv1.PodCertificateRequestList{} },
+			Fields:  []string{"spec.signerName", "spec.podName", "spec.nodeName"}, FieldIndex: "spec.nodeName",
+		},
+		Strategy: api.Strategy{
+			Conditional: true,
+			Default: api.Typed(func(r *certificatesv1.PodCertificateRequest) {
+				defaults.SetPtr(&r.Spec.MaxExpirationSeconds, 24*60*60)
+			}),
+			ValidateName: validate.SegmentName,
+			// The spec is immutable, so a stored request is not checked again.
+			ValidateCreate: api.Check(validatePodCertificateRequest),
+			ValidateUpdate: api.CheckUpdate(func(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+				return validate.Unchanged(r.Spec, old.Spec, field.NewPath("spec"))
+			}),
+			Status: api.StatusOf(
+				func(r *certificatesv1.PodCertificateRequest) *certificatesv1.PodCertificateRequestStatus {
+					return &r.Status
+				},
+				(*certificatesv1.PodCertificateRequestStatus).DeepCopy,
+			).CheckedBy(api.CheckUpdate(func(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+				return validatePodCertificateStatus(r, old, now())
+			})).PermittedBy(
+				api.Permitted(func(caller api.Caller, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+					if equality.Semantic.DeepEqual(r.Status, old.Status) ||
+						mayUseSigner(caller, "sign", old.Spec.SignerName) {
+						return nil
+					}
+					return field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
+						fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", caller.User().Username,
+							old.Spec.SignerName))}
+				})),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("PodName", "string", certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["podName"]),
+				table.Column("ServiceAccountName", "string",
+					certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["serviceAccountName"]),
+				table.Column("NodeName", "string", certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["nodeName"]),
+				table.Column("SignerName", "string",
+					certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()["signerName"]),
+				table.Column("State", "string", "Is the request Pending, Issued, Denied, or Failed?"),
+			},
+			Cells: api.Row(func(r *certificatesv1.PodCertificateRequest) []any {
+				state := "Pending"
+				for _, c := range r.Status.Conditions {
+					if isVerdict(c.Type) {
+						state = c.Type
+					}
 				}
-			}
-			return []any{r.Name, r.Spec.PodName, r.Spec.ServiceAccountName, string(r.Spec.NodeName),
-				r.Spec.SignerName, state}
-		}),
+				return []any{r.Name, r.Spec.PodName, r.Spec.ServiceAccountName, string(r.Spec.NodeName),
+					r.Spec.SignerName, state}
+			}),
+		},
 	}
 }
 

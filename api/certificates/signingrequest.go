@@ -25,67 +25,75 @@ import (
 
 func certificateSigningRequests() *api.Resource {
 	return &api.Resource{
-		Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
-		Plural:     "certificatesigningrequests",
-		ShortNames: []string{"csr"},
-		New:        func() api.Object { return &certificatesv1.CertificateSigningRequest{} },
-		NewList:    func() runtime.Object { return &certificatesv1.CertificateSigningRequestList{} },
-
-		// Signers decide by the requester, so it always is the caller.
-		SetRequester: func(obj api.Object, user authenticationv1.UserInfo) {
-			spec := &obj.(*certificatesv1.CertificateSigningRequest).Spec
-			spec.Username, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
-			for key, values := range user.Extra {
-				if spec.Extra == nil {
-					spec.Extra = map[string]certificatesv1.ExtraValue{}
+		Names: api.Names{
+			Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
+			Plural:     "certificatesigningrequests",
+			ShortNames: []string{"csr"},
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &certificatesv1.CertificateSigningRequest{} },
+			NewList: func() runtime.Object { return &certificatesv1.CertificateSigningRequestList{} },
+			Fields:  []string{"spec.signerName"},
+		},
+		Strategy: api.Strategy{
+			// Signers decide by the requester, so it always is the caller.
+			SetRequester: func(obj api.Object, user authenticationv1.UserInfo) {
+				spec := &obj.(*certificatesv1.CertificateSigningRequest).Spec
+				spec.Username, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
+				for key, values := range user.Extra {
+					if spec.Extra == nil {
+						spec.Extra = map[string]certificatesv1.ExtraValue{}
+					}
+					spec.Extra[key] = certificatesv1.ExtraValue(values)
 				}
-				spec.Extra[key] = certificatesv1.ExtraValue(values)
-			}
-		},
-		SetStatusTimes: func(obj, old api.Object, now metav1.Time) {
-			setConditionTimes(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions,
-				old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
-		},
-		ValidateName: validate.SegmentName,
-		Validate:     api.Check(validateSigningRequest),
-		ValidateUpdate: api.CheckUpdate(func(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-			return validate.Unchanged(c.Spec, old.Spec, field.NewPath("spec"))
-		}),
-		Status: api.StatusOf(
-			func(c *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestStatus {
-				return &c.Status
 			},
-			(*certificatesv1.CertificateSigningRequestStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).WrittenBy(api.Typed2(keepDecisions)).CheckedBy(api.CheckUpdate(validateIssued)),
-		Subresources: []api.Subresource{{
-			Name: "approval", Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
-			Verbs: []string{"get", "patch", "update"}, Metadata: api.AllMetadata,
-			Copy: api.Typed2(func(dst, src *certificatesv1.CertificateSigningRequest) {
-				dst.Status.Conditions = slices.Clone(src.Status.Conditions)
+			SetStatusTimes: func(obj, old api.Object, now metav1.Time) {
+				setConditionTimes(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions,
+					old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
+			},
+			ValidateName: validate.SegmentName,
+			Validate:     api.Check(validateSigningRequest),
+			ValidateUpdate: api.CheckUpdate(func(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+				return validate.Unchanged(c.Spec, old.Spec, field.NewPath("spec"))
 			}),
-			Validate: api.CheckUpdate(validateApproval),
-		}},
-		Fields: []string{"spec.signerName"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Age,
-			table.Column("SignerName", "string",
-				certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"]),
-			table.Column("Requestor", "string", certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["request"]),
-			table.Column("RequestedDuration", "string",
-				certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["expirationSeconds"]),
-			table.Column("Condition", "string",
-				certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]),
+			Status: api.StatusOf(
+				func(c *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestStatus {
+					return &c.Status
+				},
+				(*certificatesv1.CertificateSigningRequestStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).WrittenBy(api.Typed2(keepDecisions)).CheckedBy(
+				api.CheckUpdate(validateIssued)),
+			Subresources: []api.Subresource{{
+				Name: "approval", Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
+				Verbs: []string{"get", "patch", "update"}, Metadata: api.AllMetadata,
+				Copy: api.Typed2(func(dst, src *certificatesv1.CertificateSigningRequest) {
+					dst.Status.Conditions = slices.Clone(src.Status.Conditions)
+				}),
+				Validate: api.CheckUpdate(validateApproval),
+			}},
 		},
-		Cells: api.Row(func(c *certificatesv1.CertificateSigningRequest) []any {
-			lasting := table.None
-			if s := c.Spec.ExpirationSeconds; s != nil {
-				lasting = duration.HumanDuration(time.Duration(*s) * time.Second)
-			}
-			return []any{c.Name, table.AgeOf(c.CreationTimestamp), table.OrNone(c.Spec.SignerName),
-				c.Spec.Username, lasting, requestCondition(c)}
-		}),
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Age,
+				table.Column("SignerName", "string",
+					certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"]),
+				table.Column("Requestor", "string",
+					certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["request"]),
+				table.Column("RequestedDuration", "string",
+					certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["expirationSeconds"]),
+				table.Column("Condition", "string",
+					certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]),
+			},
+			Cells: api.Row(func(c *certificatesv1.CertificateSigningRequest) []any {
+				lasting := table.None
+				if s := c.Spec.ExpirationSeconds; s != nil {
+					lasting = duration.HumanDuration(time.Duration(*s) * time.Second)
+				}
+				return []any{c.Name, table.AgeOf(c.CreationTimestamp), table.OrNone(c.Spec.SignerName),
+					c.Spec.Username, lasting, requestCondition(c)}
+			}),
+		},
 	}
 }
 

@@ -19,32 +19,39 @@ import (
 
 func clusterTrustBundles() *api.Resource {
 	return &api.Resource{
-		Group: certificatesv1.GroupName, Version: "v1", Kind: "ClusterTrustBundle", Plural: "clustertrustbundles",
-		New:         func() api.Object { return &certificatesv1.ClusterTrustBundle{} },
-		NewList:     func() runtime.Object { return &certificatesv1.ClusterTrustBundleList{} },
-		Conditional: true,
-
-		// The form of the name depends on the signer, so validateTrustBundle checks it.
-		ValidateName: func(string, bool) []string { return nil },
-		Validate:     api.Check(validateTrustBundle),
-		ValidateCreate: api.Check(func(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
-			return validateTrustAnchors(b.Spec.TrustBundle, field.NewPath("spec", "trustBundle"))
-		}),
-		ValidateUpdate: api.CheckUpdate(func(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
-			path := field.NewPath("spec")
-			errs := validate.Unchanged(b.Spec.SignerName, old.Spec.SignerName, path.Child("signerName"))
-			if b.Spec.TrustBundle != old.Spec.TrustBundle { // a stored bundle is not checked again
-				errs = append(errs, validateTrustAnchors(b.Spec.TrustBundle, path.Child("trustBundle"))...)
-			}
-			return errs
-		}),
-		Fields: []string{"spec.signerName"},
-
-		Columns: []metav1.TableColumnDefinition{table.Name,
-			table.Column("SignerName", "string", certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"])},
-		Cells: api.Row(func(b *certificatesv1.ClusterTrustBundle) []any {
-			return []any{b.Name, table.OrNone(b.Spec.SignerName)}
-		}),
+		Names: api.Names{
+			Group: certificatesv1.GroupName, Version: "v1", Kind: "ClusterTrustBundle", Plural: "clustertrustbundles",
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &certificatesv1.ClusterTrustBundle{} },
+			NewList: func() runtime.Object { return &certificatesv1.ClusterTrustBundleList{} },
+			Fields:  []string{"spec.signerName"},
+		},
+		Strategy: api.Strategy{
+			Conditional: true,
+			// The form of the name depends on the signer, so validateTrustBundle checks it.
+			ValidateName: func(string, bool) []string { return nil },
+			Validate:     api.Check(validateTrustBundle),
+			ValidateCreate: api.Check(func(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
+				return validateTrustAnchors(b.Spec.TrustBundle, field.NewPath("spec", "trustBundle"))
+			}),
+			ValidateUpdate: api.CheckUpdate(func(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
+				path := field.NewPath("spec")
+				errs := validate.Unchanged(b.Spec.SignerName, old.Spec.SignerName, path.Child("signerName"))
+				if b.Spec.TrustBundle != old.Spec.TrustBundle { // a stored bundle is not checked again
+					errs = append(errs, validateTrustAnchors(b.Spec.TrustBundle, path.Child("trustBundle"))...)
+				}
+				return errs
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name,
+				table.Column("SignerName", "string",
+					certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"])},
+			Cells: api.Row(func(b *certificatesv1.ClusterTrustBundle) []any {
+				return []any{b.Name, table.OrNone(b.Spec.SignerName)}
+			}),
+		},
 	}
 }
 

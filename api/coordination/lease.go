@@ -14,26 +14,33 @@ import (
 
 func leases() *api.Resource {
 	return &api.Resource{
-		Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases", Namespaced: true,
-		New:             func() api.Object { return &coordinationv1.Lease{} },
-		NewList:         func() runtime.Object { return &coordinationv1.LeaseList{} },
-		CreateOnUpdate:  true,
-		Conditional:     true,
-		GenericMetadata: true,
-		Validate:        api.Check(validateLease),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Holder", "string", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]),
-			table.Age,
+		Names: api.Names{
+			Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases", Namespaced: true,
 		},
-		Cells: api.Row(func(l *coordinationv1.Lease) []any {
-			holder := ""
-			if l.Spec.HolderIdentity != nil {
-				holder = *l.Spec.HolderIdentity
-			}
-			return []any{l.Name, holder, table.AgeOf(l.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &coordinationv1.Lease{} },
+			NewList: func() runtime.Object { return &coordinationv1.LeaseList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate:  true,
+			Conditional:     true,
+			GenericMetadata: true,
+			Validate:        api.Check(validateLease),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Holder", "string", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]),
+				table.Age,
+			},
+			Cells: api.Row(func(l *coordinationv1.Lease) []any {
+				holder := ""
+				if l.Spec.HolderIdentity != nil {
+					holder = *l.Spec.HolderIdentity
+				}
+				return []any{l.Name, holder, table.AgeOf(l.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

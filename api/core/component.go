@@ -13,29 +13,34 @@ import (
 // as the server can see it.
 func componentStatuses() *api.Resource {
 	return api.VirtualOf(api.Resource{
-		Version: "v1", Kind: "ComponentStatus", Plural: "componentstatuses", ShortNames: []string{"cs"},
-		New:         func() api.Object { return &corev1.ComponentStatus{} },
-		NewList:     func() runtime.Object { return &corev1.ComponentStatusList{} },
-		Deprecation: "v1 ComponentStatus is deprecated in v1.19+",
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Status", "string", "Status of the component conditions"),
-			table.Column("Message", "string", "Message of the component conditions"),
-			table.Column("Error", "string", "Error of the component conditions"),
+		Names: api.Names{
+			Version: "v1", Kind: "ComponentStatus", Plural: "componentstatuses", ShortNames: []string{"cs"},
+			Deprecation: "v1 ComponentStatus is deprecated in v1.19+",
 		},
-		Cells: api.Row(func(c *corev1.ComponentStatus) []any {
-			for _, condition := range c.Conditions {
-				if condition.Type != corev1.ComponentHealthy {
-					continue
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.ComponentStatus{} },
+			NewList: func() runtime.Object { return &corev1.ComponentStatusList{} },
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Status", "string", "Status of the component conditions"),
+				table.Column("Message", "string", "Message of the component conditions"),
+				table.Column("Error", "string", "Error of the component conditions"),
+			},
+			Cells: api.Row(func(c *corev1.ComponentStatus) []any {
+				for _, condition := range c.Conditions {
+					if condition.Type != corev1.ComponentHealthy {
+						continue
+					}
+					if condition.Status == corev1.ConditionTrue {
+						return []any{c.Name, "Healthy", condition.Message, condition.Error}
+					}
+					return []any{c.Name, "Unhealthy", condition.Message, condition.Error}
 				}
-				if condition.Status == corev1.ConditionTrue {
-					return []any{c.Name, "Healthy", condition.Message, condition.Error}
-				}
-				return []any{c.Name, "Unhealthy", condition.Message, condition.Error}
-			}
-			return []any{c.Name, "Unknown", "", ""}
-		}),
+				return []any{c.Name, "Unknown", "", ""}
+			}),
+		},
 	})
 }
 
@@ -43,7 +48,7 @@ func componentStatuses() *api.Resource {
 // binding.
 func bindings() *api.Resource {
 	return api.CreateOnlyOf(api.Resource{
-		Version: "v1", Kind: "Binding", Plural: "bindings", Namespaced: true,
-		New: func() api.Object { return &corev1.Binding{} },
+		Names:   api.Names{Version: "v1", Kind: "Binding", Plural: "bindings", Namespaced: true},
+		Storage: api.Storage{New: func() api.Object { return &corev1.Binding{} }},
 	})
 }

@@ -19,22 +19,28 @@ import (
 
 func configMaps() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Namespaced: true,
-		ShortNames: []string{"cm"},
-		New:        func() api.Object { return &corev1.ConfigMap{} },
-		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
-
-		Validate:       api.Check(validateConfigMap),
-		ValidateUpdate: api.CheckUpdate(validateConfigMapUpdate),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Data", "string", corev1.ConfigMap{}.SwaggerDoc()["data"]),
-			table.Age,
+		Names: api.Names{
+			Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Namespaced: true,
+			ShortNames: []string{"cm"},
 		},
-		Cells: api.Row(func(cm *corev1.ConfigMap) []any {
-			return []any{cm.Name, int64(len(cm.Data) + len(cm.BinaryData)), table.AgeOf(cm.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.ConfigMap{} },
+			NewList: func() runtime.Object { return &corev1.ConfigMapList{} },
+		},
+		Strategy: api.Strategy{
+			Validate:       api.Check(validateConfigMap),
+			ValidateUpdate: api.CheckUpdate(validateConfigMapUpdate),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Data", "string", corev1.ConfigMap{}.SwaggerDoc()["data"]),
+				table.Age,
+			},
+			Cells: api.Row(func(cm *corev1.ConfigMap) []any {
+				return []any{cm.Name, int64(len(cm.Data) + len(cm.BinaryData)), table.AgeOf(cm.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -77,25 +83,29 @@ func validateConfigMapUpdate(cm, old *corev1.ConfigMap) field.ErrorList {
 
 func secrets() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Secret", Plural: "secrets", Namespaced: true,
-		BindsTokens: true,
-		New:         func() api.Object { return &corev1.Secret{} },
-		NewList:     func() runtime.Object { return &corev1.SecretList{} },
-
-		Default:        api.Typed(defaultSecret),
-		Validate:       api.Check(validateSecret),
-		ValidateUpdate: api.CheckUpdate(validateSecretUpdate),
-		Fields:         []string{"type"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Type", "string", corev1.Secret{}.SwaggerDoc()["type"]),
-			table.Column("Data", "string", corev1.Secret{}.SwaggerDoc()["data"]),
-			table.Age,
+		Names: api.Names{Version: "v1", Kind: "Secret", Plural: "secrets", Namespaced: true},
+		Storage: api.Storage{
+			BindsTokens: true,
+			New:         func() api.Object { return &corev1.Secret{} },
+			NewList:     func() runtime.Object { return &corev1.SecretList{} },
+			Fields:      []string{"type"},
 		},
-		Cells: api.Row(func(s *corev1.Secret) []any {
-			return []any{s.Name, string(s.Type), int64(len(s.Data)), table.AgeOf(s.CreationTimestamp)}
-		}),
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultSecret),
+			Validate:       api.Check(validateSecret),
+			ValidateUpdate: api.CheckUpdate(validateSecretUpdate),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Type", "string", corev1.Secret{}.SwaggerDoc()["type"]),
+				table.Column("Data", "string", corev1.Secret{}.SwaggerDoc()["data"]),
+				table.Age,
+			},
+			Cells: api.Row(func(s *corev1.Secret) []any {
+				return []any{s.Name, string(s.Type), int64(len(s.Data)), table.AgeOf(s.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -205,23 +215,31 @@ func frozen[V string | []byte](value, old map[string]V, name string) field.Error
 
 func serviceAccounts() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Namespaced: true, ReturnDeleted: true,
-		BindsTokens: true,
-		ShortNames:  []string{"sa"},
-		New:         func() api.Object { return &corev1.ServiceAccount{} },
-		NewList:     func() runtime.Object { return &corev1.ServiceAccountList{} },
-		Warnings:    api.Warn(warnServiceAccount),
-		Subresources: []api.Subresource{{
-			Name: "token", Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenRequest",
-			Verbs: []string{"create"}, New: func() api.Object { return &authenticationv1.TokenRequest{} },
-		}},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name, table.Age,
+		Names: api.Names{
+			Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Namespaced: true,
+			ShortNames: []string{"sa"},
 		},
-		Cells: api.Row(func(sa *corev1.ServiceAccount) []any {
-			return []any{sa.Name, table.AgeOf(sa.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			BindsTokens: true,
+			New:         func() api.Object { return &corev1.ServiceAccount{} },
+			NewList:     func() runtime.Object { return &corev1.ServiceAccountList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Warnings:      api.Warn(warnServiceAccount),
+			Subresources: []api.Subresource{{
+				Name: "token", Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenRequest",
+				Verbs: []string{"create"}, New: func() api.Object { return &authenticationv1.TokenRequest{} },
+			}},
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name, table.Age,
+			},
+			Cells: api.Row(func(sa *corev1.ServiceAccount) []any {
+				return []any{sa.Name, table.AgeOf(sa.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

@@ -18,26 +18,32 @@ import (
 
 func endpoints() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Endpoints", Plural: "endpoints", Namespaced: true,
-		ShortNames:     []string{"ep"},
-		New:            func() api.Object { return &corev1.Endpoints{} },
-		NewList:        func() runtime.Object { return &corev1.EndpointsList{} },
-		CreateOnUpdate: true,
-
-		Default: api.Typed(func(e *corev1.Endpoints) {
-			for i := range e.Subsets {
-				for j := range e.Subsets[i].Ports {
-					defaults.Set(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+		Names: api.Names{
+			Version: "v1", Kind: "Endpoints", Plural: "endpoints", Namespaced: true,
+			ShortNames: []string{"ep"},
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.Endpoints{} },
+			NewList: func() runtime.Object { return &corev1.EndpointsList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate: true,
+			Default: api.Typed(func(e *corev1.Endpoints) {
+				for i := range e.Subsets {
+					for j := range e.Subsets[i].Ports {
+						defaults.Set(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+					}
 				}
-			}
-		}),
-		Validate: api.Check(validateEndpoints),
-
-		Columns: []metav1.TableColumnDefinition{table.Name,
-			table.Column("Endpoints", "string", corev1.Endpoints{}.SwaggerDoc()["subsets"]), table.Age},
-		Cells: api.Row(func(e *corev1.Endpoints) []any {
-			return []any{e.Name, endpointsCell(e), table.AgeOf(e.CreationTimestamp)}
-		}),
+			}),
+			Validate: api.Check(validateEndpoints),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name,
+				table.Column("Endpoints", "string", corev1.Endpoints{}.SwaggerDoc()["subsets"]), table.Age},
+			Cells: api.Row(func(e *corev1.Endpoints) []any {
+				return []any{e.Name, endpointsCell(e), table.AgeOf(e.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

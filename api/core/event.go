@@ -18,37 +18,43 @@ import (
 
 func events() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Event", Plural: "events", Namespaced: true,
-		Expires:        true,
-		ShortNames:     []string{"ev"},
-		New:            func() api.Object { return &corev1.Event{} },
-		NewList:        func() runtime.Object { return &corev1.EventList{} },
-		CreateOnUpdate: true,
-
-		GenericMetadata: true,
-		ValidateName:    validate.SegmentName,
-		Validate:        api.Check(validateEvent),
-		Fields: []string{
-			"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-			"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-			"reason", "reportingComponent", "source", "type",
+		Names: api.Names{
+			Version: "v1", Kind: "Event", Plural: "events", Namespaced: true,
+			ShortNames: []string{"ev"},
 		},
-		FieldIndex: "involvedObject.uid",
-		FieldPaths: map[string]string{"source": "source.component"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Column("Last Seen", "string", corev1.Event{}.SwaggerDoc()["lastTimestamp"]),
-			table.Column("Type", "string", corev1.Event{}.SwaggerDoc()["type"]),
-			table.Column("Reason", "string", corev1.Event{}.SwaggerDoc()["reason"]),
-			table.Column("Object", "string", corev1.Event{}.SwaggerDoc()["involvedObject"]),
-			table.Wide("Subobject", "string", corev1.ObjectReference{}.SwaggerDoc()["fieldPath"]),
-			table.Wide("Source", "string", corev1.Event{}.SwaggerDoc()["source"]),
-			table.Column("Message", "string", corev1.Event{}.SwaggerDoc()["message"]),
-			table.Wide("First Seen", "string", corev1.Event{}.SwaggerDoc()["firstTimestamp"]),
-			table.Wide("Count", "string", corev1.Event{}.SwaggerDoc()["count"]),
-			wideName,
+		Storage: api.Storage{
+			Expires: true,
+			New:     func() api.Object { return &corev1.Event{} },
+			NewList: func() runtime.Object { return &corev1.EventList{} },
+			Fields: []string{
+				"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+				"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
+				"reason", "reportingComponent", "source", "type",
+			},
+			FieldIndex: "involvedObject.uid",
+			FieldPaths: map[string]string{"source": "source.component"},
 		},
-		Cells: api.Row(eventCells),
+		Strategy: api.Strategy{
+			CreateOnUpdate:  true,
+			GenericMetadata: true,
+			ValidateName:    validate.SegmentName,
+			Validate:        api.Check(validateEvent),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Column("Last Seen", "string", corev1.Event{}.SwaggerDoc()["lastTimestamp"]),
+				table.Column("Type", "string", corev1.Event{}.SwaggerDoc()["type"]),
+				table.Column("Reason", "string", corev1.Event{}.SwaggerDoc()["reason"]),
+				table.Column("Object", "string", corev1.Event{}.SwaggerDoc()["involvedObject"]),
+				table.Wide("Subobject", "string", corev1.ObjectReference{}.SwaggerDoc()["fieldPath"]),
+				table.Wide("Source", "string", corev1.Event{}.SwaggerDoc()["source"]),
+				table.Column("Message", "string", corev1.Event{}.SwaggerDoc()["message"]),
+				table.Wide("First Seen", "string", corev1.Event{}.SwaggerDoc()["firstTimestamp"]),
+				table.Wide("Count", "string", corev1.Event{}.SwaggerDoc()["count"]),
+				wideName,
+			},
+			Cells: api.Row(eventCells),
+		},
 	}
 }
 

@@ -17,44 +17,54 @@ import (
 
 func namespaces() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Namespace", Plural: "namespaces",
-		ReadYourWrites: true,
-		ShortNames:     []string{"ns"},
-		New:            func() api.Object { return &corev1.Namespace{} },
-		NewList:        func() runtime.Object { return &corev1.NamespaceList{} },
-
-		Default:       api.Typed(labelNamespace),
-		PrepareCreate: api.Typed(prepareNamespace),
-		PrepareUpdate: api.Typed2(keepNamespaceFinalizers),
-		ValidateName:  naming.NameIsDNSLabel,
-		Validate:      api.Check(validateNamespace),
-		Status: api.StatusOf(
-			func(ns *corev1.Namespace) *corev1.NamespaceStatus { return &ns.Status },
-			(*corev1.NamespaceStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).StartingAs(api.Typed(func(ns *corev1.Namespace) {
-			ns.Status.Phase = corev1.NamespaceActive
-		})).
-			CheckedBy(api.CheckUpdate(validateNamespaceStatus)),
-		Subresources: []api.Subresource{{
-			Name: "finalize", Version: "v1", Kind: "Namespace", Verbs: []string{"update"}, Metadata: api.AllMetadata,
-			Copy: api.Typed2(func(dst, src *corev1.Namespace) {
-				dst.Spec.Finalizers = slices.Clone(src.Spec.Finalizers)
-			}),
-			Validate: api.CheckUpdate(func(ns, _ *corev1.Namespace) field.ErrorList { return validateNamespace(ns) }),
-		}},
-		Terminate:        api.Typed(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
-		HasFinalizers:    func(obj api.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
-		UnsupportedVerbs: []string{"deletecollection"},
-		Fields:           []string{"status.phase"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Status", "string", "The status of the namespace"),
-			table.Age,
+		Names: api.Names{
+			Version: "v1", Kind: "Namespace", Plural: "namespaces",
+			ShortNames:       []string{"ns"},
+			UnsupportedVerbs: []string{"deletecollection"},
 		},
-		Cells: api.Row(func(ns *corev1.Namespace) []any {
-			return []any{ns.Name, string(ns.Status.Phase), table.AgeOf(ns.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &corev1.Namespace{} },
+			NewList:        func() runtime.Object { return &corev1.NamespaceList{} },
+			Fields:         []string{"status.phase"},
+		},
+		Strategy: api.Strategy{
+			Default:       api.Typed(labelNamespace),
+			PrepareCreate: api.Typed(prepareNamespace),
+			PrepareUpdate: api.Typed2(keepNamespaceFinalizers),
+			ValidateName:  naming.NameIsDNSLabel,
+			Validate:      api.Check(validateNamespace),
+			Status: api.StatusOf(
+				func(ns *corev1.Namespace) *corev1.NamespaceStatus { return &ns.Status },
+				(*corev1.NamespaceStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).StartingAs(api.Typed(func(ns *corev1.Namespace) {
+				ns.Status.Phase = corev1.NamespaceActive
+			})).
+				CheckedBy(api.CheckUpdate(validateNamespaceStatus)),
+			Subresources: []api.Subresource{{
+				Name: "finalize", Version: "v1", Kind: "Namespace", Verbs: []string{"update"},
+				Metadata: api.AllMetadata,
+				Copy: api.Typed2(func(dst, src *corev1.Namespace) {
+					dst.Spec.Finalizers = slices.Clone(src.Spec.Finalizers)
+				}),
+				Validate: api.CheckUpdate(func(ns,
+					_ *corev1.Namespace) field.ErrorList {
+					return validateNamespace(ns)
+				}),
+			}},
+			Terminate:     api.Typed(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
+			HasFinalizers: func(obj api.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Status", "string", "The status of the namespace"),
+				table.Age,
+			},
+			Cells: api.Row(func(ns *corev1.Namespace) []any {
+				return []any{ns.Name, string(ns.Status.Phase), table.AgeOf(ns.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

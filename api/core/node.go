@@ -20,40 +20,47 @@ import (
 
 func nodes() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Node", Plural: "nodes",
-		BindsTokens: true,
-		ShortNames:  []string{"no"},
-		New:         func() api.Object { return &corev1.Node{} },
-		NewList:     func() runtime.Object { return &corev1.NodeList{} },
-
-		Default:        api.Typed(defaultNode),
-		ValidateName:   naming.NameIsDNSSubdomain,
-		Validate:       api.Check(validateNode),
-		ValidateUpdate: api.CheckUpdate(validateNodeUpdate),
-		// A kubelet registers its node together with the status, so a create keeps the status.
-		Status: &api.Status{
-			Copy:     api.Typed2(func(dst, src *corev1.Node) { dst.Status = *src.Status.DeepCopy() }),
-			Reset:    func(api.Object) {},
-			Metadata: api.AllMetadata,
-			Validate: api.CheckUpdate(validateNodeStatus),
+		Names: api.Names{
+			Version: "v1", Kind: "Node", Plural: "nodes",
+			ShortNames: []string{"no"},
 		},
-		Subresources: []api.Subresource{proxyTo("NodeProxyOptions")},
-		Fields:       []string{"spec.unschedulable"},
-		FieldZero:    map[string]string{"spec.unschedulable": "false"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Status", "string", "The status of the node"),
-			table.Column("Roles", "string", "The roles of the node"),
-			table.Age,
-			table.Column("Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]),
-			table.Wide("Internal-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
-			table.Wide("External-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
-			table.Wide("OS-Image", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"]),
-			table.Wide("Kernel-Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"]),
-			table.Wide("Container-Runtime", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
+		Storage: api.Storage{
+			BindsTokens: true,
+			New:         func() api.Object { return &corev1.Node{} },
+			NewList:     func() runtime.Object { return &corev1.NodeList{} },
+			Fields:      []string{"spec.unschedulable"},
+			FieldZero:   map[string]string{"spec.unschedulable": "false"},
 		},
-		Cells: api.Row(nodeCells),
+		Strategy: api.Strategy{
+			Default:        api.Typed(defaultNode),
+			ValidateName:   naming.NameIsDNSSubdomain,
+			Validate:       api.Check(validateNode),
+			ValidateUpdate: api.CheckUpdate(validateNodeUpdate),
+			// A kubelet registers its node together with the status, so a create keeps the status.
+			Status: &api.Status{
+				Copy:     api.Typed2(func(dst, src *corev1.Node) { dst.Status = *src.Status.DeepCopy() }),
+				Reset:    func(api.Object) {},
+				Metadata: api.AllMetadata,
+				Validate: api.CheckUpdate(validateNodeStatus),
+			},
+			Subresources: []api.Subresource{proxyTo("NodeProxyOptions")},
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Status", "string", "The status of the node"),
+				table.Column("Roles", "string", "The roles of the node"),
+				table.Age,
+				table.Column("Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]),
+				table.Wide("Internal-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+				table.Wide("External-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+				table.Wide("OS-Image", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"]),
+				table.Wide("Kernel-Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"]),
+				table.Wide("Container-Runtime", "string",
+					corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
+			},
+			Cells: api.Row(nodeCells),
+		},
 	}
 }
 

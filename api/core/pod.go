@@ -14,74 +14,83 @@ import (
 
 func pods() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true, ReturnDeleted: true,
-		BindsTokens: true,
-		ShortNames:  []string{"po"},
-		Categories:  []string{"all"},
-		New:         func() api.Object { return &corev1.Pod{} },
-		NewList:     func() runtime.Object { return &corev1.PodList{} },
-
-		Default:        api.Typed(podspec.DefaultPod),
-		Validate:       api.Check(validatePod),
-		ValidateCreate: api.Check(validateNewPod),
-		ValidateUpdate: api.CheckUpdate(validatePodUpdate),
-		Warnings:       api.Warn(podspec.WarnPod),
-		Status: api.StatusOf(
-			func(p *corev1.Pod) *corev1.PodStatus { return &p.Status },
-			(*corev1.PodStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata &^ api.OwnerReferences).StartingAs(api.Typed(startPod)).CheckedBy(
-			api.CheckUpdate(validatePodStatus)),
-		Subresources: []api.Subresource{
-			{Name: "attach", Version: "v1", Kind: "PodAttachOptions", Verbs: []string{"create", "get"}, Connect: true,
-				ConnectOptions: attachOptions},
-			{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create", "get"}, Connect: true,
-				ConnectOptions: execOptions},
-			{Name: "log", Version: "v1", Kind: "Pod", Verbs: []string{"get"}, Connect: true},
-			{Name: "portforward", Version: "v1", Kind: "PodPortForwardOptions", Verbs: []string{"create", "get"},
-				Connect: true, ConnectOptions: portForwardOptions},
-			proxyTo("PodProxyOptions"),
-			{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"},
-				New: func() api.Object { return &corev1.Binding{} }},
-			{Name: "eviction", Group: policyv1.GroupName, Version: "v1", Kind: "Eviction", Verbs: []string{"create"},
-				New: func() api.Object { return &policyv1.Eviction{} }},
-			{
-				Name: "ephemeralcontainers", Version: "v1", Kind: "Pod", Verbs: []string{"get", "patch", "update"},
-				Copy: api.Typed2(func(dst, src *corev1.Pod) {
-					dst.Spec.EphemeralContainers = src.Spec.DeepCopy().EphemeralContainers
-					podspec.Default(&dst.Spec) // sets the defaults of new ephemeral containers
-				}),
-				Validate: api.CheckUpdate(validateEphemeralUpdate),
+		Names: api.Names{
+			Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true,
+			ShortNames: []string{"po"},
+			Categories: []string{"all"},
+		},
+		Storage: api.Storage{
+			BindsTokens: true,
+			New:         func() api.Object { return &corev1.Pod{} },
+			NewList:     func() runtime.Object { return &corev1.PodList{} },
+			Fields: []string{
+				"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+				"spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
 			},
-			{
-				Name: "resize", Version: "v1", Kind: "Pod", Verbs: []string{"get", "patch", "update"},
-				Copy:     api.Typed2(copyResources),
-				Validate: api.CheckUpdate(validateResize),
+			FieldIndex: "spec.nodeName",
+			FieldZero:  map[string]string{"spec.hostNetwork": "false"},
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted:  true,
+			Default:        api.Typed(podspec.DefaultPod),
+			Validate:       api.Check(validatePod),
+			ValidateCreate: api.Check(validateNewPod),
+			ValidateUpdate: api.CheckUpdate(validatePodUpdate),
+			Warnings:       api.Warn(podspec.WarnPod),
+			Status: api.StatusOf(
+				func(p *corev1.Pod) *corev1.PodStatus { return &p.Status },
+				(*corev1.PodStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata &^ api.OwnerReferences).StartingAs(api.Typed(startPod)).CheckedBy(
+				api.CheckUpdate(validatePodStatus)),
+			Subresources: []api.Subresource{
+				{Name: "attach", Version: "v1", Kind: "PodAttachOptions", Verbs: []string{"create", "get"},
+					Connect:        true,
+					ConnectOptions: attachOptions},
+				{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create", "get"}, Connect: true,
+					ConnectOptions: execOptions},
+				{Name: "log", Version: "v1", Kind: "Pod", Verbs: []string{"get"}, Connect: true},
+				{Name: "portforward", Version: "v1", Kind: "PodPortForwardOptions", Verbs: []string{"create", "get"},
+					Connect: true, ConnectOptions: portForwardOptions},
+				proxyTo("PodProxyOptions"),
+				{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"},
+					New: func() api.Object { return &corev1.Binding{} }},
+				{Name: "eviction", Group: policyv1.GroupName, Version: "v1", Kind: "Eviction",
+					Verbs: []string{"create"},
+					New:   func() api.Object { return &policyv1.Eviction{} }},
+				{
+					Name: "ephemeralcontainers", Version: "v1", Kind: "Pod", Verbs: []string{"get", "patch", "update"},
+					Copy: api.Typed2(func(dst, src *corev1.Pod) {
+						dst.Spec.EphemeralContainers = src.Spec.DeepCopy().EphemeralContainers
+						podspec.Default(&dst.Spec) // sets the defaults of new ephemeral containers
+					}),
+					Validate: api.CheckUpdate(validateEphemeralUpdate),
+				},
+				{
+					Name: "resize", Version: "v1", Kind: "Pod", Verbs: []string{"get", "patch", "update"},
+					Copy:     api.Typed2(copyResources),
+					Validate: api.CheckUpdate(validateResize),
+				},
 			},
+			Generation:  true,
+			DeleteGrace: podGrace,
 		},
-		Generation:  true,
-		DeleteGrace: podGrace,
-		Fields: []string{
-			"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-			"spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Ready", "string", "The aggregate readiness state of this pod for accepting traffic."),
+				table.Column("Status", "string", "The aggregate status of the containers in this pod."),
+				table.Column("Restarts", "string",
+					"The number of times the containers in this pod have been restarted and "+
+						"when the last container in this pod has restarted."),
+				table.Age,
+				table.Wide("IP", "string", corev1.PodStatus{}.SwaggerDoc()["podIP"]),
+				table.Wide("Node", "string", corev1.PodSpec{}.SwaggerDoc()["nodeName"]),
+				table.Wide("Nominated Node", "string", corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"]),
+				table.Wide("Readiness Gates", "string", corev1.PodSpec{}.SwaggerDoc()["readinessGates"]),
+			},
+			Cells:         api.Row(podCells),
+			RowConditions: podRowConditions,
 		},
-		FieldIndex: "spec.nodeName",
-		FieldZero:  map[string]string{"spec.hostNetwork": "false"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Ready", "string", "The aggregate readiness state of this pod for accepting traffic."),
-			table.Column("Status", "string", "The aggregate status of the containers in this pod."),
-			table.Column("Restarts", "string",
-				"The number of times the containers in this pod have been restarted and "+
-					"when the last container in this pod has restarted."),
-			table.Age,
-			table.Wide("IP", "string", corev1.PodStatus{}.SwaggerDoc()["podIP"]),
-			table.Wide("Node", "string", corev1.PodSpec{}.SwaggerDoc()["nodeName"]),
-			table.Wide("Nominated Node", "string", corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"]),
-			table.Wide("Readiness Gates", "string", corev1.PodSpec{}.SwaggerDoc()["readinessGates"]),
-		},
-		Cells:         api.Row(podCells),
-		RowConditions: podRowConditions,
 	}
 }
 

@@ -18,54 +18,62 @@ import (
 
 func resourceQuotas() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "ResourceQuota", Plural: "resourcequotas", Namespaced: true, ReturnDeleted: true,
-		ShortNames: []string{"quota"},
-		New:        func() api.Object { return &corev1.ResourceQuota{} },
-		NewList:    func() runtime.Object { return &corev1.ResourceQuotaList{} },
-
-		Default: api.Typed(func(q *corev1.ResourceQuota) {
-			resourcelist.Round(q.Spec.Hard)
-			resourcelist.Round(q.Status.Hard)
-			resourcelist.Round(q.Status.Used)
-		}),
-		Validate: api.Check(validateResourceQuota),
-		ValidateUpdate: api.CheckUpdate(func(q, old *corev1.ResourceQuota) field.ErrorList {
-			return validate.Unchanged(scopeSet(q.Spec.Scopes), scopeSet(old.Spec.Scopes),
-				field.NewPath("spec", "scopes"))
-		}),
-		Status: api.StatusOf(
-			func(q *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &q.Status },
-			(*corev1.ResourceQuotaStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(func(q, _ *corev1.ResourceQuota) field.ErrorList {
-			path := field.NewPath("status")
-			return append(quantities(q.Status.Hard, path.Child("hard")),
-				quantities(q.Status.Used, path.Child("used"))...)
-		})),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Request", "string",
-				"Request represents a minimum amount of cpu/memory that a container may consume."),
-			table.Column("Limit", "string", "Limits control the maximum amount of cpu/memory that a container may use "+
-				"independent of contention on the node."),
-			table.Age,
+		Names: api.Names{
+			Version: "v1", Kind: "ResourceQuota", Plural: "resourcequotas", Namespaced: true,
+			ShortNames: []string{"quota"},
 		},
-		Cells: api.Row(func(q *corev1.ResourceQuota) []any {
-			var requests, limits []string
-			for name, hard := range q.Status.Hard {
-				used := q.Status.Used[name]
-				cell := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
-				if strings.HasPrefix(string(name), "limits") {
-					limits = append(limits, cell)
-				} else {
-					requests = append(requests, cell)
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.ResourceQuota{} },
+			NewList: func() runtime.Object { return &corev1.ResourceQuotaList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Default: api.Typed(func(q *corev1.ResourceQuota) {
+				resourcelist.Round(q.Spec.Hard)
+				resourcelist.Round(q.Status.Hard)
+				resourcelist.Round(q.Status.Used)
+			}),
+			Validate: api.Check(validateResourceQuota),
+			ValidateUpdate: api.CheckUpdate(func(q, old *corev1.ResourceQuota) field.ErrorList {
+				return validate.Unchanged(scopeSet(q.Spec.Scopes), scopeSet(old.Spec.Scopes),
+					field.NewPath("spec", "scopes"))
+			}),
+			Status: api.StatusOf(
+				func(q *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &q.Status },
+				(*corev1.ResourceQuotaStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(func(q, _ *corev1.ResourceQuota) field.ErrorList {
+				path := field.NewPath("status")
+				return append(quantities(q.Status.Hard, path.Child("hard")),
+					quantities(q.Status.Used, path.Child("used"))...)
+			})),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Request", "string",
+					"Request represents a minimum amount of cpu/memory that a container may consume."),
+				table.Column("Limit", "string",
+					"Limits control the maximum amount of cpu/memory that a container may use "+
+						"independent of contention on the node."),
+				table.Age,
+			},
+			Cells: api.Row(func(q *corev1.ResourceQuota) []any {
+				var requests, limits []string
+				for name, hard := range q.Status.Hard {
+					used := q.Status.Used[name]
+					cell := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
+					if strings.HasPrefix(string(name), "limits") {
+						limits = append(limits, cell)
+					} else {
+						requests = append(requests, cell)
+					}
 				}
-			}
-			slices.Sort(requests)
-			slices.Sort(limits)
-			return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "),
-				table.AgeOf(q.CreationTimestamp)}
-		}),
+				slices.Sort(requests)
+				slices.Sort(limits)
+				return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "),
+					table.AgeOf(q.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -205,20 +213,26 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path) fie
 
 func limitRanges() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "LimitRange", Plural: "limitranges", Namespaced: true,
-		ReadYourWrites: true,
-		ShortNames:     []string{"limits"},
-		New:            func() api.Object { return &corev1.LimitRange{} },
-		NewList:        func() runtime.Object { return &corev1.LimitRangeList{} },
-		CreateOnUpdate: true,
-
-		Default:  api.Typed(defaultLimitRange),
-		Validate: api.Check(validateLimitRange),
-
-		Columns: []metav1.TableColumnDefinition{table.Name, table.CreatedAt},
-		Cells: api.Row(func(l *corev1.LimitRange) []any {
-			return []any{l.Name, table.CreatedAtOf(l.CreationTimestamp)}
-		}),
+		Names: api.Names{
+			Version: "v1", Kind: "LimitRange", Plural: "limitranges", Namespaced: true,
+			ShortNames: []string{"limits"},
+		},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &corev1.LimitRange{} },
+			NewList:        func() runtime.Object { return &corev1.LimitRangeList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate: true,
+			Default:        api.Typed(defaultLimitRange),
+			Validate:       api.Check(validateLimitRange),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name, table.CreatedAt},
+			Cells: api.Row(func(l *corev1.LimitRange) []any {
+				return []any{l.Name, table.CreatedAtOf(l.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

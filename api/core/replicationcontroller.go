@@ -19,52 +19,59 @@ import (
 
 func replicationControllers() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "ReplicationController", Plural: "replicationcontrollers", Namespaced: true,
-		ShortNames: []string{"rc"},
-		Categories: []string{"all"},
-		New:        func() api.Object { return &corev1.ReplicationController{} },
-		NewList:    func() runtime.Object { return &corev1.ReplicationControllerList{} },
-
-		Default:  api.Typed(defaultReplicationController),
-		Validate: api.Check(validateReplicationController),
-		Status: api.StatusOf(
-			func(r *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &r.Status },
-			(*corev1.ReplicationControllerStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata),
-		Scale: &api.Scale{
-			Get: func(obj api.Object) (int32, int32, string) {
-				r := obj.(*corev1.ReplicationController)
-				return ptr.Deref(r.Spec.Replicas, 0), r.Status.Replicas,
-					labels.SelectorFromSet(r.Spec.Selector).String()
+		Names: api.Names{
+			Version: "v1", Kind: "ReplicationController", Plural: "replicationcontrollers", Namespaced: true,
+			ShortNames: []string{"rc"},
+			Categories: []string{"all"},
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.ReplicationController{} },
+			NewList: func() runtime.Object { return &corev1.ReplicationControllerList{} },
+			Fields:  []string{"status.replicas"},
+		},
+		Strategy: api.Strategy{
+			Default:  api.Typed(defaultReplicationController),
+			Validate: api.Check(validateReplicationController),
+			Status: api.StatusOf(
+				func(r *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &r.Status },
+				(*corev1.ReplicationControllerStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata),
+			Scale: &api.Scale{
+				Get: func(obj api.Object) (int32, int32, string) {
+					r := obj.(*corev1.ReplicationController)
+					return ptr.Deref(r.Spec.Replicas, 0), r.Status.Replicas,
+						labels.SelectorFromSet(r.Spec.Selector).String()
+				},
+				Set: func(obj api.Object, n int32) { obj.(*corev1.ReplicationController).Spec.Replicas = &n },
 			},
-			Set: func(obj api.Object, n int32) { obj.(*corev1.ReplicationController).Spec.Replicas = &n },
+			Generation: true,
+			Warnings: api.Warn(func(r, old *corev1.ReplicationController) []string {
+				return append(podspec.WarnWorkloadName(r, old), podspec.WarnChangedTemplate(r, old, r.Spec.Template)...)
+			}),
+			// As in Kubernetes, the pods of a replication controller are kept unless the delete requests otherwise.
+			DefaultPropagation: metav1.DeletePropagationOrphan,
 		},
-		Generation: true,
-		Warnings: api.Warn(func(r, old *corev1.ReplicationController) []string {
-			return append(podspec.WarnWorkloadName(r, old), podspec.WarnChangedTemplate(r, old, r.Spec.Template)...)
-		}),
-		Fields: []string{"status.replicas"},
-		// As in Kubernetes, the pods of a replication controller are kept unless the delete requests otherwise.
-		DefaultPropagation: metav1.DeletePropagationOrphan,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Desired", "integer", corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]),
-			table.Column("Current", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]),
-			table.Column("Ready", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]),
-			table.Age, table.Containers, table.Images,
-			table.Wide("Selector", "string", corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"]),
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Desired", "integer", corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]),
+				table.Column("Current", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]),
+				table.Column("Ready", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]),
+				table.Age, table.Containers, table.Images,
+				table.Wide("Selector", "string", corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"]),
+			},
+			Cells: api.Row(func(r *corev1.ReplicationController) []any {
+				var names, images string
+				if r.Spec.Template != nil {
+					names, images = table.ContainersOf(r.Spec.Template.Spec.Containers)
+				}
+				return []any{
+					r.Name, int64(ptr.Deref(r.Spec.Replicas, 0)), int64(r.Status.Replicas),
+					int64(r.Status.ReadyReplicas),
+					table.AgeOf(r.CreationTimestamp), names, images, table.LabelsOf(r.Spec.Selector),
+				}
+			}),
 		},
-		Cells: api.Row(func(r *corev1.ReplicationController) []any {
-			var names, images string
-			if r.Spec.Template != nil {
-				names, images = table.ContainersOf(r.Spec.Template.Spec.Containers)
-			}
-			return []any{
-				r.Name, int64(ptr.Deref(r.Spec.Replicas, 0)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas),
-				table.AgeOf(r.CreationTimestamp), names, images, table.LabelsOf(r.Spec.Selector),
-			}
-		}),
 	}
 }
 
@@ -108,31 +115,36 @@ func validateReplicationController(r *corev1.ReplicationController) field.ErrorL
 
 func podTemplates() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "PodTemplate", Plural: "podtemplates", Namespaced: true, ReturnDeleted: true,
-		New:     func() api.Object { return &corev1.PodTemplate{} },
-		NewList: func() runtime.Object { return &corev1.PodTemplateList{} },
-
-		Default: api.Typed(func(t *corev1.PodTemplate) { podspec.Default(&t.Template.Spec) }),
-		Validate: api.Check(func(t *corev1.PodTemplate) field.ErrorList {
-			return podspec.ValidateTemplate(&t.Template, field.NewPath("template"))
-		}),
-		Generation: true,
-		Warnings: api.Warn(func(t, old *corev1.PodTemplate) []string {
-			if old != nil && old.Generation == t.Generation {
-				return nil
-			}
-			return podspec.WarnTemplate(&t.Template, field.NewPath("template"))
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Containers", "string", "Names of each container in the template."),
-			table.Column("Images", "string", "Images referenced by each container in the template."),
-			table.Column("Pod Labels", "string", "The labels for the pod template."),
+		Names: api.Names{Version: "v1", Kind: "PodTemplate", Plural: "podtemplates", Namespaced: true},
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.PodTemplate{} },
+			NewList: func() runtime.Object { return &corev1.PodTemplateList{} },
 		},
-		Cells: api.Row(func(t *corev1.PodTemplate) []any {
-			names, images := table.ContainersOf(t.Template.Spec.Containers)
-			return []any{t.Name, names, images, table.LabelsOf(t.Template.Labels)}
-		}),
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Default:       api.Typed(func(t *corev1.PodTemplate) { podspec.Default(&t.Template.Spec) }),
+			Validate: api.Check(func(t *corev1.PodTemplate) field.ErrorList {
+				return podspec.ValidateTemplate(&t.Template, field.NewPath("template"))
+			}),
+			Generation: true,
+			Warnings: api.Warn(func(t, old *corev1.PodTemplate) []string {
+				if old != nil && old.Generation == t.Generation {
+					return nil
+				}
+				return podspec.WarnTemplate(&t.Template, field.NewPath("template"))
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Containers", "string", "Names of each container in the template."),
+				table.Column("Images", "string", "Images referenced by each container in the template."),
+				table.Column("Pod Labels", "string", "The labels for the pod template."),
+			},
+			Cells: api.Row(func(t *corev1.PodTemplate) []any {
+				names, images := table.ContainersOf(t.Template.Spec.Containers)
+				return []any{t.Name, names, images, table.LabelsOf(t.Template.Labels)}
+			}),
+		},
 	}
 }

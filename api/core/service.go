@@ -19,45 +19,52 @@ import (
 
 func services() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Service", Plural: "services", Namespaced: true, ReturnDeleted: true,
-		ShortNames:     []string{"svc"},
-		Categories:     []string{"all"},
-		New:            func() api.Object { return &corev1.Service{} },
-		NewList:        func() runtime.Object { return &corev1.ServiceList{} },
-		CreateOnUpdate: true,
-
-		Default:        api.Typed(defaultService),
-		PrepareCreate:  api.Typed(normalizeClusterIPs),
-		PrepareUpdate:  api.Typed2(patchClusterIPs),
-		ValidateName:   naming.NameIsDNSLabel,
-		Validate:       api.Check(validateService),
-		ValidateUpdate: api.CheckUpdate(validateServiceUpdate),
-		Status: api.StatusOf(
-			func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status },
-			(*corev1.ServiceStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateServiceStatus)),
-		Subresources: []api.Subresource{proxyTo("ServiceProxyOptions")},
-		Fields:       []string{"spec.clusterIP", "spec.type"},
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Type", "string", corev1.ServiceSpec{}.SwaggerDoc()["type"]),
-			table.Column("Cluster-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["clusterIP"]),
-			table.Column("External-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["externalIPs"]),
-			table.Column("Port(s)", "string", corev1.ServiceSpec{}.SwaggerDoc()["ports"]),
-			table.Age,
-			table.Wide("Selector", "string", corev1.ServiceSpec{}.SwaggerDoc()["selector"]),
+		Names: api.Names{
+			Version: "v1", Kind: "Service", Plural: "services", Namespaced: true,
+			ShortNames: []string{"svc"},
+			Categories: []string{"all"},
 		},
-		Cells: api.Row(func(s *corev1.Service) []any {
-			ip := s.Spec.ClusterIP
-			if len(s.Spec.ClusterIPs) > 0 {
-				ip = s.Spec.ClusterIPs[0]
-			}
-			return []any{
-				s.Name, string(s.Spec.Type), table.OrNone(ip), externalIPCell(s), portsCell(s.Spec.Ports),
-				table.AgeOf(s.CreationTimestamp), table.LabelsOf(s.Spec.Selector),
-			}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.Service{} },
+			NewList: func() runtime.Object { return &corev1.ServiceList{} },
+			Fields:  []string{"spec.clusterIP", "spec.type"},
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted:  true,
+			CreateOnUpdate: true,
+			Default:        api.Typed(defaultService),
+			PrepareCreate:  api.Typed(normalizeClusterIPs),
+			PrepareUpdate:  api.Typed2(patchClusterIPs),
+			ValidateName:   naming.NameIsDNSLabel,
+			Validate:       api.Check(validateService),
+			ValidateUpdate: api.CheckUpdate(validateServiceUpdate),
+			Status: api.StatusOf(
+				func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status },
+				(*corev1.ServiceStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateServiceStatus)),
+			Subresources: []api.Subresource{proxyTo("ServiceProxyOptions")},
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Type", "string", corev1.ServiceSpec{}.SwaggerDoc()["type"]),
+				table.Column("Cluster-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["clusterIP"]),
+				table.Column("External-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["externalIPs"]),
+				table.Column("Port(s)", "string", corev1.ServiceSpec{}.SwaggerDoc()["ports"]),
+				table.Age,
+				table.Wide("Selector", "string", corev1.ServiceSpec{}.SwaggerDoc()["selector"]),
+			},
+			Cells: api.Row(func(s *corev1.Service) []any {
+				ip := s.Spec.ClusterIP
+				if len(s.Spec.ClusterIPs) > 0 {
+					ip = s.Spec.ClusterIPs[0]
+				}
+				return []any{
+					s.Name, string(s.Spec.Type), table.OrNone(ip), externalIPCell(s), portsCell(s.Spec.Ports),
+					table.AgeOf(s.CreationTimestamp), table.LabelsOf(s.Spec.Selector),
+				}
+			}),
+		},
 	}
 }
 

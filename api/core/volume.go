@@ -18,51 +18,58 @@ import (
 
 func persistentVolumes() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", ReturnDeleted: true,
-		ShortNames: []string{"pv"},
-		New:        func() api.Object { return &corev1.PersistentVolume{} },
-		NewList:    func() runtime.Object { return &corev1.PersistentVolumeList{} },
-
-		Default:        api.Typed(defaultPersistentVolume),
-		SetStatusTimes: setPhaseTransitionTime,
-		Validate:       api.Check(validatePersistentVolume),
-		ValidateUpdate: api.CheckUpdate(validatePersistentVolumeUpdate),
-		Status: api.StatusOf(
-			func(v *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &v.Status },
-			(*corev1.PersistentVolumeStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).StartingAs(api.Typed(func(v *corev1.PersistentVolume) {
-			v.Status.Phase = corev1.VolumePending
-			v.Status.LastPhaseTransitionTime = v.CreationTimestamp.DeepCopy() // KEP-3762
-		})),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Capacity", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]),
-			table.Column("Access Modes", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"]),
-			table.Column("Reclaim Policy", "string",
-				corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]),
-			table.Column("Status", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]),
-			table.Column("Claim", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]),
-			table.Column("StorageClass", "string", "StorageClass of the pv"),
-			table.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pv"),
-			table.Column("Reason", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]),
-			table.Age,
-			table.Wide("VolumeMode", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"]),
+		Names: api.Names{
+			Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes",
+			ShortNames: []string{"pv"},
 		},
-		Cells: api.Row(func(v *corev1.PersistentVolume) []any {
-			claim := ""
-			if ref := v.Spec.ClaimRef; ref != nil {
-				claim = ref.Namespace + "/" + ref.Name
-			}
-			capacity := v.Spec.Capacity[corev1.ResourceStorage]
-			return []any{
-				v.Name, capacity.String(), accessModesCell(v.Spec.AccessModes),
-				string(v.Spec.PersistentVolumeReclaimPolicy),
-				deletedOr(v, string(v.Status.Phase)), claim, classOf(v.Annotations, &v.Spec.StorageClassName),
-				ptr.Deref(v.Spec.VolumeAttributesClassName, table.Unset), v.Status.Reason,
-				table.AgeOf(v.CreationTimestamp), modeCell(v.Spec.VolumeMode),
-			}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.PersistentVolume{} },
+			NewList: func() runtime.Object { return &corev1.PersistentVolumeList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted:  true,
+			Default:        api.Typed(defaultPersistentVolume),
+			SetStatusTimes: setPhaseTransitionTime,
+			Validate:       api.Check(validatePersistentVolume),
+			ValidateUpdate: api.CheckUpdate(validatePersistentVolumeUpdate),
+			Status: api.StatusOf(
+				func(v *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &v.Status },
+				(*corev1.PersistentVolumeStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).StartingAs(api.Typed(func(v *corev1.PersistentVolume) {
+				v.Status.Phase = corev1.VolumePending
+				v.Status.LastPhaseTransitionTime = v.CreationTimestamp.DeepCopy() // KEP-3762
+			})),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Capacity", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]),
+				table.Column("Access Modes", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"]),
+				table.Column("Reclaim Policy", "string",
+					corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]),
+				table.Column("Status", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]),
+				table.Column("Claim", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]),
+				table.Column("StorageClass", "string", "StorageClass of the pv"),
+				table.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pv"),
+				table.Column("Reason", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]),
+				table.Age,
+				table.Wide("VolumeMode", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"]),
+			},
+			Cells: api.Row(func(v *corev1.PersistentVolume) []any {
+				claim := ""
+				if ref := v.Spec.ClaimRef; ref != nil {
+					claim = ref.Namespace + "/" + ref.Name
+				}
+				capacity := v.Spec.Capacity[corev1.ResourceStorage]
+				return []any{
+					v.Name, capacity.String(), accessModesCell(v.Spec.AccessModes),
+					string(v.Spec.PersistentVolumeReclaimPolicy),
+					deletedOr(v, string(v.Status.Phase)), claim, classOf(v.Annotations, &v.Spec.StorageClassName),
+					ptr.Deref(v.Spec.VolumeAttributesClassName, table.Unset), v.Status.Reason,
+					table.AgeOf(v.CreationTimestamp), modeCell(v.Spec.VolumeMode),
+				}
+			}),
+		},
 	}
 }
 
@@ -129,51 +136,58 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 
 func persistentVolumeClaims() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims", Namespaced: true,
-		ReturnDeleted: true,
-		ShortNames:    []string{"pvc"},
-		New:           func() api.Object { return &corev1.PersistentVolumeClaim{} },
-		NewList:       func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
-
-		Default: api.Typed(func(c *corev1.PersistentVolumeClaim) {
-			defaults.Set(&c.Status.Phase, corev1.ClaimPending)
-			podspec.DefaultClaimSpec(&c.Spec)
-		}),
-		Validate: api.Check(func(c *corev1.PersistentVolumeClaim) field.ErrorList {
-			return podspec.ValidateClaimSpec(&c.Spec, field.NewPath("spec"))
-		}),
-		ValidateUpdate: api.CheckUpdate(validateClaimUpdate),
-		Status: api.StatusOf(
-			func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status },
-			(*corev1.PersistentVolumeClaimStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).StartingAs(api.Typed(func(c *corev1.PersistentVolumeClaim) {
-			c.Status.Phase = corev1.ClaimPending
-		})).
-			CheckedBy(api.CheckUpdate(validateClaimStatus)),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Status", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["phase"]),
-			table.Column("Volume", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeName"]),
-			table.Column("Capacity", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"]),
-			table.Column("Access Modes", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]),
-			table.Column("StorageClass", "string", "StorageClass of the pvc"),
-			table.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pvc"),
-			table.Age,
-			table.Wide("VolumeMode", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"]),
+		Names: api.Names{
+			Version: "v1", Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims", Namespaced: true,
+			ShortNames: []string{"pvc"},
 		},
-		Cells: api.Row(func(c *corev1.PersistentVolumeClaim) []any {
-			capacity, modes := "", ""
-			if c.Spec.VolumeName != "" {
-				q := c.Status.Capacity[corev1.ResourceStorage]
-				capacity, modes = q.String(), accessModesCell(c.Status.AccessModes)
-			}
-			return []any{
-				c.Name, deletedOr(c, string(c.Status.Phase)), c.Spec.VolumeName, capacity, modes,
-				classOf(c.Annotations, c.Spec.StorageClassName),
-				ptr.Deref(c.Spec.VolumeAttributesClassName, table.Unset),
-				table.AgeOf(c.CreationTimestamp), modeCell(c.Spec.VolumeMode),
-			}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.PersistentVolumeClaim{} },
+			NewList: func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Default: api.Typed(func(c *corev1.PersistentVolumeClaim) {
+				defaults.Set(&c.Status.Phase, corev1.ClaimPending)
+				podspec.DefaultClaimSpec(&c.Spec)
+			}),
+			Validate: api.Check(func(c *corev1.PersistentVolumeClaim) field.ErrorList {
+				return podspec.ValidateClaimSpec(&c.Spec, field.NewPath("spec"))
+			}),
+			ValidateUpdate: api.CheckUpdate(validateClaimUpdate),
+			Status: api.StatusOf(
+				func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status },
+				(*corev1.PersistentVolumeClaimStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).StartingAs(api.Typed(func(c *corev1.PersistentVolumeClaim) {
+				c.Status.Phase = corev1.ClaimPending
+			})).
+				CheckedBy(api.CheckUpdate(validateClaimStatus)),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Status", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["phase"]),
+				table.Column("Volume", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeName"]),
+				table.Column("Capacity", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"]),
+				table.Column("Access Modes", "string",
+					corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]),
+				table.Column("StorageClass", "string", "StorageClass of the pvc"),
+				table.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pvc"),
+				table.Age,
+				table.Wide("VolumeMode", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"]),
+			},
+			Cells: api.Row(func(c *corev1.PersistentVolumeClaim) []any {
+				capacity, modes := "", ""
+				if c.Spec.VolumeName != "" {
+					q := c.Status.Capacity[corev1.ResourceStorage]
+					capacity, modes = q.String(), accessModesCell(c.Status.AccessModes)
+				}
+				return []any{
+					c.Name, deletedOr(c, string(c.Status.Phase)), c.Spec.VolumeName, capacity, modes,
+					classOf(c.Annotations, c.Spec.StorageClassName),
+					ptr.Deref(c.Spec.VolumeAttributesClassName, table.Unset),
+					table.AgeOf(c.CreationTimestamp), modeCell(c.Spec.VolumeMode),
+				}
+			}),
+		},
 	}
 }

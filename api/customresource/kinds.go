@@ -163,23 +163,31 @@ func (v *Version) resource() *api.Resource {
 	names := &d.Status.AcceptedNames
 	headers, columns := tableOf(v.spec)
 	r := &api.Resource{
-		Group: d.Spec.Group, Version: v.spec.Name, Kind: names.Kind, ListKind: names.ListKind,
-		Plural: names.Plural, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
-		Namespaced:       d.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		New:              func() api.Object { return &Object{Fields: map[string]any{}, version: v} },
-		NewList:          func() runtime.Object { return &metav1.List{} },
-		Schema:           v.ID,
-		Convert:          v.Convert,
-		WebhookConverted: v.kind.remote() && v.kind.converter != nil,
-		Default:          v.setDefaults,
-		Check:            v.check,
-		Warnings:         warnings,
-		Generation:       true,
-		Conditional:      true,
-		GenericMetadata:  true,
-		Deprecation:      d.deprecation(v.spec),
-		Columns:          headers,
-		Cells:            func(obj api.Object) []any { return cells(columns, obj.(*Object)) },
+		Names: api.Names{
+			Group: d.Spec.Group, Version: v.spec.Name, Kind: names.Kind, ListKind: names.ListKind,
+			Plural: names.Plural, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
+			Namespaced:  d.Spec.Scope == apiextensionsv1.NamespaceScoped,
+			Deprecation: d.deprecation(v.spec),
+		},
+		Storage: api.Storage{
+			New:              func() api.Object { return &Object{Fields: map[string]any{}, version: v} },
+			NewList:          func() runtime.Object { return &metav1.List{} },
+			Schema:           v.ID,
+			Convert:          v.Convert,
+			WebhookConverted: v.kind.remote() && v.kind.converter != nil,
+		},
+		Strategy: api.Strategy{
+			Default:         v.setDefaults,
+			Check:           v.check,
+			Warnings:        warnings,
+			Generation:      true,
+			Conditional:     true,
+			GenericMetadata: true,
+		},
+		Table: api.Table{
+			Columns: headers,
+			Cells:   func(obj api.Object) []any { return cells(columns, obj.(*Object)) },
+		},
 	}
 	for _, f := range v.spec.SelectableFields {
 		r.Fields = append(r.Fields, strings.TrimPrefix(f.JSONPath, "."))

@@ -23,51 +23,58 @@ import (
 
 func endpointSlices() *api.Resource {
 	return &api.Resource{
-		Group: discoveryv1.GroupName, Version: "v1", Kind: "EndpointSlice", Plural: "endpointslices", Namespaced: true,
-		New:     func() api.Object { return &discoveryv1.EndpointSlice{} },
-		NewList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
-
-		Default: api.Typed(func(s *discoveryv1.EndpointSlice) {
-			for i := range s.Ports {
-				defaults.SetPtr(&s.Ports[i].Name, "")
-				defaults.SetPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
-			}
-		}),
-		PrepareCreate: api.Typed(func(s *discoveryv1.EndpointSlice) { dropTopology(s, nil) }),
-		PrepareUpdate: api.Typed2(dropTopology),
-		Validate:      api.Check(validateEndpointSlice),
-		Warnings:      api.Warn(warnEndpointSlice),
-		ValidateUpdate: api.CheckUpdate(func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-			return validate.Unchanged(s.AddressType, old.AddressType, field.NewPath("addressType"))
-		}),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("AddressType", "string", discoveryv1.EndpointSlice{}.SwaggerDoc()["addressType"]),
-			table.Column("Ports", "string", discoveryv1.EndpointSlice{}.SwaggerDoc()["ports"]),
-			table.Column("Endpoints", "string", discoveryv1.EndpointSlice{}.SwaggerDoc()["endpoints"]),
-			table.Age,
+		Names: api.Names{
+			Group: discoveryv1.GroupName, Version: "v1", Kind: "EndpointSlice", Plural: "endpointslices",
+			Namespaced: true,
 		},
-		Cells: api.Row(func(s *discoveryv1.EndpointSlice) []any {
-			var ports, addresses []string
-			for _, p := range s.Ports {
-				number := "*"
-				if p.Port != nil {
-					number = strconv.Itoa(int(*p.Port))
-				} else if p.Name != nil {
-					number = *p.Name
+		Storage: api.Storage{
+			New:     func() api.Object { return &discoveryv1.EndpointSlice{} },
+			NewList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+		},
+		Strategy: api.Strategy{
+			Default: api.Typed(func(s *discoveryv1.EndpointSlice) {
+				for i := range s.Ports {
+					defaults.SetPtr(&s.Ports[i].Name, "")
+					defaults.SetPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
 				}
-				ports = append(ports, number)
-			}
-			for _, e := range s.Endpoints {
-				addresses = append(addresses, e.Addresses...)
-			}
-			return []any{
-				s.Name, string(s.AddressType), listOrUnset(ports), listOrUnset(addresses),
-				table.AgeOf(s.CreationTimestamp),
-			}
-		}),
+			}),
+			PrepareCreate: api.Typed(func(s *discoveryv1.EndpointSlice) { dropTopology(s, nil) }),
+			PrepareUpdate: api.Typed2(dropTopology),
+			Validate:      api.Check(validateEndpointSlice),
+			Warnings:      api.Warn(warnEndpointSlice),
+			ValidateUpdate: api.CheckUpdate(func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
+				return validate.Unchanged(s.AddressType, old.AddressType, field.NewPath("addressType"))
+			}),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("AddressType", "string", discoveryv1.EndpointSlice{}.SwaggerDoc()["addressType"]),
+				table.Column("Ports", "string", discoveryv1.EndpointSlice{}.SwaggerDoc()["ports"]),
+				table.Column("Endpoints", "string", discoveryv1.EndpointSlice{}.SwaggerDoc()["endpoints"]),
+				table.Age,
+			},
+			Cells: api.Row(func(s *discoveryv1.EndpointSlice) []any {
+				var ports, addresses []string
+				for _, p := range s.Ports {
+					number := "*"
+					if p.Port != nil {
+						number = strconv.Itoa(int(*p.Port))
+					} else if p.Name != nil {
+						number = *p.Name
+					}
+					ports = append(ports, number)
+				}
+				for _, e := range s.Endpoints {
+					addresses = append(addresses, e.Addresses...)
+				}
+				return []any{
+					s.Name, string(s.AddressType), listOrUnset(ports), listOrUnset(addresses),
+					table.AgeOf(s.CreationTimestamp),
+				}
+			}),
+		},
 	}
 }
 

@@ -34,26 +34,48 @@ func register[O, L any](r api.Resource) *api.Resource {
 func snapshot() *api.Snapshot {
 	return api.NewRegistry(
 		register[unstructured.Unstructured, unstructured.UnstructuredList](api.Resource{
-			Group: "stable.example.com", Version: "v1", Kind: "CronTab", Plural: "crontabs", Namespaced: true}),
+			Names: api.Names{
+				Group: "stable.example.com", Version: "v1", Kind: "CronTab", Plural: "crontabs", Namespaced: true,
+			},
+		}),
 		register[autoscalingv1.HorizontalPodAutoscaler, autoscalingv1.HorizontalPodAutoscalerList](api.Resource{
-			Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
-			Namespaced: true}),
+			Names: api.Names{
+				Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
+				Namespaced: true,
+			},
+		}),
 		register[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList](api.Resource{
-			Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
-			Namespaced: true}),
+			Names: api.Names{
+				Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
+				Namespaced: true,
+			},
+		}),
 		register[appsv1.Deployment, appsv1.DeploymentList](api.Resource{
-			Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Namespaced: true,
-			ShortNames: []string{"deploy"}, Categories: []string{"all"}, Status: &api.Status{}, Scale: &api.Scale{}}),
+			Names: api.Names{
+				Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Namespaced: true,
+				ShortNames: []string{"deploy"}, Categories: []string{"all"},
+			},
+			Strategy: api.Strategy{Status: &api.Status{}, Scale: &api.Scale{}},
+		}),
 		register[corev1.Pod, corev1.PodList](api.Resource{
-			Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true,
-			ShortNames: []string{"po"}, Categories: []string{"all"}, Status: &api.Status{},
-			Subresources: []api.Subresource{
-				{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
-				{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
-			}}),
+			Names: api.Names{
+				Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true,
+				ShortNames: []string{"po"}, Categories: []string{"all"},
+			},
+			Strategy: api.Strategy{
+				Status: &api.Status{},
+				Subresources: []api.Subresource{
+					{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
+					{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
+				},
+			},
+		}),
 		register[corev1.Namespace, corev1.NamespaceList](api.Resource{
-			Version: "v1", Kind: "Namespace", Plural: "namespaces", ShortNames: []string{"ns"},
-			UnsupportedVerbs: []string{"deletecollection"}}),
+			Names: api.Names{
+				Version: "v1", Kind: "Namespace", Plural: "namespaces", ShortNames: []string{"ns"},
+				UnsupportedVerbs: []string{"deletecollection"},
+			},
+		}),
 	).Snapshot()
 }
 

@@ -32,13 +32,19 @@ func metricsCells(name string, usage corev1.ResourceList, window metav1.Duration
 // nodeMetrics returns the kind with the usage of nodes: kubectl top nodes.
 func nodeMetrics() *api.Resource {
 	return api.VirtualOf(api.Resource{
-		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Singular: "node",
-		New:     func() api.Object { return &metricsv1beta1.NodeMetrics{} },
-		NewList: func() runtime.Object { return &metricsv1beta1.NodeMetricsList{} },
-		Columns: metricsColumns,
-		Cells: func(obj api.Object) []any {
-			m := obj.(*metricsv1beta1.NodeMetrics)
-			return metricsCells(m.Name, m.Usage, m.Window)
+		Names: api.Names{
+			Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Singular: "node",
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &metricsv1beta1.NodeMetrics{} },
+			NewList: func() runtime.Object { return &metricsv1beta1.NodeMetricsList{} },
+		},
+		Table: api.Table{
+			Columns: metricsColumns,
+			Cells: func(obj api.Object) []any {
+				m := obj.(*metricsv1beta1.NodeMetrics)
+				return metricsCells(m.Name, m.Usage, m.Window)
+			},
 		},
 	})
 }
@@ -46,22 +52,28 @@ func nodeMetrics() *api.Resource {
 // podMetrics returns the kind with the usage of pods' containers: kubectl top pods, and autoscaling.
 func podMetrics() *api.Resource {
 	return api.VirtualOf(api.Resource{
-		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics", Plural: "pods", Singular: "pod",
-		Namespaced: true,
-		New:        func() api.Object { return &metricsv1beta1.PodMetrics{} },
-		NewList:    func() runtime.Object { return &metricsv1beta1.PodMetricsList{} },
-		Columns:    metricsColumns,
-		Cells: func(obj api.Object) []any {
-			m := obj.(*metricsv1beta1.PodMetrics)
-			sum := corev1.ResourceList{}
-			for _, c := range m.Containers {
-				for name, q := range c.Usage {
-					total := sum[name]
-					total.Add(q)
-					sum[name] = total
+		Names: api.Names{
+			Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics", Plural: "pods", Singular: "pod",
+			Namespaced: true,
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &metricsv1beta1.PodMetrics{} },
+			NewList: func() runtime.Object { return &metricsv1beta1.PodMetricsList{} },
+		},
+		Table: api.Table{
+			Columns: metricsColumns,
+			Cells: func(obj api.Object) []any {
+				m := obj.(*metricsv1beta1.PodMetrics)
+				sum := corev1.ResourceList{}
+				for _, c := range m.Containers {
+					for name, q := range c.Usage {
+						total := sum[name]
+						total.Add(q)
+						sum[name] = total
+					}
 				}
-			}
-			return metricsCells(m.Name, sum, m.Window)
+				return metricsCells(m.Name, sum, m.Window)
+			},
 		},
 	})
 }

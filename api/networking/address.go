@@ -17,77 +17,87 @@ import (
 
 func ipAddresses() *api.Resource {
 	return &api.Resource{
-		Group: networkingGroup, Version: "v1", Kind: "IPAddress", Plural: "ipaddresses",
-		ShortNames: []string{"ip"},
-		New:        func() api.Object { return &networkingv1.IPAddress{} },
-		NewList:    func() runtime.Object { return &networkingv1.IPAddressList{} },
-
-		ValidateName: func(name string, _ bool) []string {
-			var complaints []string
-			for _, err := range utilvalidation.IsValidIP(nil, name) {
-				complaints = append(complaints, err.Detail)
-			}
-			return complaints
+		Names: api.Names{
+			Group: networkingGroup, Version: "v1", Kind: "IPAddress", Plural: "ipaddresses",
+			ShortNames: []string{"ip"},
 		},
-		Validate: api.Check(func(a *networkingv1.IPAddress) field.ErrorList {
-			parentRefPath, ref := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
-			if ref == nil {
-				return field.ErrorList{field.Required(parentRefPath, "")}
-			}
-			var errs field.ErrorList
-			if ref.Group != "" { // the core group has no name
-				errs = append(errs, validate.DnsSubdomain(parentRefPath.Child("group"), ref.Group)...)
-			}
-			errs = append(errs, validate.RequiredSegment(parentRefPath.Child("resource"), ref.Resource)...)
-			errs = append(errs, validate.RequiredSegment(parentRefPath.Child("name"), ref.Name)...)
-			if ref.Namespace != "" {
-				errs = append(errs, validate.Segment(parentRefPath.Child("namespace"), ref.Namespace)...)
-			}
-			return errs
-		}),
-		ValidateUpdate: api.CheckUpdate(func(a, old *networkingv1.IPAddress) field.ErrorList {
-			return validate.Unchanged(a.Spec.ParentRef, old.Spec.ParentRef, field.NewPath("spec", "parentRef"))
-		}),
-		Fields: []string{"spec.parentRef.name", "spec.parentRef.namespace", "spec.parentRef.resource",
-			"spec.parentRef.group"},
-
-		Columns: []metav1.TableColumnDefinition{table.Name,
-			table.Column("ParentRef", "string", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"])},
-		Cells: api.Row(func(a *networkingv1.IPAddress) []any {
-			parent := table.None
-			if ref := a.Spec.ParentRef; ref != nil {
-				parts := []string{ref.Resource}
-				if ref.Group != "" {
-					parts[0] += "." + ref.Group
+		Storage: api.Storage{
+			New:     func() api.Object { return &networkingv1.IPAddress{} },
+			NewList: func() runtime.Object { return &networkingv1.IPAddressList{} },
+			Fields: []string{"spec.parentRef.name", "spec.parentRef.namespace", "spec.parentRef.resource",
+				"spec.parentRef.group"},
+		},
+		Strategy: api.Strategy{
+			ValidateName: func(name string, _ bool) []string {
+				var complaints []string
+				for _, err := range utilvalidation.IsValidIP(nil, name) {
+					complaints = append(complaints, err.Detail)
 				}
+				return complaints
+			},
+			Validate: api.Check(func(a *networkingv1.IPAddress) field.ErrorList {
+				parentRefPath, ref := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
+				if ref == nil {
+					return field.ErrorList{field.Required(parentRefPath, "")}
+				}
+				var errs field.ErrorList
+				if ref.Group != "" { // the core group has no name
+					errs = append(errs, validate.DnsSubdomain(parentRefPath.Child("group"), ref.Group)...)
+				}
+				errs = append(errs, validate.RequiredSegment(parentRefPath.Child("resource"), ref.Resource)...)
+				errs = append(errs, validate.RequiredSegment(parentRefPath.Child("name"), ref.Name)...)
 				if ref.Namespace != "" {
-					parts = append(parts, ref.Namespace)
+					errs = append(errs, validate.Segment(parentRefPath.Child("namespace"), ref.Namespace)...)
 				}
-				parent = strings.Join(append(parts, ref.Name), "/")
-			}
-			return []any{a.Name, parent}
-		}),
+				return errs
+			}),
+			ValidateUpdate: api.CheckUpdate(func(a, old *networkingv1.IPAddress) field.ErrorList {
+				return validate.Unchanged(a.Spec.ParentRef, old.Spec.ParentRef, field.NewPath("spec", "parentRef"))
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name,
+				table.Column("ParentRef", "string", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"])},
+			Cells: api.Row(func(a *networkingv1.IPAddress) []any {
+				parent := table.None
+				if ref := a.Spec.ParentRef; ref != nil {
+					parts := []string{ref.Resource}
+					if ref.Group != "" {
+						parts[0] += "." + ref.Group
+					}
+					if ref.Namespace != "" {
+						parts = append(parts, ref.Namespace)
+					}
+					parent = strings.Join(append(parts, ref.Name), "/")
+				}
+				return []any{a.Name, parent}
+			}),
+		},
 	}
 }
 
 func serviceCIDRs() *api.Resource {
 	return &api.Resource{
-		Group: networkingGroup, Version: "v1", Kind: "ServiceCIDR", Plural: "servicecidrs",
-		New:     func() api.Object { return &networkingv1.ServiceCIDR{} },
-		NewList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
-
-		Validate:       api.Check(validateServiceCIDR),
-		ValidateUpdate: api.CheckUpdate(validateServiceCIDRUpdate),
-		Status: api.StatusOf(
-			func(c *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDRStatus { return &c.Status },
-			(*networkingv1.ServiceCIDRStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata),
-
-		Columns: []metav1.TableColumnDefinition{table.Name,
-			table.Column("CIDRs", "string", networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"]), table.Age},
-		Cells: api.Row(func(c *networkingv1.ServiceCIDR) []any {
-			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), table.AgeOf(c.CreationTimestamp)}
-		}),
+		Names: api.Names{Group: networkingGroup, Version: "v1", Kind: "ServiceCIDR", Plural: "servicecidrs"},
+		Storage: api.Storage{
+			New:     func() api.Object { return &networkingv1.ServiceCIDR{} },
+			NewList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
+		},
+		Strategy: api.Strategy{
+			Validate:       api.Check(validateServiceCIDR),
+			ValidateUpdate: api.CheckUpdate(validateServiceCIDRUpdate),
+			Status: api.StatusOf(
+				func(c *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDRStatus { return &c.Status },
+				(*networkingv1.ServiceCIDRStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name,
+				table.Column("CIDRs", "string", networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"]), table.Age},
+			Cells: api.Row(func(c *networkingv1.ServiceCIDR) []any {
+				return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), table.AgeOf(c.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

@@ -26,48 +26,55 @@ const ingressClassAnnotation = "kubernetes.io/ingress.class"
 
 func ingresses() *api.Resource {
 	return &api.Resource{
-		Group: networkingGroup, Version: "v1", Kind: "Ingress", Plural: "ingresses", Namespaced: true,
-		ShortNames: []string{"ing"},
-		New:        func() api.Object { return &networkingv1.Ingress{} },
-		NewList:    func() runtime.Object { return &networkingv1.IngressList{} },
-
-		Validate:       api.Check(validateIngress),
-		ValidateCreate: api.Check(validateNewIngress),
-		Warnings:       api.Warn(warnIngress),
-		Status: api.StatusOf(
-			func(i *networkingv1.Ingress) *networkingv1.IngressStatus { return &i.Status },
-			(*networkingv1.IngressStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateIngressStatus)),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Class", "string",
-				"The name of the IngressClass resource that should be used for additional configuration"),
-			table.Column("Hosts", "string", "Hosts that incoming requests are matched against before the ingress rule"),
-			table.Column("Address", "string", "Address is a list containing ingress points for the load-balancer"),
-			table.Column("Ports", "string", "Ports of TLS configurations that open"),
-			table.Age,
+		Names: api.Names{
+			Group: networkingGroup, Version: "v1", Kind: "Ingress", Plural: "ingresses", Namespaced: true,
+			ShortNames: []string{"ing"},
 		},
-		Cells: api.Row(func(i *networkingv1.Ingress) []any {
-			ports := "80"
-			if len(i.Spec.TLS) > 0 {
-				ports = "80, 443"
-			}
-			var addresses []string
-			for _, in := range i.Status.LoadBalancer.Ingress {
-				if in.IP != "" {
-					addresses = append(addresses, in.IP)
-				} else if in.Hostname != "" {
-					addresses = append(addresses, in.Hostname)
+		Storage: api.Storage{
+			New:     func() api.Object { return &networkingv1.Ingress{} },
+			NewList: func() runtime.Object { return &networkingv1.IngressList{} },
+		},
+		Strategy: api.Strategy{
+			Validate:       api.Check(validateIngress),
+			ValidateCreate: api.Check(validateNewIngress),
+			Warnings:       api.Warn(warnIngress),
+			Status: api.StatusOf(
+				func(i *networkingv1.Ingress) *networkingv1.IngressStatus { return &i.Status },
+				(*networkingv1.IngressStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateIngressStatus)),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Class", "string",
+					"The name of the IngressClass resource that should be used for additional configuration"),
+				table.Column("Hosts", "string",
+					"Hosts that incoming requests are matched against before the ingress rule"),
+				table.Column("Address", "string", "Address is a list containing ingress points for the load-balancer"),
+				table.Column("Ports", "string", "Ports of TLS configurations that open"),
+				table.Age,
+			},
+			Cells: api.Row(func(i *networkingv1.Ingress) []any {
+				ports := "80"
+				if len(i.Spec.TLS) > 0 {
+					ports = "80, 443"
 				}
-			}
-			slices.Sort(addresses)
-			return []any{
-				i.Name, ptr.Deref(i.Spec.IngressClassName, table.None), hostsCell(i.Spec.Rules),
-				strings.Join(slices.Compact(addresses), ","), ports, table.AgeOf(i.CreationTimestamp),
-			}
-		}),
+				var addresses []string
+				for _, in := range i.Status.LoadBalancer.Ingress {
+					if in.IP != "" {
+						addresses = append(addresses, in.IP)
+					} else if in.Hostname != "" {
+						addresses = append(addresses, in.Hostname)
+					}
+				}
+				slices.Sort(addresses)
+				return []any{
+					i.Name, ptr.Deref(i.Spec.IngressClassName, table.None), hostsCell(i.Spec.Rules),
+					strings.Join(slices.Compact(addresses), ","), ports, table.AgeOf(i.CreationTimestamp),
+				}
+			}),
+		},
 	}
 }
 
@@ -266,39 +273,45 @@ func validateIngressStatus(i, _ *networkingv1.Ingress) field.ErrorList {
 
 func ingressClasses() *api.Resource {
 	return &api.Resource{
-		Group: networkingGroup, Version: "v1", Kind: "IngressClass", Plural: "ingressclasses",
-		ReadYourWrites: true,
-		New:            func() api.Object { return &networkingv1.IngressClass{} },
-		NewList:        func() runtime.Object { return &networkingv1.IngressClassList{} },
-
-		Default: api.Typed(func(c *networkingv1.IngressClass) {
-			if c.Spec.Parameters != nil {
-				defaults.SetPtr(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
-			}
-		}),
-		Validate: api.Check(validateIngressClass),
-		ValidateUpdate: api.CheckUpdate(func(c, old *networkingv1.IngressClass) field.ErrorList {
-			return validate.Unchanged(c.Spec.Controller, old.Spec.Controller, field.NewPath("spec", "controller"))
-		}),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Controller", "string", "Controller that is responsible for handling this class"),
-			table.Column("Parameters", "string", "A reference to a resource with additional parameters"),
-			table.Age,
+		Names: api.Names{
+			Group: networkingGroup, Version: "v1", Kind: "IngressClass", Plural: "ingressclasses",
 		},
-		Cells: api.Row(func(c *networkingv1.IngressClass) []any {
-			parameters := table.None
-			if p := c.Spec.Parameters; p != nil {
-				parameters = p.Kind
-				if p.APIGroup != nil {
-					parameters += "." + *p.APIGroup
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &networkingv1.IngressClass{} },
+			NewList:        func() runtime.Object { return &networkingv1.IngressClassList{} },
+		},
+		Strategy: api.Strategy{
+			Default: api.Typed(func(c *networkingv1.IngressClass) {
+				if c.Spec.Parameters != nil {
+					defaults.SetPtr(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 				}
-				parameters += "/" + p.Name
-			}
-			return []any{c.Name, c.Spec.Controller, parameters, table.AgeOf(c.CreationTimestamp)}
-		}),
+			}),
+			Validate: api.Check(validateIngressClass),
+			ValidateUpdate: api.CheckUpdate(func(c, old *networkingv1.IngressClass) field.ErrorList {
+				return validate.Unchanged(c.Spec.Controller, old.Spec.Controller, field.NewPath("spec", "controller"))
+			}),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Controller", "string", "Controller that is responsible for handling this class"),
+				table.Column("Parameters", "string", "A reference to a resource with additional parameters"),
+				table.Age,
+			},
+			Cells: api.Row(func(c *networkingv1.IngressClass) []any {
+				parameters := table.None
+				if p := c.Spec.Parameters; p != nil {
+					parameters = p.Kind
+					if p.APIGroup != nil {
+						parameters += "." + *p.APIGroup
+					}
+					parameters += "/" + p.Name
+				}
+				return []any{c.Name, c.Spec.Controller, parameters, table.AgeOf(c.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

@@ -18,24 +18,30 @@ import (
 
 func networkPolicies() *api.Resource {
 	return &api.Resource{
-		Group: networkingGroup, Version: "v1", Kind: "NetworkPolicy", Plural: "networkpolicies", Namespaced: true,
-		ShortNames: []string{"netpol"},
-		New:        func() api.Object { return &networkingv1.NetworkPolicy{} },
-		NewList:    func() runtime.Object { return &networkingv1.NetworkPolicyList{} },
-
-		Default:    api.Typed(defaultNetworkPolicy),
-		Validate:   api.Check(validateNetworkPolicy),
-		Warnings:   api.Warn(warnNetworkPolicy),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Pod-Selector", "string", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]),
-			table.Age,
+		Names: api.Names{
+			Group: networkingGroup, Version: "v1", Kind: "NetworkPolicy", Plural: "networkpolicies", Namespaced: true,
+			ShortNames: []string{"netpol"},
 		},
-		Cells: api.Row(func(p *networkingv1.NetworkPolicy) []any {
-			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), table.AgeOf(p.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &networkingv1.NetworkPolicy{} },
+			NewList: func() runtime.Object { return &networkingv1.NetworkPolicyList{} },
+		},
+		Strategy: api.Strategy{
+			Default:    api.Typed(defaultNetworkPolicy),
+			Validate:   api.Check(validateNetworkPolicy),
+			Warnings:   api.Warn(warnNetworkPolicy),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Pod-Selector", "string", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]),
+				table.Age,
+			},
+			Cells: api.Row(func(p *networkingv1.NetworkPolicy) []any {
+				return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), table.AgeOf(p.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

@@ -15,46 +15,52 @@ import (
 
 func runtimeClasses() *api.Resource {
 	return &api.Resource{
-		Group: nodev1.GroupName, Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses",
-		ReadYourWrites: true,
-		New:            func() api.Object { return &nodev1.RuntimeClass{} },
-		NewList:        func() runtime.Object { return &nodev1.RuntimeClassList{} },
-		CreateOnUpdate: true,
-		Conditional:    true,
-
-		Validate: api.Check(func(c *nodev1.RuntimeClass) field.ErrorList {
-			errs := validate.DnsLabel(field.NewPath("handler"), c.Handler)
-			if c.Overhead != nil {
-				for name, q := range c.Overhead.PodFixed {
-					keyPath := field.NewPath("overhead", "podFixed").Key(string(name))
-					errs = append(errs, resourcelist.ValidateContainerName(name, keyPath)...)
-					errs = append(errs, resourcelist.ValidateQuantity(name, q, keyPath)...)
-				}
-			}
-			if s := c.Scheduling; s != nil {
-				path := field.NewPath("scheduling")
-				errs = append(errs, validate.Labels(s.NodeSelector, path.Child("nodeSelector"))...)
-				errs = append(errs, podspec.ValidateTolerations(s.Tolerations, path.Child("tolerations"))...)
-				var before validate.Seen
-				for i, t := range s.Tolerations {
-					if field.Enough(errs) {
-						break
-					}
-					if validate.RepeatedBy(&before, s.Tolerations[:i], podspec.TolerationKey(&t),
-						podspec.TolerationKey) {
-						errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), t))
+		Names: api.Names{
+			Group: nodev1.GroupName, Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses",
+		},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &nodev1.RuntimeClass{} },
+			NewList:        func() runtime.Object { return &nodev1.RuntimeClassList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate: true,
+			Conditional:    true,
+			Validate: api.Check(func(c *nodev1.RuntimeClass) field.ErrorList {
+				errs := validate.DnsLabel(field.NewPath("handler"), c.Handler)
+				if c.Overhead != nil {
+					for name, q := range c.Overhead.PodFixed {
+						keyPath := field.NewPath("overhead", "podFixed").Key(string(name))
+						errs = append(errs, resourcelist.ValidateContainerName(name, keyPath)...)
+						errs = append(errs, resourcelist.ValidateQuantity(name, q, keyPath)...)
 					}
 				}
-			}
-			return errs
-		}),
-		ValidateUpdate: api.CheckUpdate(func(c, old *nodev1.RuntimeClass) field.ErrorList {
-			return validate.Unchanged(c.Handler, old.Handler, field.NewPath("handler"))
-		}),
-
-		Columns: []metav1.TableColumnDefinition{table.Name, table.Column("Handler", "string", ""), table.Age},
-		Cells: api.Row(func(c *nodev1.RuntimeClass) []any {
-			return []any{c.Name, c.Handler, table.AgeOf(c.CreationTimestamp)}
-		}),
+				if s := c.Scheduling; s != nil {
+					path := field.NewPath("scheduling")
+					errs = append(errs, validate.Labels(s.NodeSelector, path.Child("nodeSelector"))...)
+					errs = append(errs, podspec.ValidateTolerations(s.Tolerations, path.Child("tolerations"))...)
+					var before validate.Seen
+					for i, t := range s.Tolerations {
+						if field.Enough(errs) {
+							break
+						}
+						if validate.RepeatedBy(&before, s.Tolerations[:i], podspec.TolerationKey(&t),
+							podspec.TolerationKey) {
+							errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), t))
+						}
+					}
+				}
+				return errs
+			}),
+			ValidateUpdate: api.CheckUpdate(func(c, old *nodev1.RuntimeClass) field.ErrorList {
+				return validate.Unchanged(c.Handler, old.Handler, field.NewPath("handler"))
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name, table.Column("Handler", "string", ""), table.Age},
+			Cells: api.Row(func(c *nodev1.RuntimeClass) []any {
+				return []any{c.Name, c.Handler, table.AgeOf(c.CreationTimestamp)}
+			}),
+		},
 	}
 }

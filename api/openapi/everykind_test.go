@@ -31,11 +31,15 @@ func everyKind(t testing.TB) *api.Snapshot {
 			continue
 		}
 		require.NoError(t, r.Add(&api.Resource{
-			Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Plural: strings.ToLower(gvk.Kind) +
-				"s", Namespaced: true,
-			New:     func() api.Object { return fresh(gvk).(api.Object) },
-			NewList: func() runtime.Object { return fresh(list) },
-			Status:  &api.Status{},
+			Names: api.Names{
+				Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Plural: strings.ToLower(gvk.Kind) +
+					"s", Namespaced: true,
+			},
+			Storage: api.Storage{
+				New:     func() api.Object { return fresh(gvk).(api.Object) },
+				NewList: func() runtime.Object { return fresh(list) },
+			},
+			Strategy: api.Strategy{Status: &api.Status{}},
 		}))
 	}
 	return r.Snapshot()

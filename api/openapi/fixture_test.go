@@ -20,9 +20,11 @@ const version = "v1.2.3+coxswain"
 
 func register[O, L any](group, version, kind, plural string, namespaced bool, more func(*api.Resource)) *api.Resource {
 	r := &api.Resource{
-		Group: group, Version: version, Kind: kind, Plural: plural, Namespaced: namespaced,
-		New:     func() api.Object { return any(new(O)).(api.Object) },
-		NewList: func() runtime.Object { return any(new(L)).(runtime.Object) },
+		Names: api.Names{Group: group, Version: version, Kind: kind, Plural: plural, Namespaced: namespaced},
+		Storage: api.Storage{
+			New:     func() api.Object { return any(new(O)).(api.Object) },
+			NewList: func() runtime.Object { return any(new(L)).(runtime.Object) },
+		},
 	}
 	if more != nil {
 		more(r)

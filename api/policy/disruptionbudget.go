@@ -15,33 +15,40 @@ import (
 
 func podDisruptionBudgets() *api.Resource {
 	return &api.Resource{
-		Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets", Namespaced: true,
-		ShortNames:      []string{"pdb"},
-		New:             func() api.Object { return &policyv1.PodDisruptionBudget{} },
-		NewList:         func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
-		Conditional:     true,
-		GenericMetadata: true,
-
-		ValidateName: validate.SegmentName,
-		Validate:     api.Check(validateDisruptionBudget),
-		Status: api.StatusOf(
-			func(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &b.Status },
-			(*policyv1.PodDisruptionBudgetStatus).DeepCopy,
-		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateDisruptionStatus)),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Min Available", "string", "The minimum number of pods that must be available."),
-			table.Column("Max Unavailable", "string", "The maximum number of pods that may be unavailable."),
-			table.Column("Allowed Disruptions", "integer",
-				"Calculated number of pods that may be disrupted at this time."),
-			table.Age,
+		Names: api.Names{
+			Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets",
+			Namespaced: true,
+			ShortNames: []string{"pdb"},
 		},
-		Cells: api.Row(func(b *policyv1.PodDisruptionBudget) []any {
-			return []any{b.Name, boundCell(b.Spec.MinAvailable), boundCell(b.Spec.MaxUnavailable),
-				int64(b.Status.DisruptionsAllowed), table.AgeOf(b.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &policyv1.PodDisruptionBudget{} },
+			NewList: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional:     true,
+			GenericMetadata: true,
+			ValidateName:    validate.SegmentName,
+			Validate:        api.Check(validateDisruptionBudget),
+			Status: api.StatusOf(
+				func(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &b.Status },
+				(*policyv1.PodDisruptionBudgetStatus).DeepCopy,
+			).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(validateDisruptionStatus)),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Min Available", "string", "The minimum number of pods that must be available."),
+				table.Column("Max Unavailable", "string", "The maximum number of pods that may be unavailable."),
+				table.Column("Allowed Disruptions", "integer",
+					"Calculated number of pods that may be disrupted at this time."),
+				table.Age,
+			},
+			Cells: api.Row(func(b *policyv1.PodDisruptionBudget) []any {
+				return []any{b.Name, boundCell(b.Spec.MinAvailable), boundCell(b.Spec.MaxUnavailable),
+					int64(b.Status.DisruptionsAllowed), table.AgeOf(b.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

@@ -20,93 +20,119 @@ const rbacGroup = rbacv1.GroupName
 
 func roles() *api.Resource {
 	return &api.Resource{
-		Group: rbacGroup, Version: "v1", Kind: "Role", Plural: "roles", Namespaced: true,
-		ReadYourWrites: true,
-		New:            func() api.Object { return &rbacv1.Role{} },
-		NewList:        func() runtime.Object { return &rbacv1.RoleList{} },
-		CreateOnUpdate: true,
-		Grants:         api.Granting(func(r, _ *rbacv1.Role) api.Grant { return api.Grant{Rules: r.Rules} }),
-
-		ValidateName: validate.SegmentName,
-		Validate: api.Check(func(r *rbacv1.Role) field.ErrorList {
-			return validateRules(r.Rules, true, field.NewPath("rules"))
-		}),
-
-		Columns: []metav1.TableColumnDefinition{table.Name, table.CreatedAt},
-		Cells:   api.Row(func(r *rbacv1.Role) []any { return []any{r.Name, table.CreatedAtOf(r.CreationTimestamp)} }),
+		Names: api.Names{Group: rbacGroup, Version: "v1", Kind: "Role", Plural: "roles", Namespaced: true},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &rbacv1.Role{} },
+			NewList:        func() runtime.Object { return &rbacv1.RoleList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate: true,
+			Grants:         api.Granting(func(r, _ *rbacv1.Role) api.Grant { return api.Grant{Rules: r.Rules} }),
+			ValidateName:   validate.SegmentName,
+			Validate: api.Check(func(r *rbacv1.Role) field.ErrorList {
+				return validateRules(r.Rules, true, field.NewPath("rules"))
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name, table.CreatedAt},
+			Cells: api.Row(func(r *rbacv1.Role) []any {
+				return []any{r.Name,
+					table.CreatedAtOf(r.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
 func clusterRoles() *api.Resource {
 	return &api.Resource{
-		Group: rbacGroup, Version: "v1", Kind: "ClusterRole", Plural: "clusterroles",
-		ReadYourWrites: true,
-		New:            func() api.Object { return &rbacv1.ClusterRole{} },
-		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleList{} },
-		CreateOnUpdate: true,
-		Grants: api.Granting(func(r, old *rbacv1.ClusterRole) api.Grant {
-			return api.Grant{Rules: r.Rules, Aggregated: aggregates(r) || aggregates(old)}
-		}),
-
-		ValidateName: validate.SegmentName,
-		Validate:     api.Check(validateClusterRole),
-
-		Columns: []metav1.TableColumnDefinition{table.Name, table.CreatedAt},
-		Cells: api.Row(func(r *rbacv1.ClusterRole) []any {
-			return []any{r.Name, table.CreatedAtOf(r.CreationTimestamp)}
-		}),
+		Names: api.Names{Group: rbacGroup, Version: "v1", Kind: "ClusterRole", Plural: "clusterroles"},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &rbacv1.ClusterRole{} },
+			NewList:        func() runtime.Object { return &rbacv1.ClusterRoleList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate: true,
+			Grants: api.Granting(func(r, old *rbacv1.ClusterRole) api.Grant {
+				return api.Grant{Rules: r.Rules, Aggregated: aggregates(r) || aggregates(old)}
+			}),
+			ValidateName: validate.SegmentName,
+			Validate:     api.Check(validateClusterRole),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name, table.CreatedAt},
+			Cells: api.Row(func(r *rbacv1.ClusterRole) []any {
+				return []any{r.Name, table.CreatedAtOf(r.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
 func roleBindings() *api.Resource {
 	return &api.Resource{
-		Group: rbacGroup, Version: "v1", Kind: "RoleBinding", Plural: "rolebindings", Namespaced: true,
-		ReadYourWrites: true,
-		New:            func() api.Object { return &rbacv1.RoleBinding{} },
-		NewList:        func() runtime.Object { return &rbacv1.RoleBindingList{} },
-		CreateOnUpdate: true,
-		Grants:         api.Granting(func(b, _ *rbacv1.RoleBinding) api.Grant { return api.Grant{Role: &b.RoleRef} }),
-
-		Default:      api.Typed(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
-		ValidateName: validate.SegmentName,
-		Validate: api.Check(func(b *rbacv1.RoleBinding) field.ErrorList {
-			return validateBinding(b.RoleRef, b.Subjects, true)
-		}),
-		ValidateUpdate: api.CheckUpdate(func(b, old *rbacv1.RoleBinding) field.ErrorList {
-			return sameRole(b.RoleRef, old.RoleRef)
-		}),
-
-		Columns: bindingColumns("roleBinding", rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]),
-		Cells: api.Row(func(b *rbacv1.RoleBinding) []any {
-			return bindingCells(b.Name, b.CreationTimestamp, b.RoleRef, b.Subjects)
-		}),
+		Names: api.Names{
+			Group: rbacGroup, Version: "v1", Kind: "RoleBinding", Plural: "rolebindings", Namespaced: true,
+		},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &rbacv1.RoleBinding{} },
+			NewList:        func() runtime.Object { return &rbacv1.RoleBindingList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate: true,
+			Grants: api.Granting(func(b,
+				_ *rbacv1.RoleBinding) api.Grant {
+				return api.Grant{Role: &b.RoleRef}
+			}),
+			Default:      api.Typed(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+			ValidateName: validate.SegmentName,
+			Validate: api.Check(func(b *rbacv1.RoleBinding) field.ErrorList {
+				return validateBinding(b.RoleRef, b.Subjects, true)
+			}),
+			ValidateUpdate: api.CheckUpdate(func(b, old *rbacv1.RoleBinding) field.ErrorList {
+				return sameRole(b.RoleRef, old.RoleRef)
+			}),
+		},
+		Table: api.Table{
+			Columns: bindingColumns("roleBinding", rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]),
+			Cells: api.Row(func(b *rbacv1.RoleBinding) []any {
+				return bindingCells(b.Name, b.CreationTimestamp, b.RoleRef, b.Subjects)
+			}),
+		},
 	}
 }
 
 func clusterRoleBindings() *api.Resource {
 	return &api.Resource{
-		Group: rbacGroup, Version: "v1", Kind: "ClusterRoleBinding", Plural: "clusterrolebindings",
-		ReadYourWrites: true,
-		New:            func() api.Object { return &rbacv1.ClusterRoleBinding{} },
-		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
-		CreateOnUpdate: true,
-		Grants: api.Granting(func(b, _ *rbacv1.ClusterRoleBinding) api.Grant {
-			return api.Grant{Role: &b.RoleRef}
-		}),
-
-		Default:      api.Typed(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
-		ValidateName: validate.SegmentName,
-		Validate: api.Check(func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
-			return validateBinding(b.RoleRef, b.Subjects, false)
-		}),
-		ValidateUpdate: api.CheckUpdate(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-			return sameRole(b.RoleRef, old.RoleRef)
-		}),
-
-		Columns: bindingColumns("clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]),
-		Cells: api.Row(func(b *rbacv1.ClusterRoleBinding) []any {
-			return bindingCells(b.Name, b.CreationTimestamp, b.RoleRef, b.Subjects)
-		}),
+		Names: api.Names{
+			Group: rbacGroup, Version: "v1", Kind: "ClusterRoleBinding", Plural: "clusterrolebindings",
+		},
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &rbacv1.ClusterRoleBinding{} },
+			NewList:        func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
+		},
+		Strategy: api.Strategy{
+			CreateOnUpdate: true,
+			Grants: api.Granting(func(b, _ *rbacv1.ClusterRoleBinding) api.Grant {
+				return api.Grant{Role: &b.RoleRef}
+			}),
+			Default:      api.Typed(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+			ValidateName: validate.SegmentName,
+			Validate: api.Check(func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
+				return validateBinding(b.RoleRef, b.Subjects, false)
+			}),
+			ValidateUpdate: api.CheckUpdate(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+				return sameRole(b.RoleRef, old.RoleRef)
+			}),
+		},
+		Table: api.Table{
+			Columns: bindingColumns("clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]),
+			Cells: api.Row(func(b *rbacv1.ClusterRoleBinding) []any {
+				return bindingCells(b.Name, b.CreationTimestamp, b.RoleRef, b.Subjects)
+			}),
+		},
 	}
 }
 

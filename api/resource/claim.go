@@ -25,47 +25,53 @@ const resourceGroup = resourcev1.GroupName
 
 func resourceClaims() *api.Resource {
 	return &api.Resource{
-		Group: resourceGroup, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims", Namespaced: true,
-		ReturnDeleted: true,
-		New:           func() api.Object { return &resourcev1.ResourceClaim{} },
-		NewList:       func() runtime.Object { return &resourcev1.ResourceClaimList{} },
-
-		Default: api.Typed(func(c *resourcev1.ResourceClaim) {
-			defaultDeviceRequests(c.Spec.Devices.Requests)
-			if c.Status.Allocation != nil {
-				for i := range c.Status.Allocation.Devices.Results {
-					defaultTolerations(c.Status.Allocation.Devices.Results[i].Tolerations)
+		Names: api.Names{
+			Group: resourceGroup, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims", Namespaced: true,
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &resourcev1.ResourceClaim{} },
+			NewList: func() runtime.Object { return &resourcev1.ResourceClaimList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Default: api.Typed(func(c *resourcev1.ResourceClaim) {
+				defaultDeviceRequests(c.Spec.Devices.Requests)
+				if c.Status.Allocation != nil {
+					for i := range c.Status.Allocation.Devices.Results {
+						defaultTolerations(c.Status.Allocation.Devices.Results[i].Tolerations)
+					}
 				}
-			}
-		}),
-		// The spec is immutable, so a stored claim is not checked again.
-		ValidateCreate: api.Check(func(c *resourcev1.ResourceClaim) field.ErrorList {
-			return validateDeviceClaim(&c.Spec.Devices, field.NewPath("spec", "devices"))
-		}),
-		ValidateUpdate: api.CheckUpdate(func(c, old *resourcev1.ResourceClaim) field.ErrorList {
-			return validate.Unchanged(c.Spec, old.Spec, field.NewPath("spec"))
-		}),
-		Permit: api.Permitted(func(caller api.Caller, c, old *resourcev1.ResourceClaim) field.ErrorList {
-			if old != nil {
-				return nil
-			}
-			return permitAdminRequests(caller, c.Spec.Devices.Requests, c.Namespace)
-		}),
-		Status: api.StatusOf(
-			func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaimStatus { return &c.Status },
-			(*resourcev1.ResourceClaimStatus).DeepCopy,
-		).WrittenBy(api.Typed2(func(dst, src *resourcev1.ResourceClaim) {
-			old := dst.Status
-			dst.Status = *src.Status.DeepCopy()
-			dropDeallocated(&dst.Status, &old)
-		})).CheckedBy(api.CheckUpdate(validateDeviceClaimStatus)).PermittedBy(api.Permitted(permitClaimStatus)),
-
-		Columns: []metav1.TableColumnDefinition{table.Name,
-			table.Column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."),
-			table.Age},
-		Cells: api.Row(func(c *resourcev1.ResourceClaim) []any {
-			return []any{c.Name, claimState(c), table.AgeOf(c.CreationTimestamp)}
-		}),
+			}),
+			// The spec is immutable, so a stored claim is not checked again.
+			ValidateCreate: api.Check(func(c *resourcev1.ResourceClaim) field.ErrorList {
+				return validateDeviceClaim(&c.Spec.Devices, field.NewPath("spec", "devices"))
+			}),
+			ValidateUpdate: api.CheckUpdate(func(c, old *resourcev1.ResourceClaim) field.ErrorList {
+				return validate.Unchanged(c.Spec, old.Spec, field.NewPath("spec"))
+			}),
+			Permit: api.Permitted(func(caller api.Caller, c, old *resourcev1.ResourceClaim) field.ErrorList {
+				if old != nil {
+					return nil
+				}
+				return permitAdminRequests(caller, c.Spec.Devices.Requests, c.Namespace)
+			}),
+			Status: api.StatusOf(
+				func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaimStatus { return &c.Status },
+				(*resourcev1.ResourceClaimStatus).DeepCopy,
+			).WrittenBy(api.Typed2(func(dst, src *resourcev1.ResourceClaim) {
+				old := dst.Status
+				dst.Status = *src.Status.DeepCopy()
+				dropDeallocated(&dst.Status, &old)
+			})).CheckedBy(api.CheckUpdate(validateDeviceClaimStatus)).PermittedBy(api.Permitted(permitClaimStatus)),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name,
+				table.Column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."),
+				table.Age},
+			Cells: api.Row(func(c *resourcev1.ResourceClaim) []any {
+				return []any{c.Name, claimState(c), table.AgeOf(c.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -87,33 +93,40 @@ func claimState(c *resourcev1.ResourceClaim) string {
 
 func resourceClaimTemplates() *api.Resource {
 	return &api.Resource{
-		Group: resourceGroup, Version: "v1", Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates",
-		Namespaced: true, ReturnDeleted: true,
-		New:     func() api.Object { return &resourcev1.ResourceClaimTemplate{} },
-		NewList: func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} },
-
-		Default: api.Typed(func(t *resourcev1.ResourceClaimTemplate) {
-			defaultDeviceRequests(t.Spec.Spec.Devices.Requests)
-		}),
-		ValidateCreate: api.Check(func(t *resourcev1.ResourceClaimTemplate) field.ErrorList {
-			path := field.NewPath("spec")
-			errs := podspec.ValidateTemplateMeta(&t.Spec.ObjectMeta, path.Child("metadata"))
-			return append(errs, validateDeviceClaim(&t.Spec.Spec.Devices, path.Child("spec", "devices"))...)
-		}),
-		ValidateUpdate: api.CheckUpdate(func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
-			return validate.Unchanged(t.Spec, old.Spec, field.NewPath("spec"))
-		}),
-		Permit: api.Permitted(func(caller api.Caller, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
-			if old != nil {
-				return nil
-			}
-			return permitAdminRequests(caller, t.Spec.Spec.Devices.Requests, t.Namespace)
-		}),
-
-		Columns: []metav1.TableColumnDefinition{table.Name, table.Age},
-		Cells: api.Row(func(t *resourcev1.ResourceClaimTemplate) []any {
-			return []any{t.Name, table.AgeOf(t.CreationTimestamp)}
-		}),
+		Names: api.Names{
+			Group: resourceGroup, Version: "v1", Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates",
+			Namespaced: true,
+		},
+		Storage: api.Storage{
+			New:     func() api.Object { return &resourcev1.ResourceClaimTemplate{} },
+			NewList: func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Default: api.Typed(func(t *resourcev1.ResourceClaimTemplate) {
+				defaultDeviceRequests(t.Spec.Spec.Devices.Requests)
+			}),
+			ValidateCreate: api.Check(func(t *resourcev1.ResourceClaimTemplate) field.ErrorList {
+				path := field.NewPath("spec")
+				errs := podspec.ValidateTemplateMeta(&t.Spec.ObjectMeta, path.Child("metadata"))
+				return append(errs, validateDeviceClaim(&t.Spec.Spec.Devices, path.Child("spec", "devices"))...)
+			}),
+			ValidateUpdate: api.CheckUpdate(func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+				return validate.Unchanged(t.Spec, old.Spec, field.NewPath("spec"))
+			}),
+			Permit: api.Permitted(func(caller api.Caller, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+				if old != nil {
+					return nil
+				}
+				return permitAdminRequests(caller, t.Spec.Spec.Devices.Requests, t.Namespace)
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name, table.Age},
+			Cells: api.Row(func(t *resourcev1.ResourceClaimTemplate) []any {
+				return []any{t.Name, table.AgeOf(t.CreationTimestamp)}
+			}),
+		},
 	}
 }
 

@@ -28,30 +28,37 @@ var systemPriorities = map[string]int32{
 
 func priorityClasses() *api.Resource {
 	return &api.Resource{
-		Group: schedulingv1.GroupName, Version: "v1", Kind: "PriorityClass", Plural: "priorityclasses",
-		ReadYourWrites: true,
-		ShortNames:     []string{"pc"},
-		New:            func() api.Object { return &schedulingv1.PriorityClass{} },
-		NewList:        func() runtime.Object { return &schedulingv1.PriorityClassList{} },
-
-		Default: api.Typed(func(c *schedulingv1.PriorityClass) {
-			defaults.SetPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
-		}),
-		Validate:       api.Check(validatePriorityClass),
-		ValidateUpdate: api.CheckUpdate(validatePriorityClassUpdate),
-		Generation:     true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Value", "integer", schedulingv1.PriorityClass{}.SwaggerDoc()["value"]),
-			table.Column("Global-Default", "boolean", schedulingv1.PriorityClass{}.SwaggerDoc()["globalDefault"]),
-			table.Age,
-			table.Column("PreemptionPolicy", "string", schedulingv1.PriorityClass{}.SwaggerDoc()["preemptionPolicy"]),
+		Names: api.Names{
+			Group: schedulingv1.GroupName, Version: "v1", Kind: "PriorityClass", Plural: "priorityclasses",
+			ShortNames: []string{"pc"},
 		},
-		Cells: api.Row(func(c *schedulingv1.PriorityClass) []any {
-			return []any{c.Name, int64(c.Value), c.GlobalDefault, table.AgeOf(c.CreationTimestamp),
-				string(ptr.Deref(c.PreemptionPolicy, corev1.PreemptLowerPriority))}
-		}),
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &schedulingv1.PriorityClass{} },
+			NewList:        func() runtime.Object { return &schedulingv1.PriorityClassList{} },
+		},
+		Strategy: api.Strategy{
+			Default: api.Typed(func(c *schedulingv1.PriorityClass) {
+				defaults.SetPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
+			}),
+			Validate:       api.Check(validatePriorityClass),
+			ValidateUpdate: api.CheckUpdate(validatePriorityClassUpdate),
+			Generation:     true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Value", "integer", schedulingv1.PriorityClass{}.SwaggerDoc()["value"]),
+				table.Column("Global-Default", "boolean", schedulingv1.PriorityClass{}.SwaggerDoc()["globalDefault"]),
+				table.Age,
+				table.Column("PreemptionPolicy", "string",
+					schedulingv1.PriorityClass{}.SwaggerDoc()["preemptionPolicy"]),
+			},
+			Cells: api.Row(func(c *schedulingv1.PriorityClass) []any {
+				return []any{c.Name, int64(c.Value), c.GlobalDefault, table.AgeOf(c.CreationTimestamp),
+					string(ptr.Deref(c.PreemptionPolicy, corev1.PreemptLowerPriority))}
+			}),
+		},
 	}
 }
 

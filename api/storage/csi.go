@@ -18,111 +18,124 @@ import (
 
 func csiDrivers() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers", ReturnDeleted: true,
-		New:         func() api.Object { return &storagev1.CSIDriver{} },
-		NewList:     func() runtime.Object { return &storagev1.CSIDriverList{} },
-		Conditional: true,
-
-		Default: api.Typed(func(d *storagev1.CSIDriver) {
-			defaults.SetPtr(&d.Spec.AttachRequired, true)
-			defaults.SetPtr(&d.Spec.PodInfoOnMount, false)
-			defaults.SetPtr(&d.Spec.StorageCapacity, false)
-			defaults.SetPtr(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
-			if len(d.Spec.VolumeLifecycleModes) == 0 {
-				d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
-			}
-			defaults.SetPtr(&d.Spec.RequiresRepublish, false)
-			defaults.SetPtr(&d.Spec.SELinuxMount, false)
-		}),
-		Validate: api.Check(func(d *storagev1.CSIDriver) field.ErrorList {
-			path := field.NewPath("spec")
-			var errs field.ErrorList
-			for _, mode := range d.Spec.VolumeLifecycleModes {
-				errs = append(errs, validate.OneOf(path.Child("volumeLifecycleModes"), mode,
-					storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
-			}
-			errs = append(errs, validateTokenRequests(d.Spec.TokenRequests, path.Child("tokenRequests"))...)
-			if n := d.Spec.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < 10 {
-				errs = append(errs, field.Invalid(path.Child("nodeAllocatableUpdatePeriodSeconds"), *n,
-					"must be greater than or equal to 10 seconds"))
-			}
-			if b := d.Spec.ServiceAccountTokenInSecrets; b != nil && len(d.Spec.TokenRequests) == 0 {
-				errs = append(errs, field.Invalid(path.Child("serviceAccountTokenInSecrets"), *b,
-					"serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
-			}
-			if p := d.Spec.FSGroupPolicy; p != nil {
-				errs = append(errs, validate.OneOf(path.Child("fsGroupPolicy"), *p, storagev1.FileFSGroupPolicy,
-					storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
-			}
-			return errs
-		}),
-		ValidateUpdate: api.CheckUpdate(func(d, old *storagev1.CSIDriver) field.ErrorList {
-			path := field.NewPath("spec")
-			errs := validate.Unchanged(d.Spec.AttachRequired, old.Spec.AttachRequired, path.Child("attachedRequired"))
-			return append(errs, validate.Unchanged(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes,
-				path.Child("volumeLifecycleModes"))...)
-		}),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("AttachRequired", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["attachRequired"]),
-			table.Column("PodInfoOnMount", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["podInfoOnMount"]),
-			table.Column("StorageCapacity", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["storageCapacity"]),
-			table.Column("TokenRequests", "string", storagev1.CSIDriverSpec{}.SwaggerDoc()["tokenRequests"]),
-			table.Column("RequiresRepublish", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["requiresRepublish"]),
-			table.Column("Modes", "string", storagev1.CSIDriverSpec{}.SwaggerDoc()["volumeLifecycleModes"]),
-			table.Age,
+		Names: api.Names{Group: storageGroup, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers"},
+		Storage: api.Storage{
+			New:     func() api.Object { return &storagev1.CSIDriver{} },
+			NewList: func() runtime.Object { return &storagev1.CSIDriverList{} },
 		},
-		Cells: api.Row(func(d *storagev1.CSIDriver) []any {
-			var tokens, modes []string
-			for _, t := range d.Spec.TokenRequests {
-				tokens = append(tokens, t.Audience)
-			}
-			for _, m := range d.Spec.VolumeLifecycleModes {
-				modes = append(modes, string(m))
-			}
-			tokensCell := table.Unset
-			if d.Spec.TokenRequests != nil {
-				tokensCell = strings.Join(tokens, ",")
-			}
-			return []any{
-				d.Name, ptr.Deref(d.Spec.AttachRequired, true), ptr.Deref(d.Spec.PodInfoOnMount, false),
-				ptr.Deref(d.Spec.StorageCapacity, false),
-				tokensCell, ptr.Deref(d.Spec.RequiresRepublish, false), table.JoinOrNone(modes),
-				table.AgeOf(d.CreationTimestamp),
-			}
-		}),
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Conditional:   true,
+			Default: api.Typed(func(d *storagev1.CSIDriver) {
+				defaults.SetPtr(&d.Spec.AttachRequired, true)
+				defaults.SetPtr(&d.Spec.PodInfoOnMount, false)
+				defaults.SetPtr(&d.Spec.StorageCapacity, false)
+				defaults.SetPtr(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+				if len(d.Spec.VolumeLifecycleModes) == 0 {
+					d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+				}
+				defaults.SetPtr(&d.Spec.RequiresRepublish, false)
+				defaults.SetPtr(&d.Spec.SELinuxMount, false)
+			}),
+			Validate: api.Check(func(d *storagev1.CSIDriver) field.ErrorList {
+				path := field.NewPath("spec")
+				var errs field.ErrorList
+				for _, mode := range d.Spec.VolumeLifecycleModes {
+					errs = append(errs, validate.OneOf(path.Child("volumeLifecycleModes"), mode,
+						storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
+				}
+				errs = append(errs, validateTokenRequests(d.Spec.TokenRequests, path.Child("tokenRequests"))...)
+				if n := d.Spec.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < 10 {
+					errs = append(errs, field.Invalid(path.Child("nodeAllocatableUpdatePeriodSeconds"), *n,
+						"must be greater than or equal to 10 seconds"))
+				}
+				if b := d.Spec.ServiceAccountTokenInSecrets; b != nil && len(d.Spec.TokenRequests) == 0 {
+					errs = append(errs, field.Invalid(path.Child("serviceAccountTokenInSecrets"), *b,
+						"serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
+				}
+				if p := d.Spec.FSGroupPolicy; p != nil {
+					errs = append(errs, validate.OneOf(path.Child("fsGroupPolicy"), *p, storagev1.FileFSGroupPolicy,
+						storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
+				}
+				return errs
+			}),
+			ValidateUpdate: api.CheckUpdate(func(d, old *storagev1.CSIDriver) field.ErrorList {
+				path := field.NewPath("spec")
+				errs := validate.Unchanged(d.Spec.AttachRequired, old.Spec.AttachRequired,
+					path.Child("attachedRequired"))
+				return append(errs, validate.Unchanged(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes,
+					path.Child("volumeLifecycleModes"))...)
+			}),
+			Generation: true,
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("AttachRequired", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["attachRequired"]),
+				table.Column("PodInfoOnMount", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["podInfoOnMount"]),
+				table.Column("StorageCapacity", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["storageCapacity"]),
+				table.Column("TokenRequests", "string", storagev1.CSIDriverSpec{}.SwaggerDoc()["tokenRequests"]),
+				table.Column("RequiresRepublish", "boolean",
+					storagev1.CSIDriverSpec{}.SwaggerDoc()["requiresRepublish"]),
+				table.Column("Modes", "string", storagev1.CSIDriverSpec{}.SwaggerDoc()["volumeLifecycleModes"]),
+				table.Age,
+			},
+			Cells: api.Row(func(d *storagev1.CSIDriver) []any {
+				var tokens, modes []string
+				for _, t := range d.Spec.TokenRequests {
+					tokens = append(tokens, t.Audience)
+				}
+				for _, m := range d.Spec.VolumeLifecycleModes {
+					modes = append(modes, string(m))
+				}
+				tokensCell := table.Unset
+				if d.Spec.TokenRequests != nil {
+					tokensCell = strings.Join(tokens, ",")
+				}
+				return []any{
+					d.Name, ptr.Deref(d.Spec.AttachRequired, true), ptr.Deref(d.Spec.PodInfoOnMount, false),
+					ptr.Deref(d.Spec.StorageCapacity, false),
+					tokensCell, ptr.Deref(d.Spec.RequiresRepublish, false), table.JoinOrNone(modes),
+					table.AgeOf(d.CreationTimestamp),
+				}
+			}),
+		},
 	}
 }
 
 func csiNodes() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSINode", Plural: "csinodes", ReturnDeleted: true,
-		New:         func() api.Object { return &storagev1.CSINode{} },
-		NewList:     func() runtime.Object { return &storagev1.CSINodeList{} },
-		Conditional: true,
-
-		Validate: api.Check(func(n *storagev1.CSINode) field.ErrorList {
-			var errs field.ErrorList
-			var names validate.Seen
-			for i := range n.Spec.Drivers {
-				if field.Enough(errs) {
-					break
+		Names: api.Names{Group: storageGroup, Version: "v1", Kind: "CSINode", Plural: "csinodes"},
+		Storage: api.Storage{
+			New:     func() api.Object { return &storagev1.CSINode{} },
+			NewList: func() runtime.Object { return &storagev1.CSINodeList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Conditional:   true,
+			Validate: api.Check(func(n *storagev1.CSINode) field.ErrorList {
+				var errs field.ErrorList
+				var names validate.Seen
+				for i := range n.Spec.Drivers {
+					if field.Enough(errs) {
+						break
+					}
+					errs = append(errs, validateNodeDriver(&names, n.Spec.Drivers, i,
+						field.NewPath("spec", "drivers").Index(i))...)
 				}
-				errs = append(errs, validateNodeDriver(&names, n.Spec.Drivers, i,
-					field.NewPath("spec", "drivers").Index(i))...)
-			}
-			return errs
-		}),
-		ValidateUpdate: api.CheckUpdate(validateCSINodeUpdate),
-
-		Columns: []metav1.TableColumnDefinition{table.Name,
-			table.Column("Drivers", "integer", "Drivers indicates the number of CSI drivers registered on the node"),
-			table.Age},
-		Cells: api.Row(func(n *storagev1.CSINode) []any {
-			return []any{n.Name, int64(len(n.Spec.Drivers)), table.AgeOf(n.CreationTimestamp)}
-		}),
+				return errs
+			}),
+			ValidateUpdate: api.CheckUpdate(validateCSINodeUpdate),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{table.Name,
+				table.Column("Drivers", "integer",
+					"Drivers indicates the number of CSI drivers registered on the node"),
+				table.Age},
+			Cells: api.Row(func(n *storagev1.CSINode) []any {
+				return []any{n.Name, int64(len(n.Spec.Drivers)), table.AgeOf(n.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -208,38 +221,45 @@ func validateTokenRequests(requests []storagev1.TokenRequest, path *field.Path) 
 
 func csiStorageCapacities() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSIStorageCapacity", Plural: "csistoragecapacities",
-		Namespaced:  true,
-		New:         func() api.Object { return &storagev1.CSIStorageCapacity{} },
-		NewList:     func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
-		Conditional: true,
-
-		Validate: api.Check(func(c *storagev1.CSIStorageCapacity) field.ErrorList {
-			errs := validate.DnsSubdomain(field.NewPath("storageClassName"), c.StorageClassName)
-			errs = append(errs, validate.Selector(c.NodeTopology, field.NewPath("nodeTopology"))...)
-			if c.Capacity != nil && c.Capacity.Sign() < 0 {
-				errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(),
-					"must be greater than or equal to 0"))
-			}
-			return errs
-		}),
-		ValidateUpdate: api.CheckUpdate(func(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-			errs := validate.Unchanged(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))
-			return append(errs, validate.Unchanged(c.StorageClassName, old.StorageClassName,
-				field.NewPath("storageClassName"))...)
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("StorageClassName", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["storageClassName"]),
-			table.Column("Capacity", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["capacity"]),
+		Names: api.Names{
+			Group: storageGroup, Version: "v1", Kind: "CSIStorageCapacity", Plural: "csistoragecapacities",
+			Namespaced: true,
 		},
-		Cells: api.Row(func(c *storagev1.CSIStorageCapacity) []any {
-			capacity := table.Unset
-			if c.Capacity != nil {
-				capacity = c.Capacity.String()
-			}
-			return []any{c.Name, c.StorageClassName, capacity}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &storagev1.CSIStorageCapacity{} },
+			NewList: func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional: true,
+			Validate: api.Check(func(c *storagev1.CSIStorageCapacity) field.ErrorList {
+				errs := validate.DnsSubdomain(field.NewPath("storageClassName"), c.StorageClassName)
+				errs = append(errs, validate.Selector(c.NodeTopology, field.NewPath("nodeTopology"))...)
+				if c.Capacity != nil && c.Capacity.Sign() < 0 {
+					errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(),
+						"must be greater than or equal to 0"))
+				}
+				return errs
+			}),
+			ValidateUpdate: api.CheckUpdate(func(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
+				errs := validate.Unchanged(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))
+				return append(errs, validate.Unchanged(c.StorageClassName, old.StorageClassName,
+					field.NewPath("storageClassName"))...)
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("StorageClassName", "string",
+					storagev1.CSIStorageCapacity{}.SwaggerDoc()["storageClassName"]),
+				table.Column("Capacity", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["capacity"]),
+			},
+			Cells: api.Row(func(c *storagev1.CSIStorageCapacity) []any {
+				capacity := table.Unset
+				if c.Capacity != nil {
+					capacity = c.Capacity.String()
+				}
+				return []any{c.Name, c.StorageClassName, capacity}
+			}),
+		},
 	}
 }

@@ -28,41 +28,48 @@ const storageGroup = storagev1.GroupName
 
 func storageClasses() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "StorageClass", Plural: "storageclasses", ReturnDeleted: true,
-		ReadYourWrites: true,
-		ShortNames:     []string{"sc"},
-		New:            func() api.Object { return &storagev1.StorageClass{} },
-		NewList:        func() runtime.Object { return &storagev1.StorageClassList{} },
-
-		Default: api.Typed(func(c *storagev1.StorageClass) {
-			defaults.SetPtr(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
-			defaults.SetPtr(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
-		}),
-		Validate:       api.Check(validateStorageClass),
-		ValidateUpdate: api.CheckUpdate(validateStorageClassUpdate),
-		Warnings:       api.Warn(warnStorageClass),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			table.Column("Provisioner", "string", storagev1.StorageClass{}.SwaggerDoc()["provisioner"]),
-			table.Column("ReclaimPolicy", "string", storagev1.StorageClass{}.SwaggerDoc()["reclaimPolicy"]),
-			table.Column("VolumeBindingMode", "string", storagev1.StorageClass{}.SwaggerDoc()["volumeBindingMode"]),
-			table.Column("AllowVolumeExpansion", "string",
-				storagev1.StorageClass{}.SwaggerDoc()["allowVolumeExpansion"]),
-			table.Age,
+		Names: api.Names{
+			Group: storageGroup, Version: "v1", Kind: "StorageClass", Plural: "storageclasses",
+			ShortNames: []string{"sc"},
 		},
-		Cells: api.Row(func(c *storagev1.StorageClass) []any {
-			name := c.Name
-			if c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" ||
-				c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true" {
-				name += " (default)"
-			}
-			return []any{
-				name, c.Provisioner, string(ptr.Deref(c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
-				string(ptr.Deref(c.VolumeBindingMode, storagev1.VolumeBindingImmediate)),
-				ptr.Deref(c.AllowVolumeExpansion, false), table.AgeOf(c.CreationTimestamp),
-			}
-		}),
+		Storage: api.Storage{
+			ReadYourWrites: true,
+			New:            func() api.Object { return &storagev1.StorageClass{} },
+			NewList:        func() runtime.Object { return &storagev1.StorageClassList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Default: api.Typed(func(c *storagev1.StorageClass) {
+				defaults.SetPtr(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+				defaults.SetPtr(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+			}),
+			Validate:       api.Check(validateStorageClass),
+			ValidateUpdate: api.CheckUpdate(validateStorageClassUpdate),
+			Warnings:       api.Warn(warnStorageClass),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				table.Column("Provisioner", "string", storagev1.StorageClass{}.SwaggerDoc()["provisioner"]),
+				table.Column("ReclaimPolicy", "string", storagev1.StorageClass{}.SwaggerDoc()["reclaimPolicy"]),
+				table.Column("VolumeBindingMode", "string", storagev1.StorageClass{}.SwaggerDoc()["volumeBindingMode"]),
+				table.Column("AllowVolumeExpansion", "string",
+					storagev1.StorageClass{}.SwaggerDoc()["allowVolumeExpansion"]),
+				table.Age,
+			},
+			Cells: api.Row(func(c *storagev1.StorageClass) []any {
+				name := c.Name
+				if c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" ||
+					c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true" {
+					name += " (default)"
+				}
+				return []any{
+					name, c.Provisioner, string(ptr.Deref(c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
+					string(ptr.Deref(c.VolumeBindingMode, storagev1.VolumeBindingImmediate)),
+					ptr.Deref(c.AllowVolumeExpansion, false), table.AgeOf(c.CreationTimestamp),
+				}
+			}),
+		},
 	}
 }
 
@@ -189,37 +196,44 @@ func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList 
 
 func volumeAttachments() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "VolumeAttachment", Plural: "volumeattachments",
-		ReturnDeleted: true,
-		New:           func() api.Object { return &storagev1.VolumeAttachment{} },
-		NewList:       func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
-		Conditional:   true,
-
-		Validate: api.Check(validateAttachment),
-		ValidateUpdate: api.CheckUpdate(func(a, old *storagev1.VolumeAttachment) field.ErrorList {
-			if equality.Semantic.DeepEqual(a.Spec, old.Spec) {
-				return nil
-			}
-			return field.ErrorList{field.Invalid(field.NewPath("spec"), a.Spec, "field is immutable")}
-		}),
-		Status: api.StatusOf(
-			func(a *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentStatus { return &a.Status },
-			(*storagev1.VolumeAttachmentStatus).DeepCopy,
-		).CheckedBy(api.CheckUpdate(validateAttachmentStatus)),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name,
-			{Name: "Attacher", Type: "string", Format: "name",
-				Description: storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]},
-			table.Column("PV", "string", storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"]),
-			table.Column("Node", "string", storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["nodeName"]),
-			table.Column("Attached", "boolean", storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]),
-			table.Age,
+		Names: api.Names{
+			Group: storageGroup, Version: "v1", Kind: "VolumeAttachment", Plural: "volumeattachments",
 		},
-		Cells: api.Row(func(a *storagev1.VolumeAttachment) []any {
-			return []any{a.Name, a.Spec.Attacher, ptr.Deref(a.Spec.Source.PersistentVolumeName, ""), a.Spec.NodeName,
-				a.Status.Attached, table.AgeOf(a.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &storagev1.VolumeAttachment{} },
+			NewList: func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Conditional:   true,
+			Validate:      api.Check(validateAttachment),
+			ValidateUpdate: api.CheckUpdate(func(a, old *storagev1.VolumeAttachment) field.ErrorList {
+				if equality.Semantic.DeepEqual(a.Spec, old.Spec) {
+					return nil
+				}
+				return field.ErrorList{field.Invalid(field.NewPath("spec"), a.Spec, "field is immutable")}
+			}),
+			Status: api.StatusOf(
+				func(a *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentStatus { return &a.Status },
+				(*storagev1.VolumeAttachmentStatus).DeepCopy,
+			).CheckedBy(api.CheckUpdate(validateAttachmentStatus)),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name,
+				{Name: "Attacher", Type: "string", Format: "name",
+					Description: storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]},
+				table.Column("PV", "string", storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"]),
+				table.Column("Node", "string", storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["nodeName"]),
+				table.Column("Attached", "boolean", storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]),
+				table.Age,
+			},
+			Cells: api.Row(func(a *storagev1.VolumeAttachment) []any {
+				return []any{a.Name, a.Spec.Attacher, ptr.Deref(a.Spec.Source.PersistentVolumeName, ""),
+					a.Spec.NodeName,
+					a.Status.Attached, table.AgeOf(a.CreationTimestamp)}
+			}),
+		},
 	}
 }
 
@@ -304,41 +318,47 @@ func validateAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.ErrorList 
 
 func volumeAttributesClasses() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses",
-		ReturnDeleted: true,
-		ShortNames:    []string{"vac"},
-		New:           func() api.Object { return &storagev1.VolumeAttributesClass{} },
-		NewList:       func() runtime.Object { return &storagev1.VolumeAttributesClassList{} },
-
-		Validate: api.Check(func(c *storagev1.VolumeAttributesClass) field.ErrorList {
-			errs := validate.RequiredQualifiedName(strings.ToLower(c.DriverName), field.NewPath("driverName"))
-			errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
-			if len(c.Parameters) == 0 {
-				errs = append(errs,
-					field.Required(field.NewPath("parameters"), "must contain at least one key/value pair"))
-			}
-			return errs
-		}),
-		ValidateUpdate: api.CheckUpdate(func(c, old *storagev1.VolumeAttributesClass) field.ErrorList {
-			var errs field.ErrorList
-			if c.DriverName != old.DriverName {
-				errs = append(errs,
-					field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
-			}
-			if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
-				errs = append(errs,
-					field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
-			}
-			return errs
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Name, table.Column("DriverName", "string",
-				storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]),
-			table.Age,
+		Names: api.Names{
+			Group: storageGroup, Version: "v1", Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses",
+			ShortNames: []string{"vac"},
 		},
-		Cells: api.Row(func(c *storagev1.VolumeAttributesClass) []any {
-			return []any{c.Name, c.DriverName, table.AgeOf(c.CreationTimestamp)}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &storagev1.VolumeAttributesClass{} },
+			NewList: func() runtime.Object { return &storagev1.VolumeAttributesClassList{} },
+		},
+		Strategy: api.Strategy{
+			ReturnDeleted: true,
+			Validate: api.Check(func(c *storagev1.VolumeAttributesClass) field.ErrorList {
+				errs := validate.RequiredQualifiedName(strings.ToLower(c.DriverName), field.NewPath("driverName"))
+				errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
+				if len(c.Parameters) == 0 {
+					errs = append(errs,
+						field.Required(field.NewPath("parameters"), "must contain at least one key/value pair"))
+				}
+				return errs
+			}),
+			ValidateUpdate: api.CheckUpdate(func(c, old *storagev1.VolumeAttributesClass) field.ErrorList {
+				var errs field.ErrorList
+				if c.DriverName != old.DriverName {
+					errs = append(errs,
+						field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
+				}
+				if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
+					errs = append(errs,
+						field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
+				}
+				return errs
+			}),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Name, table.Column("DriverName", "string",
+					storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]),
+				table.Age,
+			},
+			Cells: api.Row(func(c *storagev1.VolumeAttributesClass) []any {
+				return []any{c.Name, c.DriverName, table.AgeOf(c.CreationTimestamp)}
+			}),
+		},
 	}
 }

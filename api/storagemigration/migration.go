@@ -22,44 +22,51 @@ import (
 // version (KEP-4192).
 func storageVersionMigrations() *api.Resource {
 	return &api.Resource{
-		Group: storagemigrationv1.GroupName, Version: "v1", Kind: "StorageVersionMigration",
-		Plural:  "storageversionmigrations",
-		New:     func() api.Object { return &storagemigrationv1.StorageVersionMigration{} },
-		NewList: func() runtime.Object { return &storagemigrationv1.StorageVersionMigrationList{} },
-
-		Conditional: true,
-
-		Validate: api.Check(func(m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
-			path, resource := field.NewPath("spec", "resource"), m.Spec.Resource
-			var errs field.ErrorList
-			if complaints := utilvalidation.IsDNS1035Label(resource.Resource); len(complaints) > 0 {
-				errs = append(errs,
-					field.Invalid(path.Child("resource"), resource.Resource, strings.Join(complaints, ",")))
-			}
-			if complaints := naming.IsDNS1123Subdomain(resource.Group); resource.Group != "" && len(complaints) > 0 {
-				errs = append(errs, field.Invalid(path.Child("group"), resource.Group, strings.Join(complaints, ",")))
-			}
-			return errs
-		}),
-		ValidateUpdate: api.CheckUpdate(func(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
-			errs := validate.Unchanged(m.Spec.Resource.Group, old.Spec.Resource.Group, field.NewPath("group"))
-			return append(errs, validate.Unchanged(m.Spec.Resource.Resource, old.Spec.Resource.Resource,
-				field.NewPath("resource"))...)
-		}),
-		Status: api.StatusOf(
-			func(m *storagemigrationv1.StorageVersionMigration) *storagemigrationv1.StorageVersionMigrationStatus {
-				return &m.Status
-			},
-			(*storagemigrationv1.StorageVersionMigrationStatus).DeepCopy,
-		).CheckedBy(api.CheckUpdate(validateMigrationStatus)),
-
-		Columns: []metav1.TableColumnDefinition{
-			table.Column("Name", "string", metav1.ObjectMeta{}.SwaggerDoc()["name"]),
-			table.Column("Resource", "string", "Fully qualified resource to migrate"),
+		Names: api.Names{
+			Group: storagemigrationv1.GroupName, Version: "v1", Kind: "StorageVersionMigration",
+			Plural: "storageversionmigrations",
 		},
-		Cells: api.Row(func(m *storagemigrationv1.StorageVersionMigration) []any {
-			return []any{m.Name, m.Spec.Resource.Resource + "." + m.Spec.Resource.Group}
-		}),
+		Storage: api.Storage{
+			New:     func() api.Object { return &storagemigrationv1.StorageVersionMigration{} },
+			NewList: func() runtime.Object { return &storagemigrationv1.StorageVersionMigrationList{} },
+		},
+		Strategy: api.Strategy{
+			Conditional: true,
+			Validate: api.Check(func(m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+				path, resource := field.NewPath("spec", "resource"), m.Spec.Resource
+				var errs field.ErrorList
+				if complaints := utilvalidation.IsDNS1035Label(resource.Resource); len(complaints) > 0 {
+					errs = append(errs,
+						field.Invalid(path.Child("resource"), resource.Resource, strings.Join(complaints, ",")))
+				}
+				complaints := naming.IsDNS1123Subdomain(resource.Group)
+				if resource.Group != "" && len(complaints) > 0 {
+					errs = append(errs,
+						field.Invalid(path.Child("group"), resource.Group, strings.Join(complaints, ",")))
+				}
+				return errs
+			}),
+			ValidateUpdate: api.CheckUpdate(func(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+				errs := validate.Unchanged(m.Spec.Resource.Group, old.Spec.Resource.Group, field.NewPath("group"))
+				return append(errs, validate.Unchanged(m.Spec.Resource.Resource, old.Spec.Resource.Resource,
+					field.NewPath("resource"))...)
+			}),
+			Status: api.StatusOf(
+				func(m *storagemigrationv1.StorageVersionMigration) *storagemigrationv1.StorageVersionMigrationStatus {
+					return &m.Status
+				},
+				(*storagemigrationv1.StorageVersionMigrationStatus).DeepCopy,
+			).CheckedBy(api.CheckUpdate(validateMigrationStatus)),
+		},
+		Table: api.Table{
+			Columns: []metav1.TableColumnDefinition{
+				table.Column("Name", "string", metav1.ObjectMeta{}.SwaggerDoc()["name"]),
+				table.Column("Resource", "string", "Fully qualified resource to migrate"),
+			},
+			Cells: api.Row(func(m *storagemigrationv1.StorageVersionMigration) []any {
+				return []any{m.Name, m.Spec.Resource.Resource + "." + m.Spec.Resource.Group}
+			}),
+		},
 	}
 }
 

@@ -18,11 +18,15 @@ import (
 
 // scaleKind is the part of a registration that is needed to apply a Scale.
 var scaleKind = &api.Resource{
-	Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scales", Namespaced: true,
-	New: func() api.Object {
-		return &autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}}
+	Names: api.Names{
+		Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scales", Namespaced: true,
 	},
-	NewList: func() runtime.Object { return &metav1.List{} },
+	Storage: api.Storage{
+		New: func() api.Object {
+			return &autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}}
+		},
+		NewList: func() runtime.Object { return &metav1.List{} },
+	},
 }
 
 // replicasPaths returns the path of the replicas for each version of a kind, or nil for a version without /scale.

@@ -31,9 +31,9 @@ import (
 const patience = time.Minute
 
 var resources = map[string]*api.Resource{
-	"pods":     {Version: "v1", Kind: "Pod", Plural: "pods", Singular: "pod"},
-	"services": {Version: "v1", Kind: "Service", Plural: "services", Singular: "service"},
-	"nodes":    {Version: "v1", Kind: "Node", Plural: "nodes", Singular: "node"},
+	"pods":     {Names: api.Names{Version: "v1", Kind: "Pod", Plural: "pods", Singular: "pod"}},
+	"services": {Names: api.Names{Version: "v1", Kind: "Service", Plural: "services", Singular: "service"}},
+	"nodes":    {Names: api.Names{Version: "v1", Kind: "Node", Plural: "nodes", Singular: "node"}},
 }
 
 // front is a server that only forwards requests.

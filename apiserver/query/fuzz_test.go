@@ -25,7 +25,7 @@ func FuzzScope(f *testing.F) {
 	} {
 		f.Add(c[0], c[1])
 	}
-	kind := &api.Resource{Fields: []string{"spec.color"}, FieldIndex: "spec.color"}
+	kind := &api.Resource{Storage: api.Storage{Fields: []string{"spec.color"}, FieldIndex: "spec.color"}}
 	o, err := storage.NewObjectWith(storage.CollectionOptions{Index: "spec.color", Fields: []string{"spec.color"}},
 		storage.Key{Namespace: "shop", Name: "web"}, 1, []byte(doc))
 	require.NoError(f, err)

@@ -65,7 +65,7 @@ func TestAt_FollowsTheTableOfTheConcepts(t *testing.T) {
 
 func TestScope_UsesTheIndexOnceAndTestsTheRest(t *testing.T) {
 	t.Parallel()
-	pods := &api.Resource{Kind: "Pod", Fields: []string{"spec.nodeName", "status.phase"}, FieldIndex: "spec.nodeName"}
+	pods := &api.Resource{Names: api.Names{Kind: "Pod"}, Storage: api.Storage{Fields: []string{"spec.nodeName", "status.phase"}, FieldIndex: "spec.nodeName"}}
 	q := url.Values{"fieldSelector": {"spec.nodeName=n1,status.phase!=Failed,metadata.name=web"},
 		"labelSelector": {"app=web"}}
 	scope, err := query.Scope(q, pods, "default")

@@ -22,13 +22,18 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // deployments returns a kind with generations and a separate status.
 func deployments() *api.Resource {
-	return &api.Resource{Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Generation: true,
-		Status: &api.Status{
-			Copy: api.Typed2(func(to, from *appsv1.Deployment) { to.Status = from.Status }),
-			Reset: func(obj api.Object) {
-				obj.(*appsv1.Deployment).Status = appsv1.DeploymentStatus{}
+	return &api.Resource{
+		Names: api.Names{Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments"},
+		Strategy: api.Strategy{
+			Generation: true,
+			Status: &api.Status{
+				Copy: api.Typed2(func(to, from *appsv1.Deployment) { to.Status = from.Status }),
+				Reset: func(obj api.Object) {
+					obj.(*appsv1.Deployment).Status = appsv1.DeploymentStatus{}
+				},
 			},
-		}}
+		},
+	}
 }
 
 func stored() *appsv1.Deployment {

@@ -37,9 +37,13 @@ const (
 
 // kind returns the kind ConfigMap.
 func kind() *api.Resource {
-	return &api.Resource{Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Namespaced: true,
-		New:     func() api.Object { return &corev1.ConfigMap{} },
-		NewList: func() runtime.Object { return &corev1.ConfigMapList{} }}
+	return &api.Resource{
+		Names: api.Names{Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Namespaced: true},
+		Storage: api.Storage{
+			New:     func() api.Object { return &corev1.ConfigMap{} },
+			NewList: func() runtime.Object { return &corev1.ConfigMapList{} },
+		},
+	}
 }
 
 // house is a store with objects of one kind, some of them with lifetimes.

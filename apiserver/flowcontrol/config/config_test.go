@@ -58,10 +58,14 @@ func (m *memory) put(t *testing.T, res *api.Resource, objects ...api.Object) {
 
 func TestRefresh_TakesOverWhatHasChanged(t *testing.T) {
 	t.Parallel()
-	levelKind := &api.Resource{Group: flowv1.GroupName, Version: "v1", Kind: "PriorityLevelConfiguration",
-		New: func() api.Object { return &flowv1.PriorityLevelConfiguration{} }}
-	schemaKind := &api.Resource{Group: flowv1.GroupName, Version: "v1", Kind: "FlowSchema",
-		New: func() api.Object { return &flowv1.FlowSchema{} }}
+	levelKind := &api.Resource{
+		Names:   api.Names{Group: flowv1.GroupName, Version: "v1", Kind: "PriorityLevelConfiguration"},
+		Storage: api.Storage{New: func() api.Object { return &flowv1.PriorityLevelConfiguration{} }},
+	}
+	schemaKind := &api.Resource{
+		Names:   api.Names{Group: flowv1.GroupName, Version: "v1", Kind: "FlowSchema"},
+		Storage: api.Storage{New: func() api.Object { return &flowv1.FlowSchema{} }},
+	}
 	var levels, schemas memory
 	var log bytes.Buffer
 	d := flowcontrol.New(flowcontrol.Options{Seats: 10, QueueWait: time.Second, Levels: mandatory.PriorityLevels(),
