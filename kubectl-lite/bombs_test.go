@@ -84,10 +84,10 @@ func TestApply_TakesURLsAmongFilesInTheirOrder(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: first}}"), 0o600))
 	got := f.run(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: third}}", "create", "--validate=false", "-f",
 		file, "-f", manifests.URL+"/map", "-f", "-")
-	require.Equal(t, clitest.Outcome{0, "configmap/first created\nconfigmap/second created\nconfigmap/third created\n", ""},
+	require.Equal(t, clitest.Outcome{Out: "configmap/first created\nconfigmap/second created\nconfigmap/third created\n"},
 		got)
 	got = f.run(t, "", "create", "-f", manifests.URL+"/nope")
-	require.Equal(t, clitest.Outcome{1, "", "error: unable to read URL \"" + manifests.URL +
+	require.Equal(t, clitest.Outcome{Code: 1, ErrOut: "error: unable to read URL \"" + manifests.URL +
 		"/nope\", server reported 404 Not Found, status code=404\n"}, got)
 }
 

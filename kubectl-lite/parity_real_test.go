@@ -73,7 +73,7 @@ func kubectlRunner(t *testing.T) parityRunner {
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatalf("run kubectl: %v", err)
 		}
-		return clitest.Outcome{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+		return clitest.Outcome{Code: cmd.ProcessState.ExitCode(), Out: out.String(), ErrOut: errOut.String()}
 	}
 }
 

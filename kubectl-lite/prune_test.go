@@ -74,7 +74,7 @@ func TestPrune_DeletesAppliedObjectsWithoutADocument(t *testing.T) {
 			f, kept := shop(t)
 			require.Equal(t, shopNames, f.names())
 			got := f.run(t, "", append(strings.Fields("apply --validate=false --prune "+tt.flags), "-f", kept)...)
-			require.Equal(t, clitest.Outcome{0, "configmap/kept unchanged\n" + tt.out, ""}, got)
+			require.Equal(t, clitest.Outcome{Out: "configmap/kept unchanged\n" + tt.out}, got)
 			require.Equal(t, tt.gone, slices.DeleteFunc(slices.Clone(shopNames), func(name string) bool {
 				return slices.Contains(f.names(), name)
 			}))
@@ -92,8 +92,8 @@ func TestPrune_DryRunDeletesNoObject(t *testing.T) {
 			t.Parallel()
 			f, kept := shop(t)
 			got := f.run(t, "", "apply", "--validate=false", "--prune", "-l", "app=shop", "--dry-run="+flag, "-f", kept)
-			require.Equal(t, clitest.Outcome{0, strings.ReplaceAll("configmap/kept unchanged WORDS\nconfigmap/old pruned WORDS\n"+
-				"secret/old pruned WORDS\n", "WORDS", tt.words), ""}, got)
+			require.Equal(t, clitest.Outcome{Out: strings.ReplaceAll("configmap/kept unchanged WORDS\n"+
+				"configmap/old pruned WORDS\nsecret/old pruned WORDS\n", "WORDS", tt.words)}, got)
 			require.Equal(t, shopNames, f.names())
 			require.Equal(t, tt.sent, f.asked("DELETE "))
 		})

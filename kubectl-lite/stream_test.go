@@ -25,12 +25,12 @@ func TestExec_RunsACommandAndReturnsItsExitCode(t *testing.T) {
 			t.Parallel()
 			s := newStreamServer(t)
 			s.onlySPDY = onlySPDY
-			require.Equal(t, clitest.Outcome{0, "out\n", "Defaulted container \"c\" out of: c, side\nerr\n"},
+			require.Equal(t, clitest.Outcome{Out: "out\n", ErrOut: "Defaulted container \"c\" out of: c, side\nerr\n"},
 				s.run(t, "", "exec", "web-0", "--", "sh", "-c", "echo out; echo err >&2"))
-			require.Equal(t, clitest.Outcome{3, "", "command terminated with exit code 3\n"},
+			require.Equal(t, clitest.Outcome{Code: 3, ErrOut: "command terminated with exit code 3\n"},
 				s.run(t, "", "exec", "web-0", "-c", "c", "--", "sh", "-c", "exit 3"))
-			require.Equal(t, clitest.Outcome{0, "said", ""}, s.run(t, "said", "exec", "-i", "web-0", "-q", "--", "cat"))
-			require.Equal(t, clitest.Outcome{0, "", ""}, s.run(t, "unheard", "exec", "web-0", "-q", "--", "cat"),
+			require.Equal(t, clitest.Outcome{Out: "said"}, s.run(t, "said", "exec", "-i", "web-0", "-q", "--", "cat"))
+			require.Equal(t, clitest.Outcome{}, s.run(t, "unheard", "exec", "web-0", "-q", "--", "cat"),
 				"standard input is not passed without -i")
 			require.Contains(t, s.protocols(), protocol)
 			require.Len(t, s.protocols(), 4)
@@ -41,7 +41,7 @@ func TestExec_RunsACommandAndReturnsItsExitCode(t *testing.T) {
 func TestExec_WithoutATerminalHasNoTTY(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
-	require.Equal(t, clitest.Outcome{0, "said", "Unable to use a TTY - input is not a terminal or the right kind of file\n"},
+	require.Equal(t, clitest.Outcome{Out: "said", ErrOut: "Unable to use a TTY - input is not a terminal or the right kind of file\n"},
 		s.run(t, "said", "exec", "-it", "web-0", "-c", "c", "--", "cat"))
 }
 
@@ -52,7 +52,7 @@ func TestAttach_ConnectsToTheContainersProcess(t *testing.T) {
 	require.Equal(t, 0, got.Code, got.ErrOut)
 	require.Equal(t, "said", got.Out)
 	require.Contains(t, got.ErrOut, "If you don't see a command prompt, try pressing enter.\n")
-	require.Equal(t, clitest.Outcome{1, "", "error: cannot attach to the container: container nope is not valid for pod " +
+	require.Equal(t, clitest.Outcome{Code: 1, ErrOut: "error: cannot attach to the container: container nope is not valid for pod " +
 		"web-0 out of: c, side\n"}, s.run(t, "", "attach", "web-0", "-c", "nope"))
 }
 
@@ -121,7 +121,7 @@ func TestPortForward_CarriesConnections(t *testing.T) {
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	require.Equal(t, "QUIET", string(answer))
-	require.Equal(t, clitest.Outcome{1, "", "error: Pod 'web-0' does not have a named port 'nope'\n"},
+	require.Equal(t, clitest.Outcome{Code: 1, ErrOut: "error: Pod 'web-0' does not have a named port 'nope'\n"},
 		s.run(t, "", "port-forward", "web-0", "nope"))
 }
 
@@ -177,12 +177,12 @@ func TestPlugin_WithTheLongestNameRuns(t *testing.T) {
 		out, errOut := &clitest.Buffer{}, &clitest.Buffer{}
 		code := Main(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: out,
 			ErrOut: errOut})
-		return clitest.Outcome{code, out.String(), errOut.String()}
+		return clitest.Outcome{Code: code, Out: out.String(), ErrOut: errOut.String()}
 	}
-	require.Equal(t, clitest.Outcome{0, "foo: x --flag\n", ""}, run("", "foo", "x", "--flag"))
-	require.Equal(t, clitest.Outcome{7, "bar-baz: y\nsaid", ""}, run("said", "foo", "bar-baz", "y"))
-	require.Equal(t, clitest.Outcome{0, "lite\n", ""}, run("", "both"))
-	require.Equal(t, clitest.Outcome{1, "", "error: unknown command \"not-a-program\" for \"kubectl-lite\"\n"},
+	require.Equal(t, clitest.Outcome{Out: "foo: x --flag\n"}, run("", "foo", "x", "--flag"))
+	require.Equal(t, clitest.Outcome{Code: 7, Out: "bar-baz: y\nsaid"}, run("said", "foo", "bar-baz", "y"))
+	require.Equal(t, clitest.Outcome{Out: "lite\n"}, run("", "both"))
+	require.Equal(t, clitest.Outcome{Code: 1, ErrOut: "error: unknown command \"not-a-program\" for \"kubectl-lite\"\n"},
 		run("", "not-a-program"))
 	got := run("", "plugin", "list", "--name-only")
 	require.Equal(t, 1, got.Code)

@@ -317,7 +317,7 @@ func TestTerminal_TreeAndRolloutAreLive(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "config")
 	require.NoError(t, clitest.WriteKubeconfig(testenv.Start(t), kubeconfig))
-	l := clitest.Live{kubeconfig, filepath.Join(dir, "cache")}
+	l := clitest.Live{Kubeconfig: kubeconfig, Cache: filepath.Join(dir, "cache")}
 	l.Succeed(t, clitest.WebManifest, "apply -f -")
 	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + l.Cache}
 
