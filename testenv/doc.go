@@ -48,23 +48,18 @@
 //
 // Package testenv/envtest has the API of controller-runtime's package: a suite changes an import.
 //
-// environment.go  Environment: start and stop     (server.go: the API server; parts.go: its clients)
-// options.go      the parts to run
-//
+//	environment.go  Environment: start and stop     (server.go: the API server; parts.go: its clients)
+//	options.go      the parts to run
 //	users.go        users, service accounts, kubeconfigs
 //	crds.go         CustomResourceDefinitions       (package manifests reads them)
 //	webhooks.go     the operator's webhooks
-//
-// match.go        Match: which requests an option or a fault is for
-// faults.go       Fault and Inject                (traffic.go: the middleware that applies them)
-// calls.go        the recorded requests
-//
+//	match.go        Match: which requests an option or a fault is for
+//	faults.go       Fault and Inject                (traffic.go: the middleware that applies them)
+//	calls.go        the recorded requests
 //	outage.go       outages, dropped watches, lost history
 //	snapshot.go     snapshots, resets, forks
-//
-// clock.go        fake time, and Settle
-// pods.go         the behavior of containers
-// report.go       the log of a failed test
-//
+//	clock.go        fake time, and Settle
+//	pods.go         the behavior of containers
+//	report.go       the log of a failed test
 //	external.go     the same tests against another API server
 package testenv

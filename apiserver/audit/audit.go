@@ -1,13 +1,13 @@
 // Package audit records requests as Kubernetes does: one audit.k8s.io/v1 Event for each stage of a request.
 //
-// policy.go      parses and validates the policy file
-// rule.go        compiles a policy: the first matching rule sets the level and stages
-// request.go     tracks an audited request from its arrival to the end of the response
-// encode.go      encodes an event as JSON; legacy.go as a line of text; cut.go removes managed fields
-// auditor.go     implements the Auditor, which holds the policy and the sinks
-// sink.go        frames, truncates and counts events; queue.go batches them
-// logfile.go     writes to a file, with rotation (rotate.go); webhook.go posts batches to a server
-// options.go     defines the options; flags.go kube-apiserver's flags
+//	policy.go      parses and validates the policy file
+//	rule.go        compiles a policy: the first matching rule sets the level and stages
+//	request.go     tracks an audited request from its arrival to the end of the response
+//	encode.go      encodes an event as JSON; legacy.go as a line of text; cut.go removes managed fields
+//	auditor.go     implements the Auditor, which holds the policy and the sinks
+//	sink.go        frames, truncates and counts events; queue.go batches them
+//	logfile.go     writes to a file, with rotation (rotate.go); webhook.go posts batches to a server
+//	options.go     defines the options; flags.go kube-apiserver's flags
 //
 // An audited request has a *Request. All methods of a nil *Request are no-ops, so the cost of a request that is not
 // audited is a nil check. Events are encoded once, by hand, into reused buffers. Data that clients control (bodies,

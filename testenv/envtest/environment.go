@@ -18,9 +18,7 @@
 //	apiserver.go     APIServer
 //	users.go         users and their kubectl
 //	arguments.go     flags, as a suite sets them
-//
-// flags.go         the flags that have an effect
-//
+//	flags.go         the flags that have an effect
 //	crds.go          CustomResourceDefinitions
 //	webhooks.go      webhooks and conversions
 package envtest

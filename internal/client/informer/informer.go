@@ -14,9 +14,7 @@
 // lister may return an object shortly before the handlers are called for it.
 //
 //	informer.go  the copy and its handlers
-//
-// reflect.go   the loop that keeps the copy up to date: list, watch, and the recovery from errors
-//
+//	reflect.go   the loop that keeps the copy up to date: list, watch, and the recovery from errors
 //	source.go    the requests, and the decoding of their answers
 //	factory.go   informers of built-in kinds, shared by their users (groups.go: by API group)
 //

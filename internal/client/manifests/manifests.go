@@ -2,8 +2,7 @@
 // and tests use it. It also installs CustomResourceDefinitions and waits until they are established, since their
 // kinds can be used only then. It imports no other package of this project.
 //
-// manifests.go    Source: files, folders and Go objects
-//
+//	manifests.go    Source: files, folders and Go objects
 //	definitions.go  CustomResourceDefinitions
 package manifests
 

@@ -26,8 +26,6 @@
 // The files:
 //
 //	queue.go    the queue and its workers
-//
-// later.go    keys that wait for a time: a heap and one timer
-//
+//	later.go    keys that wait for a time: a heap and one timer
 //	metrics.go  the metrics of kube-controller-manager's work queues
 package workqueue

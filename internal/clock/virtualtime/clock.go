@@ -5,9 +5,8 @@
 // moment. Work takes no time on this clock, so the same steps lead to the same times in every run.
 //
 //	clock.go     the clock and its timers
-//
-// advance.go   from one moment to the next
-// views.go     the classes of timers, and functions that work with any clock
+//	advance.go   from one moment to the next
+//	views.go     the classes of timers, and functions that work with any clock
 //
 // Not every timer stops the clock. A day has 8,640 heartbeats of each Node, and usually none of them changes
 // anything. Such work is marked as periodic (Heartbeat, Periodic, and all tickers). It is done at the moments at
