@@ -9,6 +9,14 @@
 // its place); a Store feeds every Collection from one etcd watch; a Collection is a snapshot
 // tree and an event log; a Watcher is a cursor in that log.
 //
+//	store.go       Store, Options and their defaults, commits
+//	follow.go      the one watch of etcd; frontier.go: consistent reads; backfill.go: history after a start
+//	collection.go  reads of one object; list.go: lists, pages and continue tokens
+//	watch.go       opens a Watcher, or finds that its revision is too old; watcher.go: its events and bookmarks
+//	log.go         the event log of a Collection
+//	history.go     which revisions can still be read; compactor.go drops the others from etcd
+//	damage.go      documents that cannot be read
+//
 // # Concurrency
 //
 // A Store and its Collections may be used by any number of goroutines. Memory has one writer: the goroutine that

@@ -12,7 +12,7 @@
 // ValidateRules evaluates the rules in CEL (x-kubernetes-validations). They are compiled on first use (rule.go), for
 // values of the schema's types (ruletype.go, rulevalue.go, rulelist.go), and evaluated within a budget (ruleeval.go).
 // The validation of definitions requests the cost of new rules place by place (rulesite.go, ruleestimate.go), and
-// checks the defaults (defaultcheck.go).
+// checks the defaults (defaultcheck.go). api/apiextensions has the limits of these costs.
 //
 // Error messages equal kube-apiserver's, which uses kube-openapi's validator for values. validate_test.go compares with
 // that validator on random schemas and objects. A walk over a valid object hardly allocates, and the errors of an

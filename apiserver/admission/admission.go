@@ -6,10 +6,11 @@
 // validated, every Validator may reject it. ResourceQuota is the last: its claims are written in the object's own
 // transaction (Chain.Claim). The result is nil, or an error for the client.
 //
-// A plugin is one small type in a file of its own. It is called only for the resources and operations of its line
-// in the table. It reads the cluster through the Cluster interface, from the API server's memory; it has no client,
-// no goroutine and no cache of its own. The plugins for policies and webhooks are larger, and are packages: policy
-// (expressions in CEL) and webhook (calls of other servers). Both use match, which defines Attributes and Cluster.
+// A plugin is one small type, in a file that may have several on one subject (networking.go, storage.go,
+// certificates.go, tolerations.go). It is called only for the resources and operations of its line in the table. It
+// reads the cluster through the Cluster interface, from the API server's memory; it has no client, no goroutine and no
+// cache of its own. The plugins for policies and webhooks are larger, and are packages: policy (expressions in CEL) and
+// webhook (calls of other servers). Both use match, which defines Attributes and Cluster.
 //
 // Names, order, defaults and messages are kube-apiserver's.
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/

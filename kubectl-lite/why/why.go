@@ -1,9 +1,9 @@
 // Package why is the command why, which explains why an object is not ready (why.go), or lists the faults in a
 // namespace or the cluster (all.go), the likely cause first.
 //
-// It reads the objects, and package diagnose finds their faults. surroundings.go reads the objects that pods need and
-// do not own, ingress.go the backends of an Ingress, webhooks.go the Services and last calls of webhooks, nodes.go the
-// nodes that a pod does not fit on.
+// It reads the objects, and package diagnose finds their faults and decides whether an object is ready. surroundings.go
+// reads the objects that pods need and do not own, ingress.go the backends of an Ingress, webhooks.go the Services and
+// last calls of webhooks, nodes.go the nodes that a pod does not fit on.
 package why
 
 import (

@@ -1,7 +1,7 @@
-// Package config reads the scheduler's configuration: the KubeSchedulerConfiguration of
-// kubescheduler.config.k8s.io/v1 that --config names, decoded strictly, validated, and with Kubernetes' defaults
-// filled in. Errors contain the path of the field. The arguments of plugins stay JSON, which the plugins decode
-// (framework.Args).
+// Package config reads the scheduler's configuration: the KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1
+// that --config names, decoded strictly, validated, and with Kubernetes' defaults filled in, such as the plugins and
+// the weights of their scores (defaultPlugins). Errors contain the path of the field. The arguments of plugins stay
+// JSON, which the plugins decode (framework.Args).
 package config
 
 import (

@@ -1,5 +1,6 @@
 // Package plugins contains the scheduler's own plugins, each in a file with its name. Registry lists them. The
-// configuration decides which are enabled, and their order.
+// configuration decides which are enabled, their order and the weights of their scores; package config has the
+// defaults.
 //
 // A plugin keeps its data about a pod in the CycleState, and finds the state of a node in the NodeInfo.
 // Other objects, such as volumes and namespaces, come from the informers' listers.

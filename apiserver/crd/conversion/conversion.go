@@ -1,5 +1,5 @@
 // Package conversion converts custom resources with the webhooks in their definitions. It sends the objects of one
-// version in a ConversionReview, validates the answer (answer.go) and returns the objects of the other version. Its
+// version in a ConversionReview, validates the answer (review.go) and returns the objects of the other version. Its
 // error messages are kube-apiserver's.
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
 package conversion
