@@ -93,7 +93,8 @@ func TestCommands_PrintLikeKubectl(t *testing.T) {
 			kubeversion.Minor + "\"}\n"},
 	} {
 		got := f.run(t, step.stdin, strings.Fields(step.args)...)
-		require.Equal(t, clitest.Outcome{Code: step.code, Out: step.out, ErrOut: step.err}, trimTrailing(got), step.args)
+		require.Equal(t, clitest.Outcome{Code: step.code, Out: step.out, ErrOut: step.err}, trimTrailing(got),
+			step.args)
 	}
 }
 
