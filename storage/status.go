@@ -20,7 +20,7 @@ type Status struct {
 	InUse    int64 // the part of Size that defragmenting would leave
 	Quota    int64 // the Size above which NoSpace is raised
 	Alarms   []Alarm
-	// Embedded reports that this etcd runs in this process, so that only the process can maintain it.
+	// Embedded reports that this etcd runs in this process, so that only this process can maintain it.
 	Embedded bool
 	// DiskFull reports that the disk of an embedded etcd has less than Reserve bytes left, which are for deletions.
 	DiskFull bool

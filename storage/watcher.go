@@ -278,8 +278,8 @@ func (w *Watcher) deliver(sc *schema, e *entry) {
 	}
 }
 
-// Bookmark returns a bookmark at the latest revision that this watcher has returned all events of: 0 among the initial
-// events, which come in the order of keys.
+// Bookmark returns a bookmark with the latest possible revision: the watcher has returned every event up to it that
+// concerns it. The revision is 0 among the initial events, which come in the order of keys.
 func (w *Watcher) Bookmark() Event {
 	if w.state == nil {
 		c := w.collection

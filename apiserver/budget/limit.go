@@ -121,8 +121,9 @@ const (
 	followEvery = time.Second
 )
 
-// Follow keeps the Budget's size at half of the difference between the process's limit and the live heap, until ctx
-// ends. The other half is for garbage that is not collected yet.
+// Follow keeps the Budget's size at half of the memory that the process's limit leaves to requests, until ctx ends:
+// the limit less the live heap of everything else, see othersNow. The other half is for garbage that is not collected
+// yet.
 func (b *Budget) Follow(ctx context.Context, limit int64) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()

@@ -32,7 +32,8 @@ const (
 	Answer = 64 << 10
 )
 
-// The pools have the buffers of connections that are not corked.
+// A connection takes a buffer from a pool when it is corked, and returns it when it is uncorked: idle connections have
+// none.
 var streamCorks, answerCorks = corks(Stream), corks(Answer)
 
 func corks(size int) *sync.Pool {

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// LimitByMemory accepts open connections as long as they take at most together() bytes, at each bytes per connection.
-// If together returns 0, there is no limit. It is called for every connection. Connections above the limit are
+// LimitByMemory accepts connections as long as all open ones take at most together() bytes; each is the number of bytes
+// that is counted for one. together is called for every connection; 0 is no limit. Connections above the limit are
 // closed.
 func LimitByMemory(ln net.Listener, together func() int64, each int64, log *slog.Logger) net.Listener {
 	return &memoryListener{Listener: ln, together: together, each: each, log: log}

@@ -19,7 +19,7 @@ func NewTimedWriter(w http.ResponseWriter, timeout time.Duration) *TimedWriter {
 	return &TimedWriter{w, control, EndStalled(control, timeout)}
 }
 
-// Stop ends the supervision of writes.
+// Stop ends the supervision of writes. It must be called before the handler returns, see Stall.Stop.
 func (w *TimedWriter) Stop() { w.stall.Stop() }
 
 // Unwrap lets http.ResponseController reach the connection.

@@ -117,8 +117,8 @@ func (d *Dispatcher) adjust() {
 type claim struct{ target, least, max, seats float64 }
 
 // divide gives each claim its target times a common proportion, limited to the claim's bounds, so that
-// all seats are given out. It returns the proportion. If the sum of the upper bounds is less than all,
-// each claim gets its upper bound.
+// all seats are given out. It returns the proportion. If the upper bounds together are less than the
+// number of seats, each claim gets its upper bound.
 func divide(all float64, claims []claim) float64 {
 	const leastTarget = 0.001 // for a claim without demand, so that there is a proportion
 	assign := func(proportion float64) (sum float64) {

@@ -91,7 +91,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 type Request struct {
 	User   string
 	Groups []string
-	// Verb is an API verb or, where Path is set, a method in small letters.
+	// Verb is an API verb or, where Path is set, a method in lower case.
 	Verb string
 	// Path is set for a request that is not on a resource; the fields below are empty then.
 	Path string
@@ -117,7 +117,7 @@ type Request struct {
 }
 
 // state is the progress of a request. The level's lock guards it. Its transitions are arrived, waiting, executing and
-// finished, in this order; waiting and executing may be skipped.
+// finished, in this order; waiting and executing may be skipped. A finished request may start again.
 type state uint8
 
 const (

@@ -118,8 +118,8 @@ func (l *level) begin(now time.Duration, r *Request) {
 	l.demand.note(now, l.inUse+l.waitingSeats)
 }
 
-// dispatch starts waiting requests that fit, in order. It must be called whenever seats become free, the limit grows or
-// a waiting request leaves. l.mu is held.
+// dispatch starts waiting requests that fit, in order. It must be called whenever seats become free, the limit grows,
+// or a request enters or leaves a queue. l.mu is held.
 func (l *level) dispatch(now time.Duration) {
 	for len(l.backlog) > 0 {
 		q := l.next()
