@@ -23,6 +23,7 @@
 //
 // The context of Start owns the workers. When it ends, waiting keys are dropped and running workers finish their
 // key. Wait returns after the last of them.
+//
 // The files:
 //
 //	queue.go    the queue and its workers
