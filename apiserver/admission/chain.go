@@ -26,7 +26,7 @@ type Options struct {
 	// Config configures plugins (--admission-control-config-file); see ReadConfig.
 	Config Config
 	// NotReadySeconds and UnreachableSeconds are how long pods without a toleration of their own stay
-	// on a node that is not ready or not reachable; 0 means DefaultTolerationSeconds.
+	// on a node that is not ready or not reachable; 0 means DefaultTolerationSeconds, 300.
 	NotReadySeconds, UnreachableSeconds int64
 	// Webhooks calls admission webhooks. Without it, a request that matches a webhook fails.
 	Webhooks *webhook.Client

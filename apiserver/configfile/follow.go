@@ -17,7 +17,7 @@ const (
 	// checkEvery is the interval for reading a file to see whether it has changed. It is compared by content, because
 	// mounted files change by replacing folders and links.
 	checkEvery = time.Second
-	// retryAfter is the pause before a file is tried again that could not be used for the time being.
+	// retryAfter is the pause before the next attempt with an unchanged file, after an error that wraps ErrNotYet.
 	retryAfter = 10 * time.Second
 )
 

@@ -26,7 +26,7 @@ import (
 
 const (
 	ownServiceName = "kubernetes"
-	// Presences is the collection of the running servers, named by their addresses. It is no kind of the API.
+	// Presences is the collection of the running servers, named by their addresses. It is not a kind of the API.
 	Presences = "claims/apiservers"
 	// presenceTTL is the time that the Service still points at a server that died.
 	presenceTTL = 45 * time.Second

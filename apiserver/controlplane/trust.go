@@ -30,7 +30,7 @@ const (
 	// maxTrust is the largest size of the ConfigMap's data. If it would become larger, the data of other servers is
 	// dropped.
 	maxTrust = corev1.MaxSecretSize
-	// trustExpired is the time that a certificate stays after it has expired.
+	// trustExpired is how long a certificate stays after it has expired.
 	trustExpired = 5 * time.Minute
 )
 

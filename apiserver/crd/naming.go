@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-// names are names that kinds of a group have.
+// names are the names that are taken in a group, by its kinds.
 type names struct{ resources, kinds map[string]bool }
 
 func newNames() *names { return &names{resources: map[string]bool{}, kinds: map[string]bool{}} }

@@ -39,7 +39,7 @@ type Objects struct{ o Options }
 
 var _ serviceresolver.Reader = (*Objects)(nil)
 
-// New returns the client of the server that the options are about.
+// New returns the client of the server with these options.
 func New(o Options) *Objects { return &Objects{o} }
 
 // Collection implements Client.

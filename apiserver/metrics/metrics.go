@@ -54,7 +54,7 @@ type Requests struct {
 	events   *prometheus.CounterVec
 }
 
-// New returns metrics without requests.
+// New returns metrics that have counted no requests yet.
 func New() *Requests {
 	m := &Requests{
 		running: &longRunning{now: map[Request]int{}},

@@ -87,7 +87,7 @@ func (px *Proxy) Close() {
 	px.workload.CloseIdleConnections()
 }
 
-// Serve serves a request to one of the subresources that are connected to.
+// Serve serves a request to one of the subresources log, exec, attach, portforward and proxy.
 func (px *Proxy) Serve(w http.ResponseWriter, r *Request) error {
 	switch r.Subresource {
 	case "log":

@@ -15,7 +15,7 @@ type value interface {
 	append(buf []byte, s *scanner, tag Tag) ([]byte, error)
 }
 
-// text is a string.
+// text writes a JSON string, without its escapes.
 type text struct{}
 
 func (text) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
