@@ -1,5 +1,5 @@
-// Package clusterroleaggregation copies to ClusterRoles with an aggregationRule the rules of the ClusterRoles
-// that it selects. So the author of a new kind can extend view, edit and admin.
+// Package clusterroleaggregation gives each ClusterRole with an aggregationRule the rules of the ClusterRoles that it
+// selects. So the author of a new kind also defines the rights of view, edit and admin to its objects.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated-clusterroles
 package clusterroleaggregation
 

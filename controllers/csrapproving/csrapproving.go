@@ -5,6 +5,7 @@
 // controllers. The requester is the node itself, or a user with the right …/nodeserver. The signing CA must
 // sign only such certificates. The certificate may only contain names and addresses of the Node that no other
 // object in the cluster has. An administrator decides about all other requests.
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/#approval
 package csrapproving
 
 import (

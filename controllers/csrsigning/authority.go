@@ -29,7 +29,8 @@ type authority struct {
 const (
 	// backdate is how far the clock of a verifier may be behind.
 	backdate = 5 * time.Minute
-	// short bounds the lives that are not shortened by backdate, which would be too large a part of them.
+	// short is the shortest life that includes backdate. A shorter one counts from now, because backdate would be too
+	// large a part of it.
 	short = 8 * time.Hour
 )
 

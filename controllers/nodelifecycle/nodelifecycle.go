@@ -1,6 +1,6 @@
 // Package nodelifecycle monitors the health of Nodes and keeps pods away from Nodes that are not ready.
 //
-// Its input are Nodes and their heartbeats: a renewed Lease in kube-node-lease, or a posted status. It writes
+// Its inputs are Nodes and their heartbeats: a renewed Lease in kube-node-lease, or a posted status. It writes
 //
 //   - the status Unknown into the conditions of a Node without heartbeats,
 //   - the taints for conditions: NoSchedule at once, NoExecute at a limited rate for each zone,
@@ -61,7 +61,7 @@ type lifecycle struct {
 	lastRound time.Time // as read from real
 }
 
-// New returns the controller. Its keys are names of Nodes, and all.
+// New returns the controller. Its keys are the names of Nodes, and the constant all.
 func New(env *controller.Env) (*controller.Controller, error) {
 	l, err := newLifecycle(env)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package serviceaccount maintains the ServiceAccount "default" in every namespace, which pods use that name no
-// account.
+// Package serviceaccount maintains the ServiceAccount "default" in every namespace. Pods that name no account use it.
 package serviceaccount
 
 import (

@@ -1,7 +1,7 @@
 // Package tainteviction deletes pods from Nodes with NoExecute taints. A pod that does not tolerate a taint is deleted
 // at once, a pod that tolerates it for a limited time after tolerationSeconds.
 //
-// Its input are Nodes with their taints and the pods on them. It deletes pods, and writes their condition
+// Its inputs are Nodes with their taints and the pods on them. It deletes pods, and writes their condition
 // DisruptionTarget and the event TaintManagerEviction. The deadline of a pod depends only on the taint and the pod, so
 // that a restart loses no deadline. The exception is a taint without timeAdded, which counts from its first sighting.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
