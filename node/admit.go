@@ -53,8 +53,8 @@ func (a *agent) admit(n *hostedNode, pod *corev1.Pod) *refusal {
 	return nil
 }
 
-// refuseUnderPressure keeps pods off a node under pressure: under memory pressure alone pods of the class BestEffort,
-// otherwise all pods except critical ones.
+// refuseUnderPressure keeps pods off a node under pressure, except critical ones. If memory pressure is the only
+// condition, it rejects only pods of the class BestEffort that do not tolerate its taint.
 func refuseUnderPressure(a *agent, n *hostedNode, pod *corev1.Pod) *refusal {
 	conditions := n.pressure.now()
 	if len(conditions) == 0 || a.critical(pod) {

@@ -265,7 +265,7 @@ func requiredMetric(name string, path *field.Path) field.ErrorList {
 	return validate.Segment(path.Child("metric", "name"), name)
 }
 
-// The kinds of sources, which have different targets.
+// The kinds of sources of a metric. They decide which types of target are allowed.
 const (
 	objectTarget = iota
 	externalTarget

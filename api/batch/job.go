@@ -113,7 +113,7 @@ func defaultFailurePolicy(p *batchv1.PodFailurePolicy) {
 	}
 }
 
-// The labels of a job's pods that are older than labels with domains.
+// The old labels of a job's pods, from before labels had domains.
 const (
 	legacyControllerUID = "controller-uid"
 	legacyJobName       = "job-name"

@@ -30,13 +30,13 @@ const (
 	key  = -2
 )
 
-// MaxErrors limits the errors that are reported for one object. A large object can have a million.
+// MaxErrors limits the errors that are reported for one object. An object of some megabytes can have a million.
 const MaxErrors = 100
 
 // Enough reports whether there are MaxErrors errors. A loop over a client's input stops then.
 func Enough(errs ErrorList) bool { return len(errs) >= MaxErrors }
 
-// maxText limits the text of the errors in one response, in bytes: each error may contain a large value.
+// maxText limits the text of the errors in one response, in bytes: each error may contain a value of megabytes.
 const maxText = 1 << 20
 
 // Few returns the first errors that fit into a response: at most MaxErrors, with at most maxText bytes in total, but

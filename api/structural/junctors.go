@@ -23,7 +23,7 @@ func (v *checking) junctors(c *checks, value any, p *past, d *verdict) {
 	}
 }
 
-// quietly checks a value against a branch. Its faults may not make the value invalid.
+// quietly checks a value against a branch without collecting its errors: they need not make the value invalid.
 func (v *checking) quietly(branch *Schema, value any, p *past) verdict {
 	v.quiet++
 	defer func() { v.quiet-- }()

@@ -143,11 +143,11 @@ type Host interface {
 	Event(pod *corev1.Pod, kind, reason, message string)
 	// NodeEvent records an Event about a Node.
 	NodeEvent(node, kind, reason, message string)
-	// Wake syncs a pod because one of its containers has changed.
+	// Wake makes the agent sync a pod because one of its containers has changed.
 	Wake(PodKey)
-	// Refresh calls SetUp again for a pod because the sources of its volumes have changed.
+	// Refresh makes the agent call SetUp again for a pod because the sources of its volumes have changed.
 	Refresh(PodKey)
-	// NodeChanged reports a Node's status because the runtime's conditions have changed.
+	// NodeChanged makes the agent report a Node's status because the runtime's conditions have changed.
 	NodeChanged(node string)
 	// Client returns a client of the API with the rights of the node.
 	Client(node string) kubernetes.Interface

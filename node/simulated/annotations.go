@@ -23,8 +23,8 @@ const (
 	maxExitCode  = 255
 	maxFailures  = 1_000_000
 	maxPullError = 1024      // bytes; it is in every status and Event
-	maxLogLines  = 10_000    // retained of an endless log
-	maxLogBytes  = 1 << 20   // retained of an endless log
+	maxLogLines  = 10_000    // that are kept of an endless log
+	maxLogBytes  = 1 << 20   // that are kept of an endless log
 	maxCPU       = 1_000_000 // cores
 	maxBytes     = 1 << 50   // of memory and of disk
 	maxPIDs      = 1 << 22   // the kernel's PID_MAX_LIMIT

@@ -53,8 +53,8 @@ func NewResource(list corev1.ResourceList) Resource {
 const maxAmount = 1 << 53
 
 // amount returns a quantity in units of 10^scale, rounded up. The API accepts quantities, and sums of them, that do
-// not fit an int64 in these units. They count as maxAmount, like all larger ones: Quantity's own conversion returns
-// arbitrary numbers for them, even 0.
+// not fit an int64 in these units. They count as maxAmount, like all amounts above it: Quantity's own conversion
+// returns arbitrary numbers for them, even 0.
 func amount(q resource.Quantity, scale resource.Scale) int64 {
 	if q.AsApproximateFloat64() >= maxAmount*math.Pow10(int(scale)) {
 		return maxAmount

@@ -13,7 +13,7 @@ import (
 type ImageLocality struct{}
 
 const (
-	// A smaller sum of images makes no difference.
+	// Images with a smaller total size make no difference.
 	fewImageBytes int64 = 23 * 1024 * 1024
 	// This much per container gives the highest score.
 	manyImageBytes int64 = 1000 * 1024 * 1024

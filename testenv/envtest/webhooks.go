@@ -44,8 +44,8 @@ type WebhookInstallOptions struct {
 	LocalServingPort    int
 	LocalServingCertDir string
 	LocalServingCAData  []byte
-	// LocalServingHostExternalName is the operator's name for the API server; LocalServingHost if
-	// empty.
+	// LocalServingHostExternalName is the host name by which the API server reaches the operator; LocalServingHost
+	// if empty.
 	LocalServingHostExternalName string
 
 	// MaxTime and PollInterval have no effect: the API server calls a webhook as soon as its configuration is
