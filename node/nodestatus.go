@@ -104,7 +104,7 @@ func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time)
 
 // setResources updates capacity and allocatable with the agent's own resources, and keeps those that other clients have
 // added, as the kubelet does. Resources that are in the capacity and not reserved are allocatable. An extended resource
-// that is not in the capacity is not.
+// that is not in the capacity is not allocatable.
 func setResources(status *corev1.NodeStatus, own, ownAllocatable corev1.ResourceList) {
 	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
 	maps.Copy(capacity, status.Capacity)

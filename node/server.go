@@ -192,7 +192,7 @@ func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, node string) 
 	return err == nil && denied == ""
 }
 
-// available reports whether a node is not stopped; if it is, available writes the response.
+// available reports whether a node runs. If the node is stopped, available writes the response.
 func available(w http.ResponseWriter, n *hostedNode) bool {
 	if n.acts().Stopped {
 		http.Error(w, "the node is stopped, as its annotation says", http.StatusServiceUnavailable)

@@ -1,5 +1,5 @@
-// Package amount makes bounded numbers of those in API objects, which may be as large or as negative as a user likes:
-// durations that can be added to the present, and amounts of which a thousand can be added up. Pure functions.
+// Package amount bounds the numbers in API objects, which may have any size and sign: durations can then be added to
+// the present time, and a thousand amounts can be added up without an overflow. It has only pure functions.
 package amount
 
 import (
@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Max is the largest amount that counts: a thousand of them can be added up. No node has as much.
+// Max is the largest amount that is counted, so that a thousand amounts can be added up. No node has so much.
 const Max = 1 << 53
 
-// Of is a quantity in units of 10^scale, rounded up. The API takes quantities that are no int64 in
-// these units, and sums of them; those, and whatever is above maxAmount, count as maxAmount, for Quantity's
-// own conversion makes anything of them, 0 too.
+// Of returns a quantity in units of 10^scale, rounded up. The API accepts quantities, and sums of them, that do not fit
+// an int64 in these units. They count as Max, like all amounts above it: Quantity's own conversion returns arbitrary
+// numbers for them, even 0.
 func Of(q resource.Quantity, scale resource.Scale) int64 {
 	if q.AsApproximateFloat64() >= Max*math.Pow10(int(scale)) {
 		return Max
@@ -23,17 +23,18 @@ func Of(q resource.Quantity, scale resource.Scale) int64 {
 	return q.ScaledValue(scale)
 }
 
-// Longest bounds every duration that is a number in an object, so that it can be added to the present.
+// Longest bounds every duration that is a number in an object, so that it can be added to the present time.
 const Longest = 100 * 365 * 24 * time.Hour
 
-// Seconds is a number of seconds in an object as a duration of at most longest; less than none is none.
+// Seconds converts a number of seconds in an object to a duration of at most Longest. A negative number counts as 0.
 func Seconds(n int64) time.Duration {
 	return time.Duration(Within(n, 0, int64(Longest/time.Second))) * time.Second
 }
 
+// Within returns v, or the nearer of the bounds least and most if v is outside.
 func Within[T cmp.Ordered](v, least, most T) T { return min(max(v, least), most) }
 
-// Plus adds amounts, none of which is negative, and stays at the largest number there is.
+// Plus adds two amounts, which must not be negative. A sum that does not fit an int64 becomes math.MaxInt64.
 func Plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -41,7 +42,7 @@ func Plus(a, b int64) int64 {
 	return a + b
 }
 
-// Times multiplies as plus adds.
+// Times multiplies an amount by n, which must not be negative. Like Plus, it returns at most math.MaxInt64.
 func Times(n int, amount int64) int64 {
 	if amount > 0 && int64(n) > math.MaxInt64/amount {
 		return math.MaxInt64

@@ -159,8 +159,8 @@ func (p *Pod) advance(c *container, now time.Time, w *wake) bool {
 	return false
 }
 
-// reportBackOff has one Event for each back-off. That of a failed pull comes some time after the failure, which is
-// the container's reason until then.
+// reportBackOff records one Event for each back-off. After a failed pull it waits until backOffAt: until then the
+// failure itself is the container's reason.
 func (p *Pod) reportBackOff(c *container, now time.Time, w *wake) {
 	switch {
 	case c.reported:

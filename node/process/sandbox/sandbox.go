@@ -110,7 +110,8 @@ type Limits struct {
 // cgroups.
 func (l Limits) bind() bool { return l.CPUQuota > 0 || l.MemoryBytes > 0 || l.PodPIDs > 0 }
 
-// Loosest returns the looser of two limits for each resource, except that a limit is looser than none.
+// Loosest returns the looser of two limits for each resource. If only one of the two limits a resource, it returns that
+// limit.
 func (l Limits) Loosest(other Limits) Limits {
 	return Limits{CPUShares: max(l.CPUShares, other.CPUShares), CPUQuota: max(l.CPUQuota, other.CPUQuota),
 		MemoryBytes: max(l.MemoryBytes, other.MemoryBytes), MemoryMin: max(l.MemoryMin, other.MemoryMin)}
