@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestCustomOwnership_OfDefinitions plays with real definitions: all definitions below the folder
+// TestCustomOwnership_ForDefinitions plays with real definitions: all definitions below the folder
 // $CUSTOM_DEFINITIONS. Other documents there are example objects, which some games start with.
 func TestCustomOwnership_ForDefinitions(t *testing.T) {
 	t.Parallel()

@@ -136,16 +136,16 @@ func (l *List) BeginBody(size int) {
 	l.timer = l.w.audit.Begin(audit.Serialization)
 }
 
-// AppendBytes has encode append to the buffer, without sending a chunk.
+// AppendBytes calls encode to append to the buffer, without sending a chunk.
 func (l *List) AppendBytes(encode func(buf []byte) []byte) {
 	if !l.failed {
 		l.buf = encode(l.buf)
 	}
 }
 
-// Append has encode append to the buffer, and sends a chunk once it is complete. It returns the error of encode, or
-// that of ctx if its time ends while the list waits for its next slot: a part of a list must not look like all of it.
-// Once the client has left it has no effect.
+// Append calls encode to append to the buffer, and sends a chunk once it is complete. It returns the error of encode,
+// or that of ctx if its time ends while the list waits for its next slot: a part of a list must not look like all of
+// it. Once the client has left it has no effect.
 func (l *List) Append(ctx context.Context, encode func(buf []byte) ([]byte, error)) error {
 	if l.failed {
 		return nil

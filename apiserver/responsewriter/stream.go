@@ -124,9 +124,9 @@ func (s *Stream) EndInitial() {
 	s.w.ReleaseSeats()
 }
 
-// Append has encode append an event to the buffer, and sends a chunk once it is complete. The event takes memory bytes
-// until it is sent. It returns the error of encode or of a reservation; that of a write is left to Flush. Once a write
-// has failed it has no effect.
+// Append calls encode to append an event to the buffer, and sends a chunk once it is complete. The event takes memory
+// bytes until it is sent. It returns the error of encode or of a reservation; that of a write is left to Flush. Once a
+// write has failed it has no effect.
 func (s *Stream) Append(ctx context.Context, memory int64, encode func(buf []byte) ([]byte, error)) error {
 	if s.err != nil {
 		return nil
@@ -164,8 +164,8 @@ func (s *Stream) Flush(ctx context.Context) error {
 	return err
 }
 
-// End has encode append a last event, and sends the buffer. It waits neither for memory nor for a slot: the stream is
-// over.
+// End calls encode to append a last event, and sends the buffer. It waits neither for memory nor for a slot: the stream
+// is over.
 func (s *Stream) End(encode func(buf []byte) []byte) {
 	if s.err == nil {
 		s.buf = encode(s.buffer())

@@ -23,7 +23,7 @@ func Error(code int, reason metav1.StatusReason, message string) error {
 	}}
 }
 
-// NotServed is the answer to a request for a path or a kind that there is not.
+// NotServed returns the answer to a request for a path or a kind that does not exist.
 func NotServed() error {
 	return Error(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 }
@@ -131,7 +131,7 @@ func Of(err error, subject Subject) metav1.Status {
 	return apierrors.NewInternalError(err).Status()
 }
 
-// unreadable is the answer to a list in which an object belongs that cannot be read.
+// unreadable returns the answer to a list that contains an object which cannot be read.
 func unreadable(gr schema.GroupResource, damaged *storage.Damaged) metav1.Status {
 	return metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,

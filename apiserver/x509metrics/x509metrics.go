@@ -66,8 +66,8 @@ func (c *Counters) Count(err error) {
 	}
 }
 
-// Annotation is the audit annotation of a request to a host that failed with err. The key is "" if err is no such
-// refusal.
+// Annotation returns the audit annotation of a request to a host that failed with err. The key is "" if err is not
+// one of the counted faults.
 func Annotation(err error, host string) (key, value string) {
 	for _, f := range faults {
 		if host != "" && f.is(err) {

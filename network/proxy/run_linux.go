@@ -294,7 +294,8 @@ func (p *proxy) commit() error {
 }
 
 // serveMachine makes the machine forward packets for external addresses, after the tables have their stand-ins. It
-// retries later if that fails, or if joinMachine failed with before. Services stay as they are meanwhile.
+// retries later if that fails, or if joinErr, the error of joinMachine, is not nil. Services stay as they are
+// meanwhile.
 func (p *proxy) serveMachine(joinErr error) {
 	refused, called, err := p.rules.serveMachine()
 	p.again = nil
