@@ -125,7 +125,7 @@ func setConditionTimes(conditions, was []certificatesv1.CertificateSigningReques
 }
 
 // keepDecisions copies a status in a write to /status. It does not change the conditions of approval. A write that
-// tries to is rejected later (changedDecisions).
+// adds or removes one is rejected later (validateIssued).
 func keepDecisions(dst, src *certificatesv1.CertificateSigningRequest) {
 	had := dst.Status.Conditions
 	dst.Status = *src.Status.DeepCopy()

@@ -76,7 +76,7 @@ func (o *Object) settle() error {
 func (o *Object) coerce(schema *structural.Schema) {
 	schema.Prune(o.Fields, false)
 	schema.DropNulls(o.Fields)
-	_, _ = schema.Coerce(o.Fields, true, false) // with dropMalformed it returns no error
+	_, _ = schema.Coerce(o.Fields, true, false) // it returns no error if it drops malformed metadata
 }
 
 // reset empties the object.

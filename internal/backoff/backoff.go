@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Jitter is the random part of a delay: up to so much of it is added.
+// Jitter is the largest random part of a delay, as a fraction of it that is added.
 const Jitter = 0.2
 
 // Doubling returns a back-off whose Step returns first, then twice as much each time, up to last, each with a random
