@@ -3,10 +3,10 @@ package kubectllite
 // knownDifferences are invocations with a different output, and the reason in the words of docs/kubectl-lite.md. Their
 // exit codes are equal, except for the ones in knownCodes.
 var knownDifferences = map[string]string{
-	"get cm --sort-by=.nope":      "kubectl swallows the error and says that nothing was found.",
+	"get cm --sort-by=.nope":      "kubectl drops the error and reports that no resources were found.",
 	"auth reconcile --filename=-": "kubectl 1.37 crashes.",
 	"diff --server-side -f DIR/kept.yaml": "kubectl takes a conflict for an object that " +
-		"keeps changing, and says so before it reports the conflict.",
+		"keeps changing, and prints that before it reports the conflict.",
 
 	"set":         ownHelp,
 	"options":     ownHelp,
