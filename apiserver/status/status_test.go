@@ -54,6 +54,13 @@ func TestOf_AnswersAsKubernetesDoes(t *testing.T) {
 	require.Contains(t, status.Of(storage.ErrExpired, status.Subject{Watch: true}).Message, "provided watch is too old")
 }
 
+// client-go repeats what has a Retry-After. A write that may have happened must not be repeated without its author.
+func TestOf_UnknownOutcomeIsNotRetried(t *testing.T) {
+	t.Parallel()
+	s := status.Of(fmt.Errorf("wrapped: %w", storage.ErrUnknownOutcome), status.Subject{})
+	require.Zero(t, s.Details.RetryAfterSeconds)
+}
+
 func TestOn_NamesAnotherObject(t *testing.T) {
 	t.Parallel()
 	nodes := schema.GroupResource{Resource: "nodes"}
