@@ -18,9 +18,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/test/podnetwork"
 )
 
-// needNamespaces skips the test if programs cannot run as containers.
+// needNamespaces skips the test if programs cannot run as containers. Until the test ends, no other test runs pods in
+// the machine's network.
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -29,6 +32,7 @@ func needNamespaces(t *testing.T) {
 	if err := exec.Command("unshare", "--mount", "--pid", "--net", "--uts", "--fork", "true").Run(); err != nil {
 		t.Skipf("SKIPPED: --runtime process needs namespaces, which this machine does not allow: %v", err)
 	}
+	podnetwork.Lock(t)
 }
 
 // tooEarly matches a line that kubectl before 1.34 may log for exec and attach: it reads the server's first message,

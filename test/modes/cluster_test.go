@@ -198,10 +198,16 @@ func (c *cluster) awaitDeployment(namespace, name string, replicas int64) {
 	})
 }
 
-// runsPod waits until a new pod runs.
+// runsPod waits until a new pod runs. It repeats a request whose outcome the server does not know.
 func (c *cluster) runsPod(name string) {
 	c.t.Helper()
-	c.kubectl("default", "run", name, "--image=pod:1", "--restart=Never")
+	out, err := c.tryKubectl("default", "run", name, "--image=pod:1", "--restart=Never")
+	for err != nil && strings.Contains(out, "it may or may not have happened") {
+		if out, err = c.tryKubectl("default", "run", name, "--image=pod:1", "--restart=Never"); strings.Contains(out, "AlreadyExists") {
+			err = nil
+		}
+	}
+	require.NoError(c.t, err, out)
 	c.await("the pod runs", pods, "default", func(all []*unstructured.Unstructured) bool {
 		for _, pod := range all {
 			phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coxswain-dev/coxswain/test/podnetwork"
 	"github.com/coxswain-dev/coxswain/test/wallclock"
 )
 
@@ -304,6 +305,7 @@ func processRuntime(t *testing.T) {
 	if err := exec.Command("unshare", "--mount", "--pid", "--net", "--uts", "--fork", "true").Run(); err != nil {
 		t.Skip("SKIPPED: --runtime process needs namespaces, which this machine does not allow: ", err)
 	}
+	podnetwork.Lock(t)
 	c := up(t, launch{}, dataDir(t), "--runtime", "process", "--nodes", "1")
 	c.nodes = 1
 	c.lives()
