@@ -74,11 +74,12 @@ test: $(if $(RESULTS),.tools/gotestsum) ## unit and integration tests, those of 
 	@$(call gotest,plain,-timeout 20m,$$(go list ./... | grep -vxF -e $$(go list -m)/test $$(go list $(RACED) | sed 's/^/-e /')))
 
 .PHONY: race
-race: ## all tests with the race detector
-	$(WITH_RACE) go test $(RACE) -timeout 60m $$(go list ./... | grep -v '/coxswain/test$$')
+race: ## with the race detector, the tests that make test runs without it
+	$(WITH_RACE) go test $(RACE) -timeout 60m -run '$(WALKS)' $(WALKED)
+	$(WITH_RACE) go test $(RACE) -timeout 60m $$(go list ./... | grep -vxF -e $$(go list -m)/test $$(go list $(RACED) | sed 's/^/-e /'))
 
-# COUNT is how often; FLAKY are the packages.
-COUNT ?= 10
+# COUNT is how often; FLAKY are the packages. Each count takes about ten minutes on two cores.
+COUNT ?= 3
 FLAKY ?= ./...
 
 .PHONY: flaky
