@@ -262,23 +262,39 @@ func (s *Subresource) Write(dst, src Object) {
 // AllSubresources returns Subresources, status and scale, sorted by name.
 func (r *Resource) AllSubresources() []Subresource {
 	subs := slices.Clone(r.Subresources)
-	verbs := []string{"get", "patch", "update"}
-	if r.Status != nil {
-		write := r.Status.Copy
-		if r.Status.Write != nil {
-			write = r.Status.Write
+	for _, sub := range []*Subresource{r.statusSubresource(), r.scaleSubresource()} {
+		if sub != nil {
+			subs = append(subs, *sub)
 		}
-		subs = append(subs, Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind,
-			Verbs: verbs, Copy: write, Metadata: r.Status.Metadata, Validate: r.Status.Validate,
-			Permit: r.Status.Permit})
-	}
-	if r.Scale != nil {
-		subs = append(subs, Subresource{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale",
-			New: func() Object { return &autoscalingv1.Scale{} }, Verbs: verbs})
 	}
 	slices.SortFunc(subs, func(a, b Subresource) int { return strings.Compare(a.Name, b.Name) })
 	return subs
 }
+
+// statusSubresource returns the subresource that Status describes, or nil.
+func (r *Resource) statusSubresource() *Subresource {
+	if r.Status == nil {
+		return nil
+	}
+	write := r.Status.Copy
+	if r.Status.Write != nil {
+		write = r.Status.Write
+	}
+	return &Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind, Verbs: objectVerbs, Copy: write,
+		Metadata: r.Status.Metadata, Validate: r.Status.Validate, Permit: r.Status.Permit}
+}
+
+// scaleSubresource returns the subresource that Scale describes, or nil.
+func (r *Resource) scaleSubresource() *Subresource {
+	if r.Scale == nil {
+		return nil
+	}
+	return &Subresource{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: objectVerbs,
+		New: func() Object { return &autoscalingv1.Scale{} }}
+}
+
+// objectVerbs are the verbs of status and scale. It is read-only.
+var objectVerbs = []string{"get", "patch", "update"}
 
 // SelectablePaths returns the JSON paths of Fields, in the order of Fields, followed by ConvertedFields.
 func (r *Resource) SelectablePaths() []string {
@@ -294,14 +310,23 @@ func (r *Resource) SelectablePaths() []string {
 	return paths
 }
 
-// Subresource returns the subresource with a name, or nil.
+// Subresource returns the subresource with a name, or nil. The caller must not change it.
 func (r *Resource) Subresource(name string) *Subresource {
-	for _, sub := range r.AllSubresources() {
-		if sub.Name == name {
-			return &sub
+	switch name {
+	case "status":
+		if sub := r.statusSubresource(); sub != nil {
+			return sub
+		}
+	case "scale":
+		if sub := r.scaleSubresource(); sub != nil {
+			return sub
 		}
 	}
-	return nil
+	i := slices.IndexFunc(r.Subresources, func(sub Subresource) bool { return sub.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Subresources[i]
 }
 
 // GVK returns the kind with its group and version.
