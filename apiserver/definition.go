@@ -5,8 +5,10 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -63,4 +65,9 @@ func (s *Server) forgetKinds() {
 	s.discovery.Forget()
 	s.appliers.Forget(s.Registry)
 	s.cluster.Forget()
+	kinds := s.Registry.Snapshot()
+	s.metrics.Forget(func(r metrics.Request) bool {
+		gvr := schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
+		return r.Resource != "" && kinds.Resource(gvr) == nil
+	})
 }

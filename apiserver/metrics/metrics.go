@@ -1,8 +1,8 @@
 // Package metrics counts and times the requests of the API server. Kubernetes' dashboards query the same names and
 // labels (https://kubernetes.io/docs/reference/instrumentation/metrics/).
 //
-// Only the combinations of labels that were used last are shown: a cluster rarely uses all of them at once. This keeps
-// /metrics at some hundred kilobytes.
+// All labels come from the server, none from clients: the resources that it serves, and a few verbs, scopes and codes.
+// A combination of them is counted until its resource is no longer served.
 package metrics
 
 import (
@@ -14,16 +14,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
-// maxCounted and maxTimed are the numbers of combinations of labels that are shown for counted and for timed
-// requests. A combination of timed requests takes thirty lines.
+// maxCounted and maxTimed bound the memory of the combinations of labels, about 1 kB for a counted and 4 kB for a timed
+// one. A server with 2,000 custom resources that clients read, write and watch has fewer. Beyond these numbers, the
+// least recently used combination starts from zero.
 const (
-	maxCounted = 250
-	maxTimed   = 32
+	maxCounted = 50_000
+	maxTimed   = 20_000
 )
+
+// maxCode is the largest HTTP status with a series of its own. Proxied servers choose theirs.
+const maxCode = 600
 
 // Request has the labels of a request.
 type Request struct{ Verb, Group, Version, Resource, Subresource, Scope, DryRun string }
@@ -48,10 +53,11 @@ func (r *Request) labels() []string {
 type Requests struct {
 	all      []prometheus.Collector
 	requests *series.Recent[answered, prometheus.Counter]
+	ended    *series.Recent[answered, prometheus.Counter]
 	timings  *series.Recent[Request, *timing]
 	running  *longRunning
 	current  *prometheus.GaugeVec
-	events   *prometheus.CounterVec
+	events   *series.Recent[schema.GroupVersionResource, prometheus.Counter]
 }
 
 // New returns metrics that have counted no requests yet.
@@ -62,11 +68,16 @@ func New() *Requests {
 			Name: "apiserver_current_inflight_requests",
 			Help: "Number of requests that are being served now, per request kind.",
 		}, []string{"request_kind"}),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_watch_events_total",
-			Help: "Number of events sent in watch clients.",
-		}, []string{"group", "version", "resource"}),
 	}
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_watch_events_total",
+		Help: "Number of events sent in watch clients.",
+	}, []string{"group", "version", "resource"})
+	m.events = series.NewRecent(maxCounted,
+		func(r schema.GroupVersionResource) prometheus.Counter {
+			return events.WithLabelValues(r.Group, r.Version, r.Resource)
+		},
+		func(r schema.GroupVersionResource) { events.DeleteLabelValues(r.Group, r.Version, r.Resource) })
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_request_total",
 		Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, " +
@@ -79,10 +90,19 @@ func New() *Requests {
 	m.requests = series.NewRecent(maxCounted,
 		func(a answered) prometheus.Counter { return requests.WithLabelValues(values(a)...) },
 		func(a answered) { requests.DeleteLabelValues(values(a)...) })
+	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name:        "apiserver_request_terminations_total",
+		Help:        "Number of requests which apiserver terminated in self-defense.",
+		ConstLabels: ours,
+	}, append([]string{"code"}, byRequest...))
+	terminated := func(a answered) []string { return append([]string{strconv.Itoa(a.code)}, a.labels()...) }
+	m.ended = series.NewRecent(maxCounted,
+		func(a answered) prometheus.Counter { return ended.WithLabelValues(terminated(a)...) },
+		func(a answered) { ended.DeleteLabelValues(terminated(a)...) })
 	timings := newTimings()
 	m.timings = series.NewRecent(maxTimed, timings.begin, timings.end)
-	m.all = []prometheus.Collector{requests, timings.duration, timings.sli, timings.size, m.running, m.current,
-		m.events}
+	m.all = []prometheus.Collector{requests, ended, timings.duration, timings.sli, timings.size, m.running, m.current,
+		events}
 	return m
 }
 
@@ -123,7 +143,7 @@ func (m *Requests) UnderWay() int {
 
 // Events counts the events of watches on a resource.
 func (m *Requests) Events(group, version, resource string) prometheus.Counter {
-	return m.events.WithLabelValues(group, version, resource)
+	return m.events.Of(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
 // Open counts n long-running requests as open, or as closed if n is negative.
@@ -132,10 +152,26 @@ func (m *Requests) Open(r Request, n int) { m.running.add(r, n) }
 // Done records a request's response: its code, its duration, the part of it that the request waited for its seats, and
 // the length of the body. Streams are counted and not timed.
 func (m *Requests) Done(r Request, code int, took, waited time.Duration, bytes int64) {
-	m.requests.Of(answered{r, code}).Inc()
+	m.requests.Of(answered{r, min(max(code, 0), maxCode)}).Inc()
 	if r.Verb != "WATCH" && r.Verb != "CONNECT" {
 		m.timings.Of(r).observe(took, waited, bytes)
 	}
+}
+
+// Forget removes the metrics of requests that gone accepts, such as those on a resource that is no longer served.
+func (m *Requests) Forget(gone func(Request) bool) {
+	m.requests.Forget(func(a answered) bool { return gone(a.Request) })
+	m.ended.Forget(func(a answered) bool { return gone(a.Request) })
+	m.timings.Forget(gone)
+	m.events.Forget(func(r schema.GroupVersionResource) bool {
+		return gone(Request{Group: r.Group, Version: r.Version, Resource: r.Resource})
+	})
+}
+
+// Terminated counts a request that the server ended to protect itself: it was refused, took too long, or panicked.
+func (m *Requests) Terminated(r Request, code int) {
+	r.DryRun = ""
+	m.ended.Of(answered{r, code}).Inc()
 }
 
 // Verb returns the label of a verb of the API.

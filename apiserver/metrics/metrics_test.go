@@ -59,15 +59,32 @@ func TestRequests_StreamsAreCountedAndNotTimed(t *testing.T) {
 	require.NotContains(t, scrape(t, m), "apiserver_longrunning_requests{")
 }
 
-func TestRequests_ShowTheLastCombinationsOfLabels(t *testing.T) {
+// rate() and increase() need counters that do not start again while the server runs.
+func TestRequests_CountUntilTheResourceIsGone(t *testing.T) {
 	t.Parallel()
 	m := metrics.New()
-	for i := range 1000 {
-		m.Done(metrics.Request{Verb: "GET", Resource: fmt.Sprint(i)}, http.StatusOK, time.Second, 0, 0)
+	request := func(i int) metrics.Request { return metrics.Request{Verb: "GET", Resource: fmt.Sprint(i % 1000)} }
+	for i := range 2000 {
+		m.Done(request(i), http.StatusOK, time.Second, 0, 0)
 	}
 	text := scrape(t, m)
-	require.Equal(t, 250, strings.Count(text, "apiserver_request_total{"))
-	require.Equal(t, 32, strings.Count(text, "apiserver_request_duration_seconds_count{"))
+	require.Equal(t, 1000, strings.Count(text, "apiserver_request_total{"))
+	require.Equal(t, 1000, strings.Count(text, "apiserver_request_duration_seconds_count{"))
+	require.Contains(t, text, `resource="7",scope="",subresource="",verb="GET",version=""} 2`)
+
+	m.Forget(func(r metrics.Request) bool { return r != request(7) })
+	text = scrape(t, m)
+	require.Equal(t, 1, strings.Count(text, "apiserver_request_total{"))
+	require.Equal(t, 1, strings.Count(text, "apiserver_response_sizes_count{"))
+}
+
+func TestRequests_CodesAreBounded(t *testing.T) {
+	t.Parallel()
+	m := metrics.New()
+	for code := -5; code < 10_000; code += 5 {
+		m.Done(metrics.Request{Verb: "GET"}, code, time.Second, 0, 0)
+	}
+	require.Equal(t, 121, strings.Count(scrape(t, m), "apiserver_request_total{"))
 }
 
 func TestMethod_IsOneOfAFewLabels(t *testing.T) {

@@ -64,6 +64,18 @@ func (r *Recent[K, M]) add(key K) *used[M] {
 	return u
 }
 
+// Forget removes the metrics of all keys that gone accepts. gone must not use r.
+func (r *Recent[K, M]) Forget(gone func(K) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.known {
+		if gone(key) {
+			delete(r.known, key)
+			r.end(key)
+		}
+	}
+}
+
 // giveWay evicts the least recently used key.
 func (r *Recent[K, M]) giveWay() {
 	var oldest K
