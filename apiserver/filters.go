@@ -31,6 +31,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			}
 			s.Log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", p, "stack",
 				string(debug.Stack()))
+			s.metrics.Terminated(exchangeOf(r.Context()).labels, http.StatusInternalServerError)
 			s.writeError(w, r, apierrors.NewInternalError(fmt.Errorf("panic while serving %s", r.URL.Path)))
 		}()
 		next.ServeHTTP(w, r)

@@ -10,6 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
+	"github.com/coxswain-dev/coxswain/internal/zpages"
 )
 
 // newRegistry returns the registry of the server's own metrics.
@@ -17,7 +18,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	objects := metrics.Objects{Registry: s.Registry,
 		Count: func(res *api.Resource) int { return s.collection(res).Count() }}
-	registry.MustRegister(s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(),
+	registry.MustRegister(zpages.BuildInfo(VersionInfo()), s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(),
 		s.limiter.Memory,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "coxswain_cel_compilations_total",
 			Help: "Number of CEL expressions that the process has begun to compile."},
@@ -47,5 +48,23 @@ func labelsOf(r *request) metrics.Request {
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
 	all := append(prometheus.Gatherers{s.registry}, s.Metrics...)
 	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+// serveSLIs serves the results of health checks, which Kubernetes keeps apart to be scraped more often.
+func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.health)
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+func (s *Server) serveStatusz(w http.ResponseWriter, r *http.Request) error {
+	s.zpages().Statusz(w, r)
+	return nil
+}
+
+func (s *Server) serveFlagz(w http.ResponseWriter, r *http.Request) error {
+	s.zpages().Flagz(w, r)
 	return nil
 }

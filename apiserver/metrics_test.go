@@ -2,12 +2,15 @@ package apiserver_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"net/http"
+	"regexp"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
@@ -70,11 +73,38 @@ func contains(a *answer, text string) bool {
 	return bytes.Contains(a.ok(http.StatusOK).body, []byte(text))
 }
 
-// maxMetrics limits the size of /metrics after an administrator has sent every request. The number of series is
-// bounded, and the bound is reached: the series of the resources that were used last are kept. They, and the lengths
-// of their names, differ between runs, whose pages have 300 to 361 kB. Users of all flow schemas add 100 kB, and the
-// other components of `coxswain up` another 150 kB (TestUp_ServesMetricsOfAllComponents).
-const maxMetrics = 400_000
+func TestPages_AboutTheServerItself(t *testing.T) {
+	t.Parallel()
+	s := assemble(t, builtin.Kinds(), apiserver.Options{Flags: map[string]string{"secure-port": "6443"}})
+	require.Contains(t, string(s.get("/statusz").ok(http.StatusOK).body), "\nkube-apiserver statusz\nWarning: ")
+	require.Contains(t, string(s.get("/flagz").ok(http.StatusOK).body), "\nsecure-port=6443\n")
+	s.get("/readyz/etcd").ok(http.StatusOK)
+	require.Contains(t, string(s.get("/metrics/slis").ok(http.StatusOK).body),
+		"\nkubernetes_healthcheck{name=\"etcd\",type=\"readyz\"} 1\n")
+	require.Contains(t, string(s.get("/metrics").ok(http.StatusOK).body), "\nkubernetes_build_info{")
+	var v version.Info
+	require.NoError(t, json.Unmarshal(s.get("/version").ok(http.StatusOK).body, &v))
+	require.Equal(t, [2]string{v.Major, v.Minor}, [2]string{v.EmulationMajor, v.EmulationMinor})
+	require.NotEmpty(t, v.MinCompatibilityMinor)
+}
+
+func TestMetrics_EndWithTheirResource(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.defineGadgets()
+	counted := func() bool {
+		return regexp.MustCompile(`(?m)^apiserver_(request|response|watch).*group="example.org"`).
+			Match(s.get("/metrics").ok(http.StatusOK).body)
+	}
+	require.True(t, counted())
+	s.delete(definitionsPath+"/gadgets.example.org", nil).ok(http.StatusOK)
+	require.Eventually(t, func() bool { return !counted() }, patience, tick)
+	require.True(t, contains(s.get("/metrics"), `resource="customresourcedefinitions"`))
+}
+
+// maxMetrics limits the size of /metrics after an administrator has sent every request that exists: about 30 lines for
+// each resource, verb and scope. Clients cannot make it larger.
+const maxMetrics = 5 << 20
 
 // hasBoundedMetrics checks the size of /metrics. It is called after all requests, so that every possible series exists.
 func (s *server) hasBoundedMetrics() {

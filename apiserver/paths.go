@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/health"
 	"github.com/coxswain-dev/coxswain/internal/kubeversion"
+	"github.com/coxswain-dev/coxswain/internal/zpages"
 )
 
 // Version is the version of the server. The build may append to its metadata.
@@ -55,10 +57,13 @@ func (s *Server) serveMethodNotAllowed(_ http.ResponseWriter, r *http.Request) e
 	return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: r.URL.Path}, strings.ToLower(r.Method))
 }
 
+// ownPaths are the paths without objects that each server has, sorted.
+var ownPaths = []string{"/api", "/apis", "/flagz", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2",
+	"/openapi/v3", "/readyz", "/statusz", "/version"}
+
 // servePaths lists the paths that are served.
 func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
-	paths := []string{"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3",
-		"/readyz", "/version"}
+	paths := slices.Clone(ownPaths)
 	for _, res := range s.Registry.Snapshot().Resources {
 		if p := "/api/" + res.Version; res.Group == "" {
 			paths = append(paths, p)
@@ -79,12 +84,37 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, VersionInfo())
 }
 
-// VersionInfo returns the answer to a GET of /version.
+// VersionInfo returns the answer to a GET of /version. The commit is known if the program was built in its repository.
 func VersionInfo() version.Info {
-	return version.Info{
+	v := version.Info{
 		Major: kubeversion.Major, Minor: kubeversion.Minor, GitVersion: Version, GitTreeState: "clean",
+		EmulationMajor: kubeversion.Major, EmulationMinor: kubeversion.Minor,
+		MinCompatibilityMajor: kubeversion.Major, MinCompatibilityMinor: kubeversion.PreviousMinor,
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			v.GitCommit = setting.Value
+		case "vcs.time":
+			v.BuildDate = setting.Value // of the commit, so that builds are reproducible
+		case "vcs.modified":
+			if setting.Value == "true" {
+				v.GitTreeState = "dirty"
+			}
+		}
+	}
+	return v
+}
+
+// zpages returns this server as /statusz and /flagz show it.
+func (s *Server) zpages() *zpages.Component {
+	return &zpages.Component{Name: "kube-apiserver", Version: VersionInfo(), Start: s.start, Paths: ownPaths,
+		Flags: s.Flags}
 }
 
 // ReadyCheck is a part of /readyz that is not about the server itself.
@@ -119,7 +149,7 @@ func (s *Server) writeHealth(w http.ResponseWriter, r *http.Request, endpoint st
 			return notFoundPath()
 		}
 	}
-	code, text := health.Report(r.Context(), r.URL.Query(), endpoint, checks, s.Log)
+	code, text := s.health.Report(r.Context(), r.URL.Query(), endpoint, checks)
 	return s.writeBody(w, r, encoding.Output{Media: "text/plain; charset=utf-8"}, code, text)
 }
 

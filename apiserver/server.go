@@ -57,6 +57,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
+	"github.com/coxswain-dev/coxswain/apiserver/health"
 	"github.com/coxswain-dev/coxswain/apiserver/loopback"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
@@ -118,6 +119,8 @@ type Options struct {
 	Debug map[string]http.Handler
 	// Metrics are the metrics of components in the same process. They are served at /metrics beside the server's own.
 	Metrics []prometheus.Gatherer
+	// Flags are the command line's flags and their values, for /flagz.
+	Flags map[string]string
 	// NoProfiling leaves out /debug/pprof (--profiling=false).
 	NoProfiling bool
 	// ReadyChecks are further parts of /readyz.
@@ -134,7 +137,9 @@ type Options struct {
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
 type Server struct {
 	Options
+	start        time.Time
 	metrics      *metrics.Requests
+	health       *health.Reporter
 	registry     *prometheus.Registry
 	authn        *authn.Authentication
 	admission    *admission.Chain
@@ -243,7 +248,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		Servers: controlplane.Presences, EventTTL: o.EventTTL, DeleteTimeout: o.RequestTimeout, Clock: o.Clock,
 		Log: o.Log})
 	s.conversions = conversion.New(s.webhooks)
-	s.metrics = metrics.New()
+	s.metrics, s.health, s.start = metrics.New(), health.NewReporter(o.Log), time.Now()
 	s.registry = s.newRegistry()
 	if o.Audit != nil {
 		s.registry.MustRegister(o.Audit)
@@ -317,14 +322,17 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/readyz/{check}", s.path(s.serveReadyz))
 	r.Get("/healthz", s.path(s.serveReadyz))
 	r.Get("/healthz/{check}", s.path(s.serveReadyz))
-	for path, health := range map[string]func(http.ResponseWriter, *http.Request) error{
+	for path, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"/livez": s.serveLivez, "/readyz": s.serveReadyz, "/healthz": s.serveReadyz,
 	} {
-		r.Head(path, s.path(health)) // for load balancers
+		r.Head(path, s.path(serve)) // for load balancers
 	}
 	r.Get("/version", s.path(s.serveVersion))
 	r.Get("/version/", s.path(s.serveVersion))
 	r.Get("/metrics", s.path(s.serveMetrics))
+	r.Get("/metrics/slis", s.path(s.serveSLIs))
+	r.Get("/statusz", s.path(s.serveStatusz))
+	r.Get("/flagz", s.path(s.serveFlagz))
 	if !s.NoProfiling {
 		r.Get("/debug/pprof/*", s.path(s.serveProfile))
 		r.Post("/debug/pprof/*", s.path(s.serveProfile))

@@ -62,7 +62,14 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 		a.proxied = a.proxied.with(o.RequestHeader.Headers)
 	}
 	if o.ClientCAs != nil {
-		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs, Clock: clock,
+		left := prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "apiserver_client_certificate_expiration_seconds",
+			Help: "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+			Buckets: []float64{0, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 345600, 604800, 2592000, 7776000,
+				15552000, 31104000},
+		})
+		a.metrics = append(a.metrics, left)
+		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs, Clock: clock, Left: left,
 			Refused: o.KubeletClient})
 	}
 	if o.TokenFile != "" {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 )
 
@@ -49,6 +50,8 @@ type ClientCertificates struct {
 	CAs CAs
 	// Clock decides whether certificates are valid.
 	Clock clock.PassiveClock
+	// Left observes the seconds until the certificate of an authenticated request expires; nil for no observation.
+	Left prometheus.Observer
 	// Refused is a certificate with a key that is not accepted; nil for none.
 	Refused *tls.Certificate
 }
@@ -62,7 +65,11 @@ func (c ClientCertificates) Authenticate(r *http.Request) (*User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
 	}
-	user, err := connectionOf(r).client.current(c.CAs.Pool(), c.Clock.Now(), r.TLS.PeerCertificates, c.userOf)
+	now := c.Clock.Now()
+	user, err := connectionOf(r).client.current(c.CAs.Pool(), now, r.TLS.PeerCertificates, c.userOf)
+	if err == nil && c.Left != nil {
+		c.Left.Observe(r.TLS.PeerCertificates[0].NotAfter.Sub(now).Seconds())
+	}
 	return user, err == nil, err
 }
 

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // timeout is how long the checks of one request may take together.
@@ -25,10 +27,52 @@ type Check struct {
 // Ping is the check that an answer arrives at all.
 var Ping = Check{"ping", func(context.Context) error { return nil }}
 
+// Reporter runs checks and counts their results for /metrics/slis (KEP-3466). It is safe for concurrent use.
+type Reporter struct {
+	log     *slog.Logger
+	healthy *prometheus.GaugeVec
+	results *prometheus.CounterVec
+}
+
+// NewReporter returns a Reporter that has run no check yet.
+func NewReporter(log *slog.Logger) *Reporter {
+	return &Reporter{log: log,
+		healthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck",
+			Help: "This metric records the result of a single healthcheck."}, []string{"name", "type"}),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total",
+			Help: "This metric records the results of all healthcheck."}, []string{"name", "status", "type"}),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (r *Reporter) Describe(ch chan<- *prometheus.Desc) {
+	r.healthy.Describe(ch)
+	r.results.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
+	r.healthy.Collect(ch)
+	r.results.Collect(ch)
+}
+
+// run runs a check and counts its result.
+func (r *Reporter) run(ctx context.Context, endpoint string, c Check) error {
+	err := c.Run(ctx)
+	value, status := 1.0, "success"
+	if err != nil {
+		value, status = 0, "error"
+		r.log.Warn("failed to pass a health check", "endpoint", endpoint, "check", c.Name, "err", err)
+	}
+	r.healthy.WithLabelValues(c.Name, endpoint).Set(value)
+	r.results.WithLabelValues(c.Name, status, endpoint).Inc()
+	return err
+}
+
 // Report runs the checks of an endpoint, one after the other, and returns the code and the text of the answer: "ok", or
 // one line per check if one has failed or the client asks for ?verbose. Checks that the client names by ?exclude are
 // not run. The log gets the errors, which clients do not see: the endpoints are open to everyone.
-func Report(ctx context.Context, query url.Values, endpoint string, checks []Check, log *slog.Logger) (int, []byte) {
+func (r *Reporter) Report(ctx context.Context, query url.Values, endpoint string, checks []Check) (int, []byte) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	excluded := query["exclude"]
@@ -39,9 +83,8 @@ func Report(ctx context.Context, query url.Values, endpoint string, checks []Che
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
 			continue
 		}
-		if err := c.Run(ctx); err != nil {
+		if r.run(ctx, endpoint, c) != nil {
 			failed = true
-			log.Warn("failed to pass a health check", "endpoint", endpoint, "check", c.Name, "err", err)
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 			continue
 		}

@@ -61,7 +61,7 @@ func newCNIServe() *cobra.Command {
 			return p.run(cmd.Context(), prometheus.NewRegistry(), f.run)
 		},
 	}
-	p.add(cmd.Flags(), "127.0.0.1:10247")
+	p.add(cmd.Flags(), "coxswain-cni", "127.0.0.1:10247")
 	f.add(cmd.Flags())
 	return cmd
 }

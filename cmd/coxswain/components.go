@@ -41,10 +41,11 @@ type processFlags struct {
 	debug      map[string]http.Handler // additional handlers, by path
 }
 
-func (f *processFlags) add(fs *pflag.FlagSet, address string) {
+// add adds the flags of a component with its name in Kubernetes, and with the address of its metrics.
+func (f *processFlags) add(fs *pflag.FlagSet, component, address string) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "",
 		"kubeconfig of the API server; empty uses KUBECONFIG and kubectl's other places")
-	f.endpoint.add(fs, address)
+	f.endpoint.add(fs, component, address)
 }
 
 // leaderFlags are the flags of a component with leader election.
@@ -83,7 +84,7 @@ func newScheduler() *cobra.Command {
 			return p.run(cmd.Context(), prometheus.Gatherers{registry, controllers.Metrics()}, f.run)
 		},
 	}
-	p.add(cmd.Flags(), "127.0.0.1:10259")
+	p.add(cmd.Flags(), "kube-scheduler", "127.0.0.1:10259")
 	f.leader.add(cmd.Flags())
 	cmd.Flags().StringVar(&f.config, "config", "", "path to a KubeSchedulerConfiguration "+
 		"(kubescheduler.config.k8s.io/v1); its leaderElection replaces the --leader-elect flags")
@@ -312,7 +313,7 @@ func newNode() *cobra.Command {
 			return p.run(cmd.Context(), prometheus.NewRegistry(), f.run)
 		},
 	}
-	p.add(cmd.Flags(), "127.0.0.1:10248")
+	p.add(cmd.Flags(), "kubelet", "127.0.0.1:10248")
 	f.add(cmd.Flags(), 1)
 	f.addEndpoint(cmd.Flags())
 	return cmd

@@ -148,7 +148,7 @@ func newControllers() *cobra.Command {
 			return p.run(cmd.Context(), controllers.Metrics(), f.run)
 		},
 	}
-	p.add(cmd.Flags(), "127.0.0.1:10257")
+	p.add(cmd.Flags(), "kube-controller-manager", "127.0.0.1:10257")
 	f.leader.add(cmd.Flags())
 	cmd.Flags().StringSliceVar(&f.controllers, "controllers", []string{"*"},
 		`controllers to run: "*" for all, "foo" for foo, "-foo" for all but foo`)

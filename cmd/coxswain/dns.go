@@ -68,7 +68,7 @@ func newDNS() *cobra.Command {
 			return p.run(cmd.Context(), registry, f.run)
 		},
 	}
-	p.add(cmd.Flags(), "127.0.0.1:9153")
+	p.add(cmd.Flags(), "coxswain-dns", "127.0.0.1:9153")
 	f.add(cmd.Flags())
 	return cmd
 }

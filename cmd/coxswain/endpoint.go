@@ -21,8 +21,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/health"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/internal/client/delegatedauth"
+	"github.com/coxswain-dev/coxswain/internal/zpages"
 )
 
 // endpointFlags configure the endpoint of a component in a process of its own. It serves health, metrics and profiles,
@@ -35,10 +37,13 @@ type endpointFlags struct {
 	profiling         bool
 	tls               tlsFlags
 
-	ready func() bool // for /readyz, if not nil
+	component string
+	flags     *pflag.FlagSet
+	ready     func() bool // for /readyz, if not nil
 }
 
-func (f *endpointFlags) add(fs *pflag.FlagSet, address string) {
+func (f *endpointFlags) add(fs *pflag.FlagSet, component, address string) {
+	f.component, f.flags = component, fs
 	fs.StringVar(&f.address, "metrics-bind-address", address,
 		`where to serve /healthz, /metrics and /debug/pprof over HTTPS; "" for nowhere`)
 	fs.StringVar(&f.certFile, "tls-cert-file", "",
@@ -145,19 +150,21 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 // routes returns the handlers of all paths, for serve to protect by authorization.
 func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
-	for _, path := range []string{"/healthz", "/livez"} {
-		mux.HandleFunc(path, ok)
+	reporter := health.NewReporter(slog.Default())
+	for endpoint, checks := range map[string][]health.Check{"healthz": {health.Ping}, "livez": {health.Ping},
+		"readyz": {health.Ping, {Name: "ready", Run: f.isReady}}} {
+		mux.HandleFunc("/"+endpoint, func(w http.ResponseWriter, r *http.Request) {
+			code, text := reporter.Report(r.Context(), r.URL.Query(), endpoint, checks)
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.WriteHeader(code)
+			_, _ = w.Write(text)
+		})
 	}
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
-		if f.ready != nil && !f.ready() {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
-		}
-		ok(w, r)
-	})
 	all := append(prometheus.Gatherers{metrics}, processMetrics...)
 	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+	slis := prometheus.NewRegistry()
+	slis.MustRegister(reporter)
+	mux.Handle("/metrics/slis", promhttp.HandlerFor(slis, promhttp.HandlerOpts{}))
 	if f.profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -166,7 +173,21 @@ func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http
 	for path, h := range more {
 		mux.Handle(path, h)
 	}
+	pages := zpages.Component{Name: f.component, Version: apiserver.VersionInfo(), Start: time.Now(),
+		Paths: []string{"/flagz", "/healthz", "/livez", "/metrics", "/metrics/slis", "/readyz", "/statusz"}}
+	if f.flags != nil {
+		pages.Flags = zpages.Flags(f.flags)
+	}
+	mux.HandleFunc("/statusz", pages.Statusz)
+	mux.HandleFunc("/flagz", pages.Flagz)
 	return mux
+}
+
+func (f *endpointFlags) isReady(context.Context) error {
+	if f.ready != nil && !f.ready() {
+		return errors.New("not ready")
+	}
+	return nil
 }
 
 // newEndpoint returns a server for the endpoint of a component. Its timeouts prevent slow clients from holding

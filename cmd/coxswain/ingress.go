@@ -45,7 +45,7 @@ func newIngress() *cobra.Command {
 			return p.run(cmd.Context(), registry, f.run)
 		},
 	}
-	p.add(cmd.Flags(), "127.0.0.1:10255")
+	p.add(cmd.Flags(), "coxswain-ingress", "127.0.0.1:10255")
 	f.add(cmd.Flags())
 	return cmd
 }

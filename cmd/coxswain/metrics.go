@@ -9,7 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	restmetrics "k8s.io/client-go/tools/metrics"
 
+	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/internal/zpages"
 )
 
 // clientMetrics has the metrics of this process's requests to API servers, with Kubernetes' names.
@@ -21,7 +23,8 @@ var processMetrics = prometheus.Gatherers{clientMetrics, newOwnMetrics()}
 
 func newOwnMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(zpages.BuildInfo(apiserver.VersionInfo()), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
+	"github.com/coxswain-dev/coxswain/internal/zpages"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 	"github.com/coxswain-dev/coxswain/storage/memory"
@@ -38,6 +39,7 @@ import (
 
 // serverFlags are the API server's, alone or in `coxswain up`.
 type serverFlags struct {
+	flags          *pflag.FlagSet
 	dataDir        string // "" keeps everything in memory
 	bindAddress    string
 	securePort     int
@@ -86,6 +88,7 @@ type serverFlags struct {
 }
 
 func (f *serverFlags) add(fs *pflag.FlagSet) {
+	f.flags = fs
 	fs.StringVar(&f.dataDir, "data-dir", "./.coxswain", "folder for etcd's data, certificates and kubeconfigs")
 	fs.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to serve on")
 	fs.IntVar(&f.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 takes any free one")
@@ -217,6 +220,9 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	if err != nil {
 		return err
 	}
+	if f.embedded() {
+		f.metrics = append(f.metrics, etcd.EmbeddedMetrics())
+	}
 	backend, keys, err := f.encrypt(ctx, backend)
 	if err != nil {
 		return err
@@ -234,7 +240,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	if keys != nil {
 		defer followKeys(keys, store)()
 	}
-	if len(f.etcd.Servers) == 0 && f.dataDir != "" && f.time.manual == nil {
+	if f.embedded() {
 		stop, err := serveSnapshots(ctx, f.dataDir, store)
 		if err != nil {
 			slog.Warn("cannot take snapshots while the server runs", "err", err)
@@ -305,7 +311,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		Authorization: authorization,
 		Audit:         auditor,
 		Limits:        f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
-		ReadyChecks: f.checks, NoProfiling: !f.profiling,
+		ReadyChecks: f.checks, NoProfiling: !f.profiling, Flags: zpages.Flags(f.flags),
 		Clock: f.time.clock(),
 	})
 	if err != nil {
@@ -353,6 +359,11 @@ func (f *serverFlags) serviceRanges() ([]netip.Prefix, error) {
 	}
 	advertise, _ := netip.AddrFromSlice(f.advertise)
 	return cidrs, serviceranges.Check(cidrs, advertise.Unmap())
+}
+
+// embedded reports whether etcd runs in this process.
+func (f *serverFlags) embedded() bool {
+	return len(f.etcd.Servers) == 0 && f.dataDir != "" && f.time.manual == nil
 }
 
 func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
