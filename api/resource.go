@@ -280,8 +280,8 @@ func (r *Resource) statusSubresource() *Subresource {
 	if r.Status.Write != nil {
 		write = r.Status.Write
 	}
-	return &Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind, Verbs: objectVerbs, Copy: write,
-		Metadata: r.Status.Metadata, Validate: r.Status.Validate, Permit: r.Status.Permit}
+	return &Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind, Verbs: objectVerbs,
+		Copy: write, Metadata: r.Status.Metadata, Validate: r.Status.Validate, Permit: r.Status.Permit}
 }
 
 // scaleSubresource returns the subresource that Scale describes, or nil.

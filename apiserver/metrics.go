@@ -18,7 +18,8 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	objects := metrics.Objects{Registry: s.Registry,
 		Count: func(res *api.Resource) int { return s.collection(res).Count() }}
-	registry.MustRegister(zpages.BuildInfo(VersionInfo()), s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(),
+	registry.MustRegister(zpages.BuildInfo(VersionInfo()), s.metrics, s.conversions, objects, s.lifetimes, s.admission,
+		s.Store.Collector(),
 		s.limiter.Memory,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "coxswain_cel_compilations_total",
 			Help: "Number of CEL expressions that the process has begun to compile."},

@@ -121,8 +121,8 @@ func Of(err error, subject Subject) metav1.Status {
 		return Error(http.StatusInsufficientStorage, metav1.StatusReasonInternalError,
 			err.Error()).(apierrors.APIStatus).Status()
 	case errors.Is(err, storage.ErrUnknownOutcome):
-		// There is no Retry-After: client-go would send the write again by itself and report AlreadyExists for an object
-		// that its own first request created, or create a second one by generateName.
+		// There is no Retry-After: client-go would send the write again by itself and report AlreadyExists for an
+		// object that its own first request created, or create a second one by generateName.
 		return apierrors.NewTimeoutError(
 			"the write was sent to etcd and no answer came; it may or may not have happened", 0).Status()
 	case errors.Is(err, storage.ErrUnavailable):

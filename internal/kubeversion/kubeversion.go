@@ -7,7 +7,7 @@ const (
 	Major = "1"
 	Minor = "37"
 	Patch = "2"
-	// PreviousMinor is the oldest minor whose API servers may run beside this one (the version skew policy).
+	// PreviousMinor is the minor before, the oldest for API servers beside this one (the version skew policy).
 	PreviousMinor = "36"
 )
 

@@ -1,5 +1,5 @@
-// Package zpages serves what a component tells about itself: /statusz (KEP-4827) and /flagz (KEP-4828), as text or as an
-// object of config.k8s.io/v1beta1, and the metric kubernetes_build_info.
+// Package zpages serves the pages of a component about itself: /statusz (KEP-4827) and /flagz (KEP-4828), as text or as
+// an object of config.k8s.io/v1beta1, and the metric kubernetes_build_info.
 package zpages
 
 import (
@@ -32,8 +32,8 @@ type Component struct {
 const (
 	group   = "config.k8s.io"
 	stable  = "v1beta1"
-	warning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees " +
-		"and is for debugging purposes only.\n"
+	warning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility " +
+		"guarantees and is for debugging purposes only.\n"
 )
 
 type statusz struct {
@@ -84,7 +84,8 @@ func (c *Component) Flagz(w http.ResponseWriter, r *http.Request) {
 }
 
 // write answers in the format that the client accepts: text, or an object of the kind as JSON or YAML.
-func write(w http.ResponseWriter, r *http.Request, kind string, object func(metav1.TypeMeta) any, text func(io.Writer)) {
+func write(w http.ResponseWriter, r *http.Request, kind string, object func(metav1.TypeMeta) any,
+	text func(io.Writer)) {
 	accept := r.Header.Get("Accept")
 	if accept == "" {
 		accept = "*/*"
@@ -139,7 +140,8 @@ func Flags(fs *pflag.FlagSet) map[string]string {
 func BuildInfo(v version.Info) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubernetes_build_info",
 		Help: "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, " +
-			"build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+			"build date, Go version, and compiler from which Kubernetes was built, and platform on which it is " +
+			"running.",
 		ConstLabels: prometheus.Labels{"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion,
 			"git_commit": v.GitCommit, "git_tree_state": v.GitTreeState, "build_date": v.BuildDate,
 			"go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform}}, func() float64 { return 1 })

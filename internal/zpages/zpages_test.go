@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-var info = version.Info{Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", GitVersion: "v1.37.2",
+var info = version.Info{Major: "1", Minor: "9", EmulationMajor: "1", EmulationMinor: "9", GitVersion: "v1.9.2",
 	GoVersion: "go1.26"}
 
 func get(t *testing.T, handle http.HandlerFunc, accept string) *httptest.ResponseRecorder {
@@ -36,7 +36,7 @@ func TestStatusz(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.Code, accept)
 		require.Contains(t, w.Body.String(), "\nkube-scheduler statusz\nWarning: This endpoint is not meant to be")
 		require.Contains(t, w.Body.String(), "Up: 1 hr 02 min 0")
-		require.Contains(t, w.Body.String(), "Emulation version: 1.37\nPaths: /healthz /metrics\n")
+		require.Contains(t, w.Body.String(), "Emulation version: 1.9\nPaths: /healthz /metrics\n")
 	}
 	w := get(t, c.Statusz, "application/json;g=config.k8s.io;v=v1beta1;as=Statusz")
 	var object map[string]any

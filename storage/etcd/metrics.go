@@ -9,8 +9,8 @@ import (
 )
 
 // EmbeddedMetrics returns the metrics of an etcd server in this process, such as etcd_disk_wal_fsync_duration_seconds.
-// etcd registers them with Prometheus' default registry; the other metrics of that registry are left out, and those that
-// storage has for every etcd.
+// etcd registers them with Prometheus' default registry; the other metrics of that registry are left out, and those
+// that storage has for every etcd.
 func EmbeddedMetrics() prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := prometheus.DefaultGatherer.Gather()
@@ -23,4 +23,5 @@ func EmbeddedMetrics() prometheus.Gatherer {
 }
 
 // shared are the metrics of etcd that storage.Store's collector has with the same names.
-var shared = []string{"etcd_mvcc_db_total_size_in_use_in_bytes", "etcd_server_quota_backend_bytes", "etcd_server_alarms"}
+var shared = []string{"etcd_mvcc_db_total_size_in_use_in_bytes", "etcd_server_quota_backend_bytes",
+	"etcd_server_alarms"}

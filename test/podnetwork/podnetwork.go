@@ -15,7 +15,8 @@ import (
 // started, since what is registered with t.Cleanup first is called last, and once in a test: it does not nest.
 func Lock(t *testing.T) {
 	t.Helper()
-	file, err := os.OpenFile(filepath.Join(os.TempDir(), "coxswain-test-pod-network.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	path := filepath.Join(os.TempDir(), "coxswain-test-pod-network.lock")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() }) // releases the lock, as the end of the process does
 	for err = syscall.EINTR; err == syscall.EINTR; {
