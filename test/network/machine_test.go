@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -18,26 +17,12 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/coxswain-dev/coxswain/network/netns"
-	"github.com/coxswain-dev/coxswain/network/nft"
 )
 
 // machine is a network namespace that stands for a machine: it has its own addresses, routes and packet filter.
 type machine struct {
 	namespace *os.File
 	address   string
-}
-
-// unsupported returns why machines cannot be created here, or nil.
-func unsupported() error {
-	f, err := netns.New()
-	if err == nil {
-		defer f.Close()
-		err = nft.Supported(f)
-	}
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil // other errors fail the tests
 }
 
 // segment creates machines on a network segment of their own: 192.0.2.1, 192.0.2.2, … closeAll removes them.

@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coxswain-dev/coxswain/test/podnetwork"
 )
 
 // space is a namespace of a cluster that one test owns.
@@ -29,7 +31,7 @@ type space struct {
 // need skips a test if machines cannot be created here.
 func need(t testing.TB) {
 	t.Helper()
-	if err := unsupported(); err != nil {
+	if err := podnetwork.Unsupported(); err != nil {
 		t.Skipf("SKIPPED: the network of a cluster takes root, network namespaces and nftables, and is not tested "+
 			"here: %v", err)
 	}
