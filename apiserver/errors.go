@@ -35,7 +35,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		s.Log.Error("failed to serve a request", "method", r.Method, "path", r.URL.Path, "code", answer.Code,
 			"err", err)
 	}
-	if answer.Code == http.StatusTooManyRequests || answer.Code == http.StatusGatewayTimeout {
+	if status.SelfDefense(err) {
 		s.metrics.Terminated(e.labels, int(answer.Code))
 	}
 	if e.Code() != 0 {

@@ -136,6 +136,8 @@ func TestFlow_HeartbeatsGetThroughAnOverload(t *testing.T) {
 	require.NotEmpty(t, refused.header.Get(levelUID))
 	waiting, _ := a.level("workload-low")
 	require.Equal(t, 3, waiting)
+	require.Equal(t, 1.0, a.metric(`apiserver_request_terminations_total{code="429",component="apiserver",group="",`+
+		`resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"}`))
 	require.Equal(t, 1.0,
 		a.metric(`apiserver_flowcontrol_rejected_requests_total{flow_schema="service-accounts",priority_level="workload-low",reason="queue-full"}`))
 	require.Equal(t, 3.0,

@@ -19,8 +19,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	objects := metrics.Objects{Registry: s.Registry,
 		Count: func(res *api.Resource) int { return s.collection(res).Count() }}
 	registry.MustRegister(zpages.BuildInfo(VersionInfo()), s.metrics, s.conversions, objects, s.lifetimes, s.admission,
-		s.Store.Collector(),
-		s.limiter.Memory,
+		s.Store.Collector(), s.limiter.Memory,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "coxswain_cel_compilations_total",
 			Help: "Number of CEL expressions that the process has begun to compile."},
 			func() float64 { return float64(cel.Compilations()) }),
@@ -52,11 +51,9 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// serveSLIs serves the results of health checks, which Kubernetes keeps apart to be scraped more often.
+// serveSLIs serves the results of health checks.
 func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request) error {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.health)
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	promhttp.HandlerFor(s.health, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-chi/chi/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,7 +86,9 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
 }
 
 // VersionInfo returns the answer to a GET of /version. The commit is known if the program was built in its repository.
-func VersionInfo() version.Info {
+func VersionInfo() version.Info { return versionInfo() }
+
+var versionInfo = sync.OnceValue(func() version.Info {
 	v := version.Info{
 		Major: kubeversion.Major, Minor: kubeversion.Minor, GitVersion: Version, GitTreeState: "clean",
 		EmulationMajor: kubeversion.Major, EmulationMinor: kubeversion.Minor,
@@ -109,7 +112,7 @@ func VersionInfo() version.Info {
 		}
 	}
 	return v
-}
+})
 
 // zpages returns this server as /statusz and /flagz show it.
 func (s *Server) zpages() *zpages.Component {

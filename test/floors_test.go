@@ -44,7 +44,7 @@ var floors = map[string][]string{
 	"network": with(clocks, "internal/backoff", "internal/client/delegatedauth", "internal/client/events",
 		"internal/client/informer", "internal/client/workqueue", "internal/limits", "internal/series"),
 	"node": with(clocks, "network", "internal/backoff", "internal/client/delegatedauth", "internal/client/events",
-		"internal/client/informer", "internal/client/workqueue", "internal/kubeversion", "internal/limits", "internal/zpages"),
+		"internal/client/informer", "internal/client/workqueue", "internal/kubeversion", "internal/limits"),
 	"kubectl-lite": {"internal/backoff", "internal/limits"},
 	"testenv": with(clocks, "api", "storage", "apiserver", "controllers", "scheduler", "node", "network",
 		"kubectl-lite", "internal/client/manifests"),

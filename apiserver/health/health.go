@@ -27,8 +27,10 @@ type Check struct {
 // Ping is the check that an answer arrives at all.
 var Ping = Check{"ping", func(context.Context) error { return nil }}
 
-// Reporter runs checks and counts their results for /metrics/slis (KEP-3466). It is safe for concurrent use.
+// Reporter runs checks, and gathers the metrics of their results for /metrics/slis (KEP-3466), which Kubernetes keeps
+// apart to be scraped more often. It is safe for concurrent use.
 type Reporter struct {
+	prometheus.Gatherer
 	log     *slog.Logger
 	healthy *prometheus.GaugeVec
 	results *prometheus.CounterVec
@@ -36,24 +38,15 @@ type Reporter struct {
 
 // NewReporter returns a Reporter that has run no check yet.
 func NewReporter(log *slog.Logger) *Reporter {
-	return &Reporter{log: log,
+	registry := prometheus.NewRegistry()
+	r := &Reporter{Gatherer: registry, log: log,
 		healthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck",
 			Help: "This metric records the result of a single healthcheck."}, []string{"name", "type"}),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total",
 			Help: "This metric records the results of all healthcheck."}, []string{"name", "status", "type"}),
 	}
-}
-
-// Describe implements prometheus.Collector.
-func (r *Reporter) Describe(ch chan<- *prometheus.Desc) {
-	r.healthy.Describe(ch)
-	r.results.Describe(ch)
-}
-
-// Collect implements prometheus.Collector.
-func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
-	r.healthy.Collect(ch)
-	r.results.Collect(ch)
+	registry.MustRegister(r.healthy, r.results)
+	return r
 }
 
 // run runs a check and counts its result.

@@ -36,7 +36,7 @@ func TestReport_ListsChecksIfOneFailsOrTheClientAsks(t *testing.T) {
 		require.Equal(t, c.code, code)
 		require.Equal(t, c.text, string(text))
 	}
-	require.NoError(t, testutil.CollectAndCompare(reporter, strings.NewReader(`
+	require.NoError(t, testutil.GatherAndCompare(reporter, strings.NewReader(`
 # HELP kubernetes_healthcheck This metric records the result of a single healthcheck.
 # TYPE kubernetes_healthcheck gauge
 kubernetes_healthcheck{name="etcd",type="readyz"} 0

@@ -20,7 +20,7 @@ import (
 )
 
 // maxCounted and maxTimed bound the memory of the combinations of labels, about 1 kB for a counted and 4 kB for a timed
-// one. A server with 2,000 custom resources that clients read, write and watch has fewer. Beyond these numbers, the
+// one. A server with 1,000 custom resources that clients read, write and watch has fewer. Beyond these numbers, the
 // least recently used combination starts from zero.
 const (
 	maxCounted = 50_000

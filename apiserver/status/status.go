@@ -1,5 +1,5 @@
-// Package status turns errors into the metav1.Status that a client receives. Errors from anywhere below the server come
-// in, those of storage among them; codes, reasons and messages are kube-apiserver's, because clients look for them.
+// Package status turns errors into the metav1.Status that a client receives. The errors are from storage and all other
+// packages below the server. Codes, reasons and messages are kube-apiserver's, because clients look for them.
 package status
 
 import (
@@ -15,8 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Error returns a failure's Status as an error, for those that package k8s.io/apimachinery/pkg/api/errors has no
-// function for.
+// Error returns a failure's Status as an error, if package k8s.io/apimachinery/pkg/api/errors has no function for it.
 func Error(code int, reason metav1.StatusReason, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
@@ -28,9 +27,18 @@ func NotServed() error {
 	return Error(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 }
 
-// TooManyRequests returns the answer to a request for which there is no room now: the client asks again in a second.
+// TooManyRequests returns the answer to a request that the server has no room for: the client asks again in a second.
 func TooManyRequests() error {
-	return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+	return busyError{apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)}
+}
+
+// busyError distinguishes the server's own 429 from an eviction's or a webhook's.
+type busyError struct{ *apierrors.StatusError }
+
+// SelfDefense reports whether the server ended a request to protect itself: it had no room, or the time was over.
+func SelfDefense(err error) bool {
+	var busy busyError
+	return errors.As(err, &busy) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // ErrModified is the answer to a write that is based on an older revision.

@@ -61,6 +61,18 @@ func TestOf_UnknownOutcomeIsNotRetried(t *testing.T) {
 	require.Zero(t, s.Details.RetryAfterSeconds)
 }
 
+func TestSelfDefense_IsTheServersOwn(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{status.TooManyRequests(), context.DeadlineExceeded} {
+		require.True(t, status.SelfDefense(fmt.Errorf("wrapped: %w", err)))
+	}
+	for _, err := range []error{apierrors.NewTooManyRequests("disruption budget", 0), storage.ErrFuture,
+		apierrors.NewTimeoutError("a webhook's", 1), context.Canceled} {
+		require.False(t, status.SelfDefense(err), "%v", err)
+	}
+	require.True(t, apierrors.IsTooManyRequests(status.TooManyRequests()))
+}
+
 func TestOn_NamesAnotherObject(t *testing.T) {
 	t.Parallel()
 	nodes := schema.GroupResource{Resource: "nodes"}

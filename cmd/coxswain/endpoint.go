@@ -162,9 +162,7 @@ func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http
 	}
 	all := append(prometheus.Gatherers{metrics}, processMetrics...)
 	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
-	slis := prometheus.NewRegistry()
-	slis.MustRegister(reporter)
-	mux.Handle("/metrics/slis", promhttp.HandlerFor(slis, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics/slis", promhttp.HandlerFor(reporter, promhttp.HandlerOpts{}))
 	if f.profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -174,10 +172,8 @@ func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http
 		mux.Handle(path, h)
 	}
 	pages := zpages.Component{Name: f.component, Version: apiserver.VersionInfo(), Start: time.Now(),
-		Paths: []string{"/flagz", "/healthz", "/livez", "/metrics", "/metrics/slis", "/readyz", "/statusz"}}
-	if f.flags != nil {
-		pages.Flags = zpages.Flags(f.flags)
-	}
+		Paths: []string{"/flagz", "/healthz", "/livez", "/metrics", "/metrics/slis", "/readyz", "/statusz"},
+		Flags: zpages.Flags(f.flags)}
 	mux.HandleFunc("/statusz", pages.Statusz)
 	mux.HandleFunc("/flagz", pages.Flagz)
 	return mux

@@ -25,7 +25,7 @@ type Component struct {
 	Name    string // as in Kubernetes, such as kube-apiserver
 	Version version.Info
 	Start   time.Time
-	Paths   []string // what the component serves, sorted
+	Paths   []string // all paths of the component, sorted
 	Flags   map[string]string
 }
 
