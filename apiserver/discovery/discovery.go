@@ -58,7 +58,7 @@ func New(o Options) *Handlers { return &Handlers{o: o, docs: openapi.NewDocument
 // Forget drops the documents of kinds that the registry no longer has.
 func (h *Handlers) Forget() { h.docs.Forget(h.o.Registry.Snapshot()) }
 
-// kinds returns the kinds to show: those of the registry and of all definitions in memory.
+// kinds returns the kinds to show: the registry's and all that definitions in memory define.
 func (h *Handlers) kinds(r *http.Request) *api.Snapshot {
 	_ = h.o.Settle(r.Context()) // an error means that the request has ended
 	return h.o.Registry.Snapshot()
@@ -139,7 +139,7 @@ func (h *Handlers) writeAggregated(w http.ResponseWriter, r *http.Request, media
 	return h.o.WriteBody(w, r, output(r, media), http.StatusOK, body)
 }
 
-// documented returns the kinds that this server documents itself: those that no other server serves.
+// documented returns the kinds that this server documents itself: all that no other server serves.
 func (h *Handlers) documented(r *http.Request) *api.Snapshot {
 	snapshot, elsewhere := h.kinds(r), h.o.Aggregation.Registrations()
 	if elsewhere == nil {

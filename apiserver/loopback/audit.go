@@ -19,11 +19,11 @@ import (
 // serverUser is the user of the server's own writes, as in kube-apiserver. No certificate names it.
 var serverUser = &authn.User{Name: "system:apiserver", Groups: []string{authn.GroupAuthenticated, authn.GroupMasters}}
 
-// methods are the HTTP methods of the verbs by which the server writes.
+// methods are the HTTP methods of the verbs of the server's own writes.
 var methods = map[string]string{"create": http.MethodPost, "update": http.MethodPut, "delete": http.MethodDelete,
 	"deletecollection": http.MethodDelete}
 
-// BeginAudit begins the record of a request that the server might have sent to itself; nil if nothing is recorded. The
+// BeginAudit begins the record of a request that the server might have sent to itself; nil without an audit log. The
 // name is the object's, "" for a collection. EndAudit completes the record.
 func (c *Objects) BeginAudit(ctx context.Context, user *authn.User, verb string, res *api.Resource, namespace,
 	name string) *audit.Request {
@@ -94,7 +94,7 @@ func (c *Objects) record(ctx context.Context, w *storage.Write) {
 	record.Complete()
 }
 
-// kindOf returns the kind whose objects a collection holds, nil if there is none.
+// kindOf returns the kind of the objects in a collection, nil if there is none.
 func (c *Objects) kindOf(collection string) *api.Resource {
 	for _, res := range c.o.Registry.Snapshot().Resources {
 		if stored := res.Stored(); stored.Collection() == collection && !stored.CreateOnly && !stored.Virtual {

@@ -1,6 +1,6 @@
 // Package volume checks the sources of volumes, such as a path of the node or an iSCSI target. Pods and persistent
 // volumes have the same kinds of sources in two different structs, each with one field for each kind: both have a table
-// of Types (Source makes a row), of which ExactlyOne may be set. sources.go has the checks that both use.
+// of Types (Source makes a row) and set ExactlyOne of them. sources.go has the checks that both use.
 //
 // CSI drivers have replaced most of these kinds, but their fields are still checked. Errors equal Kubernetes'.
 package volume

@@ -286,7 +286,7 @@ func (c *call) report(answer *admissionreview.Answer) {
 	}
 }
 
-// decide returns the error with which a failed call ends the request; nil if the failure is ignored. index is the
+// decide returns the error that ends the request after a failed call; nil if the failure is ignored. index is the
 // webhook's index among the called ones.
 func (c *call) decide(err error, round, index int) error {
 	var failed *callError

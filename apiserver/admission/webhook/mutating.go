@@ -183,7 +183,7 @@ func (c *call) patch(ctx context.Context, q *review, doc []byte, answer *admissi
 	return !equal.Semantic(before, q.Object), nil
 }
 
-// sameKind rejects a document whose kind has changed.
+// sameKind rejects a document of another kind than the object.
 func (c *call) sameKind(doc []byte, obj api.Object) error {
 	var seen metav1.TypeMeta
 	if err := json.Unmarshal(doc, &seen); err != nil {

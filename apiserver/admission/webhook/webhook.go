@@ -212,11 +212,11 @@ func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	for _, obj := range configurations {
 		key := match.SourceOf(obj)
 		var compiledHooks []*hook
-		known := false
+		compiled := false
 		if old != nil {
-			compiledHooks, known = old.known[key]
+			compiledHooks, compiled = old.known[key]
 		}
-		if !known {
+		if !compiled {
 			compiledHooks = h.compile(obj.GetName(), h.read(obj))
 		}
 		set.known[key] = compiledHooks
@@ -300,7 +300,7 @@ func target(c *admissionv1.WebhookClientConfig) webhook.Target {
 	return server
 }
 
-// concerns reports whether a webhook must be called for a request, and the resource and kind in which it sees it.
+// concerns reports whether a webhook must be called for a request, and the resource and kind that it receives.
 func (h *hook) concerns(ctx context.Context, q *match.Request) (match.Matched, bool, error) {
 	in, ok, err := h.match.Matches(ctx, q)
 	if err != nil {
