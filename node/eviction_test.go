@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -227,6 +228,59 @@ func TestNode_EvictsNoCriticalPod(t *testing.T) {
 	})
 	require.True(t, ready(c.pod("vital")), "its priority is that of a critical pod")
 	require.True(t, ready(c.pod("web-node-0")), "it is static")
+}
+
+// stubborn is a runtime whose containers do not end when they are stopped.
+type stubborn struct {
+	runtime.Runtime
+	stopped sync.Map // the time of the first Stop, by the pod's name
+}
+
+type stubbornContainer struct {
+	runtime.Container
+	*stubborn
+	pod string
+}
+
+func (s *stubborn) Start(ctx context.Context, pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (
+	runtime.Container, error) {
+	started, err := s.Runtime.Start(ctx, pod, c, run, now)
+	return &stubbornContainer{started, s, pod.Name}, err
+}
+
+func (s *stubbornContainer) Stop(now time.Time, _ time.Duration) { s.stopped.LoadOrStore(s.pod, now) }
+
+func (s *stubborn) stoppedAt(pod string) (time.Time, bool) {
+	at, ok := s.stopped.Load(pod)
+	if !ok {
+		return time.Time{}, false
+	}
+	return at.(time.Time), true
+}
+
+// The memory of an evicted pod is not free until the pod has ended. That is no reason to evict another pod, unless
+// it takes too long.
+func TestNode_EvictsTheNextPodOnlyAfterAWait(t *testing.T) {
+	t.Parallel()
+	c, s := newCluster(t), &stubborn{}
+	c.runs = func(r runtime.Runtime) runtime.Runtime { s.Runtime = r; return s }
+	c.start(Options{Capacity: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}})
+	c.create(boundPod("greedy", "node-0", simulated.AnnotationMemory, "1Gi"))
+	c.create(boundPod("next", "node-0", simulated.AnnotationMemory, "500Mi"))
+	for _, name := range []string{"greedy", "next"} {
+		c.later(time.Second, name+" runs", func() bool { return ready(c.pod(name)) })
+	}
+	c.annotateNode(`"sim.coxswain.dev/memory":"3Gi"`)
+	var first, second time.Time
+	stops := func(pod string, stopped *time.Time) func() bool {
+		return func() (ok bool) {
+			*stopped, ok = s.stoppedAt(pod)
+			return ok
+		}
+	}
+	c.later(brief, "a pod is evicted", stops("greedy", &first))
+	c.later(brief, "the next pod is evicted", stops("next", &second))
+	require.GreaterOrEqual(t, second.Sub(first), evictionWait)
 }
 
 func TestNode_EvictsForDiskAndProcessPressure(t *testing.T) {

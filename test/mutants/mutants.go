@@ -169,7 +169,7 @@ var suites = []suite{
 			"if !response.Succeeded {",
 			"if !mutated && !response.Succeeded {"},
 	}},
-	{"storage", "Commit|Watch_|Backfill|Resync|Handover|BehavesLikeAMap|Past|CallersShare", []mutant{
+	{"storage", "Commit|Watch_|Backfill|Resync|Handover|BehavesLikeAMap|Past|Revision_", []mutant{
 		{"watch-before-the-floor-of-its-log", "storage/watcher.go",
 			"if after < c.log.floor {",
 			"if !mutated && after < c.log.floor {"},
