@@ -46,8 +46,9 @@
 //
 // # The simulated runtime
 //
-// Containers start after Options.StartDelay, are ready at once and run forever, whatever their image. Annotations on
-// the pod and the Node change that; docs/node.md lists them.
+// Containers start after Options.StartDelay, are ready at once and run forever or, with the restartPolicy Never or
+// OnFailure, for Options.CompleteAfter, whatever their image. Annotations on the pod and the Node change that;
+// docs/node.md lists them.
 //
 // Init containers succeed at once; sidecars run until the pod ends. A container that ended is started again according
 // to restartPolicy, with the kubelet's back-off (at once, 10 s, 20 s, … 5 min).
@@ -107,6 +108,9 @@ type Options struct {
 	// StartDelay is the time that the simulated runtime takes to start a pod. With 0 a pod goes from Pending to Ready
 	// in one status write.
 	StartDelay time.Duration
+	// CompleteAfter, if not nil, is how long the containers of pods with the restartPolicy Never or OnFailure run in
+	// the simulated runtime before they succeed; see simulated.Options. With nil they run until they are stopped.
+	CompleteAfter *time.Duration
 	// Script, if not nil, changes the scripts of pods in the simulated runtime; see simulated.Options.
 	Script func(*corev1.Pod, *simulated.Script)
 	// MaxPods is the number of pods that each Node accepts; 0 is 1,000.
@@ -281,5 +285,6 @@ func (o *Options) newRuntime(h runtime.Host) (runtime.Runtime, error) {
 			Capacity: o.Capacity, Allocatable: o.allocatable(), Reserved: o.Reserved, Clock: o.Clock, Log: o.Log,
 		})
 	}
-	return simulated.New(simulated.Options{StartDelay: o.StartDelay, Script: o.Script, Now: o.Clock.Now}), nil
+	return simulated.New(simulated.Options{StartDelay: o.StartDelay, CompleteAfter: o.CompleteAfter, Script: o.Script,
+		Now: o.Clock.Now}), nil
 }

@@ -275,6 +275,21 @@ func TestNode_RunsJobsToTheirEnd(t *testing.T) {
 	require.Equal(t, time.Minute, ended.FinishedAt.Sub(ended.StartedAt.Time))
 }
 
+func TestNode_CompletesPodsThatAreNotRestarted(t *testing.T) {
+	c := startCluster(t, Options{CompleteAfter: new(5 * time.Second)})
+	pod := boundPod("job", "node-0")
+	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	always := corev1.ContainerRestartPolicyAlways
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"},
+		{Name: "sidecar", Image: "s", RestartPolicy: &always}}
+	c.create(pod)
+	c.create(boundPod("server", "node-0"))
+	c.later(time.Second, "it runs", func() bool { return c.pod("job").Status.Phase == corev1.PodRunning })
+	c.later(time.Second, "it succeeds", func() bool { return c.pod("job").Status.Phase == corev1.PodSucceeded })
+	require.NotNil(t, c.pod("job").Status.InitContainerStatuses[1].State.Terminated, "the sidecar ends with it")
+	require.True(t, ready(c.pod("server")))
+}
+
 func TestNode_AdoptsPodsOfAnEarlierAgent(t *testing.T) {
 	c := startCluster(t, Options{})
 	c.create(boundPod("old", "node-0"))

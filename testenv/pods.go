@@ -12,7 +12,8 @@ type PodScript = simulated.Script
 
 // WithPodBehavior makes a function decide the behavior of each pod's containers. The script contains the settings
 // of the pod's annotations (docs/node.md). Without any, the containers are ready at once and run until they are
-// stopped.
+// stopped, those of Jobs too: unlike with coxswain up, a pod completes only by its script or its annotations, so that
+// a test decides when a Job is complete.
 //
 //	testenv.WithPodBehavior(func(pod *corev1.Pod, script *testenv.PodScript) {
 //		if pod.Labels["app"] == "migration" {

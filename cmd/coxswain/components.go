@@ -138,6 +138,7 @@ type nodeFlags struct {
 	port    int
 	serving endpointFlags // of the agent's endpoint: TLS, and the CAs of its clients
 
+	simulated simulatedFlags
 	network   networkFlags
 	bootstrap bool     // request a serving certificate from the API server
 	volumes   []string // parent folders of node-local volumes
@@ -175,6 +176,7 @@ func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
 	fs.StringSliceVar(&f.clusterDNS, "cluster-dns", nil, "addresses of the DNS servers of pods with dnsPolicy "+
 		"ClusterFirst, with --runtime process; if empty, these pods use the machine's")
 	fs.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "domain of the cluster's names")
+	f.simulated.add(fs)
 	f.addEviction(fs)
 	f.network.add(fs, "pods of --runtime process")
 	f.network.addDNS(fs)
@@ -350,7 +352,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		ServerTLSBootstrap: f.bootstrap,
 		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
 		ClusterDNS: f.clusterDNS, ClusterDomain: f.clusterDomain,
-		Eviction:            f.eviction,
+		Eviction: f.eviction, CompleteAfter: f.simulated.completeAfter(),
 		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical, Ready: f.ready,
 		Clock: f.time.clock(), Quiescence: f.time.parts,
 	}

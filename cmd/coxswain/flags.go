@@ -27,6 +27,8 @@ var forms = map[string]func(string) error{
 	"node-prefix":  isNodePrefix,
 	"etcd-servers": isServer,
 
+	"simulated-run-for": isLifetime,
+
 	"max-request-memory": isRequestMemory,
 }
 

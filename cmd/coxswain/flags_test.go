@@ -63,6 +63,7 @@ func TestFlags_ErrorsNameTheFlag(t *testing.T) {
 		{"controllers", "--concurrent-job-syncs", "-1"},
 		{"apiserver", "--etcd-servers", "https://"}, {"certs", "check-expiration", "--fail-within", "-1h"},
 		{"health", "--timeout", "-1s", "http://127.0.0.1:1"},
+		{"up", "--simulated-run-for", "-1s"}, {"node", "--simulated-run-for", "long"},
 		{"up", "--max-request-memory", "1Mi"}, {"apiserver", "--max-request-memory", "-64Mi"},
 	} {
 		i := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--") })

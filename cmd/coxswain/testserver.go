@@ -82,7 +82,7 @@ func (t *testServer) add(fs *pflag.FlagSet) {
 	t.controllers.addPool(all)
 	for _, name := range []string{"bind-address", "nodes", "node-prefix", "service-cluster-ip-range",
 		"service-node-port-range", "enable-admission-plugins", "disable-admission-plugins", "authorization-mode",
-		"event-ttl", "service-lb-pool"} {
+		"event-ttl", "service-lb-pool", "simulated-run-for"} {
 		fs.AddFlag(all.Lookup(name))
 	}
 	fs.IntVar(&t.server.securePort, "secure-port", 0, "port to serve HTTPS on; 0 takes any free one")

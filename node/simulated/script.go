@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +20,15 @@ const (
 	AnnotationUnreadyFor     = "sim.coxswain.dev/unready-for"
 )
 
+// Forever is a lifetime without an end: Script.RunFor with it overrides Options.CompleteAfter.
+const Forever time.Duration = math.MaxInt64
+
+// valueForever of the annotation run-for is Forever.
+const valueForever = "forever"
+
 // Script describes the behaviour of a pod's containers. The zero Script is a healthy server: it is ready at once and
-// runs until it is stopped. Init containers follow ImagePullError only: they succeed at once, and sidecars run.
+// runs until it is stopped, unless Options.CompleteAfter ends it. Init containers follow ImagePullError only: they
+// succeed at once, and sidecars run.
 type Script struct {
 	// StartDelay is the time between the pod's admission and the start of its first container.
 	StartDelay time.Duration
@@ -31,7 +39,8 @@ type Script struct {
 	// ReadyFor and UnreadyFor are the alternating periods of readiness and unreadiness that follow, each at least a
 	// second. With ReadyFor 0 the container stays ready; UnreadyFor defaults to ReadyFor.
 	ReadyFor, UnreadyFor time.Duration
-	// RunFor is a container's lifetime: it then ends by itself; nil is unlimited.
+	// RunFor is a container's lifetime: it then ends by itself. Nil is Forever, or Options.CompleteAfter where that
+	// applies.
 	RunFor *time.Duration
 	// ExitCode is a container's exit code; nil is 0. With ExitCode but without RunFor, a container ends at once.
 	ExitCode *int32
@@ -66,6 +75,8 @@ func annotatedScript(said map[string]string) (s Script) {
 	s.UnreadyFor, _ = annotatedDuration(said, AnnotationUnreadyFor, shortestTurn, longest)
 	if d, ok := annotatedDuration(said, AnnotationRunFor, 0, longest); ok {
 		s.RunFor = &d
+	} else if said[AnnotationRunFor] == valueForever {
+		s.RunFor = new(Forever)
 	}
 	if code, ok := annotatedNumber(said, AnnotationExitCode, maxExitCode); ok {
 		s.ExitCode = new(int32(code))

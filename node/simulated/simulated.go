@@ -1,5 +1,6 @@
 // Package simulated implements a runtime that runs no programs. Containers start after a delay, are ready at once and
-// run forever, whatever their image. Annotations on the pod change that; docs/node.md lists them.
+// run forever, or complete where the pod is a task, for any image. Annotations on the pod change that;
+// docs/node.md lists them.
 //
 // The runtime has no state: the state of a container is a function of its pod's script, its start time, and the present
 // time. A restarted agent adopts containers by their status alone.
@@ -29,6 +30,9 @@ type Options struct {
 	// StartDelay is the time between a pod's admission and the start of its first container, unless its script has
 	// another.
 	StartDelay time.Duration
+	// CompleteAfter, if not nil, is the lifetime of containers with the restartPolicy Never or OnFailure, which are
+	// tasks rather than servers. It applies if their script has neither RunFor nor ExitCode.
+	CompleteAfter *time.Duration
 	// Script, if not nil, changes the script that was read from a pod's annotations. It is called often and
 	// concurrently. It must return the same result for the same pod each time, and must not change the pod.
 	Script func(*corev1.Pod, *Script)
@@ -108,19 +112,29 @@ func (r *Runtime) newContainer(pod *corev1.Pod, c *corev1.Container, id string, 
 		s.on = max(script.ReadyFor, shortestTurn)
 		s.off = max(cmp.Or(script.UnreadyFor, s.on), shortestTurn)
 	}
-	if script.RunFor != nil {
+	if script.RunFor != nil && *script.RunFor != Forever {
 		s.ends, s.endsAt = true, started.Add(*script.RunFor)
 	}
 	if script.ExitCode != nil {
 		s.code = *script.ExitCode
-		if !s.ends {
+		if script.RunFor == nil {
 			s.ends, s.endsAt = true, started
 		}
 	}
 	if script.Failures != nil {
 		s.fail(int64(run) < *script.Failures, started)
 	}
+	if !s.ends && script.RunFor == nil && r.CompleteAfter != nil && completes(pod, c) {
+		s.ends, s.endsAt = true, started.Add(*r.CompleteAfter)
+	}
 	return s
+}
+
+// completes reports whether a regular container is not started again after it has succeeded.
+func completes(pod *corev1.Pod, c *corev1.Container) bool {
+	own := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	always := pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
+	return !own && !always
 }
 
 // fail adapts the exit of a run to Script.Failures: this is true for one of the first runs, which fail.

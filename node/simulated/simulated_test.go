@@ -55,6 +55,48 @@ func TestAnnotations_ClampValuesToBounds(t *testing.T) {
 	require.Equal(t, time.Hour, BehaviourOf(node).Slow)
 }
 
+func TestCompleteAfter_EndsContainersThatAreNotRestarted(t *testing.T) {
+	t.Parallel()
+	r := &Runtime{Options{CompleteAfter: new(time.Second)}}
+	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
+	for name, tt := range map[string]struct {
+		pod       corev1.RestartPolicy
+		container *corev1.ContainerRestartPolicy
+		said      []string
+		after     time.Duration // Forever if it runs until it is stopped
+		code      int32
+	}{
+		"a server":                       {corev1.RestartPolicyAlways, nil, nil, Forever, 0},
+		"a server by default":            {"", nil, nil, Forever, 0},
+		"a task":                         {corev1.RestartPolicyNever, nil, nil, time.Second, 0},
+		"a task that is tried again":     {corev1.RestartPolicyOnFailure, nil, nil, time.Second, 0},
+		"a server beside a task":         {corev1.RestartPolicyNever, &always, nil, Forever, 0},
+		"one run in a server's pod":      {corev1.RestartPolicyAlways, &never, nil, Forever, 0},
+		"its own time":                   {corev1.RestartPolicyNever, nil, []string{AnnotationRunFor, "1h"}, time.Hour, 0},
+		"at once":                        {corev1.RestartPolicyNever, nil, []string{AnnotationRunFor, "0s"}, 0, 0},
+		"no end":                         {corev1.RestartPolicyNever, nil, []string{AnnotationRunFor, "forever"}, Forever, 0},
+		"no number":                      {corev1.RestartPolicyNever, nil, []string{AnnotationRunFor, "long"}, time.Second, 0},
+		"a code ends at once":            {corev1.RestartPolicyNever, nil, []string{AnnotationExitCode, "3"}, 0, 3},
+		"a code that is not reached":     {corev1.RestartPolicyNever, nil, []string{AnnotationExitCode, "3", AnnotationRunFor, "forever"}, Forever, 3},
+		"a run after those that fail":    {corev1.RestartPolicyOnFailure, nil, []string{AnnotationFailures, "1"}, time.Second, 0},
+		"the first of those that failed": {corev1.RestartPolicyOnFailure, nil, []string{AnnotationFailures, "2"}, 0, 1},
+	} {
+		pod := annotatedPod(tt.said...)
+		pod.Spec.RestartPolicy, pod.Spec.Containers[0].RestartPolicy = tt.pod, tt.container
+		c := r.newContainer(pod, &pod.Spec.Containers[0], "id", 1, someTime)
+		require.Equal(t, tt.after != Forever, c.ends, name)
+		require.EqualValues(t, tt.code, c.code, name)
+		if c.ends {
+			require.Equal(t, someTime.Add(tt.after), c.endsAt, name)
+		}
+	}
+	pod := annotatedPod()
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.InitContainers = []corev1.Container{{Name: "sidecar", RestartPolicy: &always}}
+	require.False(t, r.newContainer(pod, &pod.Spec.InitContainers[0], "id", 0, someTime).ends)
+	require.False(t, new(Runtime).newContainer(pod, &pod.Spec.Containers[0], "id", 0, someTime).ends)
+}
+
 func TestLog_IsBounded(t *testing.T) {
 	t.Parallel()
 	read := func(line, every string) (lines, size int) {

@@ -45,6 +45,8 @@ func TestHelm_RunsTheLifeCycleOfAChart(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, jobs.Items, "the hook ran and was deleted")
 
+	require.Contains(t, run("test", "shop", "--timeout", "90s"), "Phase:          Succeeded")
+
 	_, stderr, err := c.try(helm, "install", "shop", chart, "--namespace", "shop")
 	require.Error(t, err)
 	require.Contains(t, stderr, "cannot re-use a name that is still in use")

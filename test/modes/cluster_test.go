@@ -201,9 +201,10 @@ func (c *cluster) awaitDeployment(namespace, name string, replicas int64) {
 // runsPod waits until a new pod runs. It repeats a request whose outcome the server does not know.
 func (c *cluster) runsPod(name string) {
 	c.t.Helper()
-	out, err := c.tryKubectl("default", "run", name, "--image=pod:1", "--restart=Never")
+	create := []string{"run", name, "--image=pod:1", "--restart=Never", "--annotations=sim.coxswain.dev/run-for=forever"}
+	out, err := c.tryKubectl("default", create...)
 	for err != nil && strings.Contains(out, "it may or may not have happened") {
-		if out, err = c.tryKubectl("default", "run", name, "--image=pod:1", "--restart=Never"); strings.Contains(out, "AlreadyExists") {
+		if out, err = c.tryKubectl("default", create...); strings.Contains(out, "AlreadyExists") {
 			err = nil
 		}
 	}
