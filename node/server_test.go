@@ -132,6 +132,43 @@ func TestEndpoint_ServesTheMetricsOfAKubelet(t *testing.T) {
 	require.Contains(t, get("node-0", "/resource"), `pod_cpu_usage_seconds_total{namespace="default",pod="p"} `)
 }
 
+func TestEndpoint_ServesALineForASimulatedContainerWithoutALog(t *testing.T) {
+	t.Parallel()
+	ctx, client := twoNodes(t)
+	pods := client.CoreV1().Pods("default")
+	p := talkative("p")
+	p.Annotations = map[string]string{"sim.coxswain.dev/failures": "1", "sim.coxswain.dev/exit-code": "2"}
+	_, err := pods.Create(ctx, p, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		p, err = pods.Get(ctx, "p", metav1.GetOptions{})
+		return err == nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount == 1 &&
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
+	}, time.Minute, 10*time.Millisecond)
+	const line = "simulated container c (image i): no program runs in it, so it writes no log\n"
+	for expected, options := range map[string][]corev1.PodLogOptions{
+		line: {{}, {Previous: true}, {TailLines: new(int64(1))}, {TailLines: new(int64(9)), Previous: true}},
+		"":   {{TailLines: new(int64(0))}},
+	} {
+		for i := range options {
+			text, err := pods.GetLogs("p", &options[i]).DoRaw(ctx)
+			require.NoError(t, err)
+			require.Equal(t, expected, string(text), "%v", options[i])
+		}
+	}
+	log, err := pods.GetLogs("p", &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	require.NoError(t, err)
+	defer log.Close()
+	first := make([]byte, len(line))
+	_, err = io.ReadFull(log, first)
+	require.NoError(t, err)
+	require.Equal(t, line, string(first))
+	require.NoError(t, pods.Delete(ctx, "p", metav1.DeleteOptions{}))
+	rest, err := io.ReadAll(log)
+	require.NoError(t, err, "the log ends with its container")
+	require.Empty(t, rest)
+}
+
 func TestEndpoint_FollowsALogUntilItsContainerEnds(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler())

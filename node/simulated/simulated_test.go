@@ -123,6 +123,31 @@ func TestLog_IsBounded(t *testing.T) {
 	require.Equal(t, 2, lines, "they are written at the start")
 }
 
+func TestLog_SaysThatAContainerIsSimulated(t *testing.T) {
+	t.Parallel()
+	read := func(pod *corev1.Pod, container string) (lines []string) {
+		run := &runtime.LogRun{Container: container, Started: someTime}
+		l, err := new(Runtime).OpenLog(pod, run)
+		require.NoError(t, err)
+		for {
+			record, err := l.Next()
+			if err == io.EOF {
+				return lines
+			}
+			require.Equal(t, someTime, record.At)
+			lines = append(lines, string(record.Text))
+		}
+	}
+	pod := annotatedPod()
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "busybox"}}
+	require.Equal(t, []string{"simulated container c (image nginx:1): no program runs in it, so it writes no log"},
+		read(pod, "c"))
+	require.Equal(t, []string{"simulated container init (image busybox): no program runs in it, so it writes no log"},
+		read(pod, "init"))
+	require.Equal(t, []string{"own"}, read(annotatedPod(AnnotationLog, "own"), "c"))
+	require.Empty(t, read(annotatedPod(AnnotationLog, ""), "c"))
+}
+
 func TestScript_StartsFromAnnotations(t *testing.T) {
 	t.Parallel()
 	r := &Runtime{Options{StartDelay: time.Second, Script: func(pod *corev1.Pod, s *Script) {

@@ -80,11 +80,16 @@ func annotatedUse(annotations map[string]string, u runtime.Usage) runtime.Usage 
 	return u
 }
 
+// OpenLog opens the log of the script or, if it has none, one line that explains the missing output. An empty
+// annotation is a log without lines.
 func (s *Runtime) OpenLog(pod *corev1.Pod, run *runtime.LogRun) (runtime.LogReader, error) {
 	script := s.script(pod)
 	text := strings.TrimSuffix(script.Log, "\n")
 	if text == "" {
-		return &log{}, nil
+		if _, ok := pod.Annotations[AnnotationLog]; ok {
+			return &log{}, nil
+		}
+		return &log{lines: []string{notice(pod, run.Container)}, run: run, clock: s.Now}, nil
 	}
 	l := &log{lines: strings.Split(text, "\n"), run: run, clock: s.Now}
 	if script.LogEvery > 0 {
@@ -96,6 +101,17 @@ func (s *Runtime) OpenLog(pod *corev1.Pod, run *runtime.LogRun) (runtime.LogRead
 		l.next = max(0, l.written()-max(1, min(maxLogLines, maxLogBytes/longest)))
 	}
 	return l, nil
+}
+
+// notice returns the line that the log of a container has without a script. Its text is stable.
+func notice(pod *corev1.Pod, container string) string {
+	image := ""
+	for _, c := range runtime.Containers(pod) {
+		if c.Name == container {
+			image = c.Image
+		}
+	}
+	return fmt.Sprintf("simulated container %s (image %s): no program runs in it, so it writes no log", container, image)
 }
 
 // log is a function of the time: all lines are written at the start or, with LogEvery, one line after each period,
