@@ -62,6 +62,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -144,6 +145,8 @@ type Options struct {
 	// empty ListenAddress is Address, and Port 0 is any free port. With a negative Port the agent serves nothing.
 	ListenAddress string
 	Port          int
+	// Listener, if not nil, is where the agent serves in place of ListenAddress and Port. Run closes it.
+	Listener net.Listener
 	// TLS has the endpoint's certificate, minimum version and cipher suites; nil is TLS 1.2. Without a certificate the
 	// endpoint has a self-signed one.
 	TLS *tls.Config

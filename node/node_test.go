@@ -224,7 +224,7 @@ func TestNode_StartsAPodWithOneWrite(t *testing.T) {
 	s := c.pod("p").Status
 	require.Equal(t, corev1.PodRunning, s.Phase)
 	require.Equal(t, "10.244.0.2", s.PodIP)
-	require.Equal(t, "127.0.0.1", s.HostIP)
+	require.Equal(t, "10.244.0.1", s.HostIP)
 	require.EqualValues(t, 1, s.ObservedGeneration)
 	require.Equal(t, corev1.PodQOSBestEffort, s.QOSClass)
 	require.NotNil(t, s.ContainerStatuses[0].State.Running)

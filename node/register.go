@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -58,10 +59,14 @@ func (a *agent) createNode(ctx context.Context, n *hostedNode) error {
 	if err != nil {
 		return err
 	}
+	status := a.nodeStatus(n, &corev1.NodeStatus{}, a.Clock.Now())
+	if subnet, err := netip.ParsePrefix(cidr); err == nil {
+		status.Addresses = a.addressesOf(n.name, subnet)
+	}
 	_, err = n.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: a.labels(n.name), Annotations: a.annotations(n.name)},
 		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
-		Status:     a.nodeStatus(n, &corev1.NodeStatus{}, a.Clock.Now()),
+		Status:     status,
 	}, metav1.CreateOptions{})
 	a.passOver(cidr, err)
 	if err != nil && !apierrors.IsAlreadyExists(err) { // the informer will show an existing Node

@@ -42,9 +42,11 @@ func (a *agent) listen() (*endpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create serving certificate: %w", err)
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(a.ListenAddress, strconv.Itoa(a.Port)))
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+	ln := a.Listener
+	if ln == nil {
+		if ln, err = net.Listen("tcp", net.JoinHostPort(a.ListenAddress, strconv.Itoa(a.Port))); err != nil {
+			return nil, fmt.Errorf("listen: %w", err)
+		}
 	}
 	a.port = int32(ln.Addr().(*net.TCPAddr).Port)
 	e := &endpoint{agent: a, mux: http.NewServeMux()}

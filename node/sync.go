@@ -179,12 +179,13 @@ func (a *agent) host(pod *corev1.Pod, now time.Time) (*hostedPod, error) {
 		}
 	}
 	p := a.newHostedPod(pod, now)
-	switch {
-	case pod.Status.StartTime != nil:
+	if pod.Status.StartTime != nil {
 		p.resume()
-	case pod.DeletionTimestamp != nil: // it was never started, and needs no address
-	case pod.Spec.HostNetwork:
-		p.state.SetAddresses([]string{a.Address})
+	}
+	if pod.Spec.HostNetwork && pod.DeletionTimestamp == nil && !phaseEnded(pod.Status.Phase) {
+		if host, known := runtime.HostAddress(a.Address, n.subnet()); known { // an earlier agent may have had another
+			p.state.SetAddresses([]string{host})
+		}
 	}
 	if len(p.state.Addresses()) == 0 && pod.DeletionTimestamp == nil {
 		ip, err := n.takeAddress(pod.UID)
@@ -204,7 +205,8 @@ func (a *agent) host(pod *corev1.Pod, now time.Time) (*hostedPod, error) {
 }
 
 func (a *agent) newHostedPod(pod *corev1.Pod, now time.Time) *hostedPod {
-	return &hostedPod{state: podstate.New(pod, a.Address, now, a.runtime.Delay(pod))}
+	host, _ := runtime.HostAddress(a.Address, a.nodes[pod.Spec.NodeName].subnet())
+	return &hostedPod{state: podstate.New(pod, host, now, a.runtime.Delay(pod))}
 }
 
 // resume continues with a pod that an earlier agent has started.

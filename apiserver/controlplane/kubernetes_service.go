@@ -51,31 +51,12 @@ func (c *ControlPlane) advertised(addr net.Addr) netip.AddrPort {
 		ip = bound.Addr().Unmap()
 	}
 	if ip.IsLoopback() || ip.IsUnspecified() { // Endpoints may not point there
-		ip = hostAddress()
+		ip = HostAddress()
 	}
 	if !ip.IsValid() {
 		return netip.AddrPort{}
 	}
 	return netip.AddrPortFrom(ip, bound.Port())
-}
-
-// hostAddress returns the first address of this machine that other machines can reach, IPv4 before IPv6.
-func hostAddress() netip.Addr {
-	addrs, _ := net.InterfaceAddrs() // a machine without interfaces has no address
-	var v6 netip.Addr
-	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		if err != nil || !p.Addr().IsGlobalUnicast() {
-			continue
-		}
-		if p.Addr().Is4() {
-			return p.Addr()
-		}
-		if !v6.IsValid() {
-			v6 = p.Addr()
-		}
-	}
-	return v6
 }
 
 // keepPublished renews this server's presence from time to time, until ctx ends.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,9 +21,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/kubeconfig"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
@@ -330,8 +333,12 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	if err != nil {
 		return err
 	}
-	if f.address == "" {
-		f.address = addressTowards(as.main.Host)
+	ln, err := f.listen(as.main.Host)
+	if err != nil {
+		return err
+	}
+	if ln != nil {
+		defer func() { _ = ln.Close() }()
 	}
 	tc, err := f.tlsConfig(as)
 	if err != nil {
@@ -348,7 +355,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		Reserved: reserved, Agents: agentsFolder,
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide,
 		VolumeRoots: f.volumes, Identity: as.node,
-		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc,
+		Address: f.address, ListenAddress: f.bind, Port: f.port, Listener: ln, ClientCAs: clients, TLS: tc,
 		ServerTLSBootstrap: f.bootstrap,
 		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
 		ClusterDNS: f.clusterDNS, ClusterDomain: f.clusterDomain,
@@ -391,6 +398,28 @@ func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
 		tc.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Current() }
 	}
 	return tc, err
+}
+
+// listen sets the Nodes' address, if there is none yet, to the one that the API server can connect to. If the API server
+// is on this machine, the result is the agent's listener, for this machine only. As the kubelet's, the address is then
+// that of the default route's device. Simulated Nodes are loopback addresses, because nothing outside can reach them.
+func (f *nodeFlags) listen(server string) (net.Listener, error) {
+	if f.address != "" {
+		return nil, nil
+	}
+	f.address = addressTowards(server)
+	if ip, err := netip.ParseAddr(f.address); err != nil || !ip.IsLoopback() || f.bind != "" {
+		return nil, nil
+	}
+	if host := controlplane.HostAddress(); f.runtime == node.Process && host.Is4() {
+		f.address = host.String()
+	}
+	address := net.JoinHostPort("", strconv.Itoa(f.port))
+	ln, err := listener.Local(address)
+	if err != nil {
+		return nil, listenError("port", address, err)
+	}
+	return ln, nil
 }
 
 // addressTowards returns this machine's source address for connections to a server, or "" if it is unknown. It sends no

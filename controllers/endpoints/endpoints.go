@@ -91,6 +91,10 @@ func (e *endpoints) reconcile(ctx context.Context, key string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
+	if text := backend.Unreachable(pods); text != "" {
+		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %s: %s",
+			key, text)
+	}
 	desired, cut := subsets(svc, pods)
 	next := e.next(svc, current, desired, cut)
 	since := e.triggers.Since(svc, pods)

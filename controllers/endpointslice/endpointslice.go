@@ -130,6 +130,10 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
+	if text := backend.Unreachable(pods); text != "" {
+		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+			"Error updating Endpoint Slices for Service %s: %s", key, text)
+	}
 	desired, missing := e.desired(svc, pods)
 	changes := endpointslices.Reconcile(endpointslices.Owner{
 		Namespace: svc.Namespace, Name: svc.Name, Reference: *metav1.NewControllerRef(svc,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -242,6 +243,16 @@ func TestEndpointSlice_LeavesOutPodsWithALoopbackAddress(t *testing.T) {
 	c.backendPod(1, nil)
 	c.awaitEndpoints("web", map[string]string{"web-1": "rs"})
 	c.awaitLegacy("web", []string{"web-1"}, nil)
+	for _, reason := range []string{"FailedToUpdateEndpointSlices", "FailedToUpdateEndpoint"} {
+		c.Eventually("an Event "+reason, func() bool {
+			events, err := c.Client.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+				return e.Reason == reason && e.InvolvedObject.Name == "web" &&
+					strings.Contains(e.Message, `default/web-0 has the address "127.0.0.1"`)
+			})
+		})
+	}
 }
 
 func TestEndpointSlice_GroupsByPorts(t *testing.T) {

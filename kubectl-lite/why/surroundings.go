@@ -33,6 +33,8 @@ type surroundings struct {
 	seen   map[string]string                       // the results of once, by key
 	pods   map[string][]*unstructured.Unstructured // all pods by namespace, if all were read; otherwise nil
 	called []calledWebhook                         // nil until they are read
+	// endpoints are the numbers of ready endpoints, by namespace and Service, if all were read.
+	endpoints map[string]map[string]int
 }
 
 func (o *options) surroundings() (*surroundings, error) {
@@ -48,7 +50,8 @@ func (o *options) surroundings() (*surroundings, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &surroundings{client: client, names: names, seen: map[string]string{}}, nil
+	return &surroundings{client: client, names: names, seen: map[string]string{},
+		endpoints: map[string]map[string]int{}}, nil
 }
 
 // lookAround finds faults of the objects that pods need: their nodes, claims, ConfigMaps and Secrets. It also inspects
@@ -100,13 +103,13 @@ func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstruc
 	if pods, err = s.selected(ctx, service.GetNamespace(), labels.SelectorFromSet(selector)); err != nil {
 		return nil, nil, err
 	}
-	ready := 0
+	var ready []*unstructured.Unstructured
 	for _, pod := range pods {
 		if s.pods == nil { // otherwise the caller inspects all pods
 			found = append(found, diagnose.Inspect(pod, time.Now())...)
 		}
 		if diagnose.IsTrue(pod, string(corev1.PodReady)) {
-			ready++
+			ready = append(ready, pod)
 		}
 	}
 	switch {
@@ -114,10 +117,12 @@ func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstruc
 		found = append(found, diagnose.Finding{Rank: diagnose.RankMissing, Subject: subject,
 			Text: "selects no pods: none here has " +
 				"the labels " + labels.Set(selector).String()})
-	case ready == 0:
+	case len(ready) == 0:
 		found = append(found,
 			diagnose.Finding{Rank: diagnose.RankSummary, Subject: subject,
 				Text: fmt.Sprintf("has no pod that is ready, of %d that it selects", len(pods))})
+	default:
+		found = append(found, s.withoutEndpoints(ctx, service, ready)...)
 	}
 	return found, pods, nil
 }

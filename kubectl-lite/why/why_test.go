@@ -130,6 +130,13 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 			map[string]string{"pod/behind": waiting("ErrImagePull", "no such image")}, "svc/front",
 			"Pod/behind container c cannot get its image: no such image",
 		},
+		"service without endpoints": {
+			pod("served", ", hostNetwork: true") + fmt.Sprintf(service, "served"),
+			map[string]string{"pod/served": strings.Replace(fmt.Sprintf(running, "True", "true"),
+				`"phase":"Running"`, `"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]`, 1)},
+			"svc/served",
+			"Service/served has no endpoints: Pod/served has the address 127.0.0.1, which other nodes cannot reach",
+		},
 		"restarted": {
 			pod("restarted", ""),
 			map[string]string{"pod/restarted": strings.Replace(fmt.Sprintf(running, "True", "true"),

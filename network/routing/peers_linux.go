@@ -77,12 +77,14 @@ func PodCIDRs(n *corev1.Node) (subnets []netip.Prefix) {
 }
 
 // internalIP returns the address of a Node in the IP family of another address, or the zero Addr. It ignores the
-// machine's own address, which another Node on this machine has: that Node is reached on the machine.
+// machine's own address, which another Node on this machine has: that Node is reached on the machine. It also ignores
+// addresses in the Node's own subnets, which only the routes to that Node would lead to.
 func internalIP(n *corev1.Node, like netip.Addr) netip.Addr {
 	for _, a := range n.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		if err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() == like.Is4() && ip != like &&
-			!ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast() {
+			!ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast() &&
+			!slices.ContainsFunc(PodCIDRs(n), func(s netip.Prefix) bool { return s.Contains(ip) }) {
 			return ip
 		}
 	}

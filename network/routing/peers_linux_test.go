@@ -54,7 +54,7 @@ func TestPeersOf_GivesASubnetToTheOldestNode(t *testing.T) {
 			[]*corev1.Node{node("a", 1, "192.0.2.2", "0.0.0.0/0", "10.1/16")}, nil, nil},
 		{"no Node without a usable address", []*corev1.Node{node("a", 1, "fd00::1", "10.244.1.0/24"),
 			node("b", 1, "192.0.2.1", "10.244.2.0/24"), node("c", 1, "127.0.0.1", "10.244.3.0/24"),
-			node("d", 1, "", "10.244.4.0/24")}, nil, nil},
+			node("d", 1, "", "10.244.4.0/24"), node("e", 1, "10.244.5.1", "10.244.5.0/24")}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -178,7 +178,8 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, addresses []string
 
 func (r *Runtime) setUp(ctx context.Context, pod *corev1.Pod, ip string) (err error) {
 	pod = pod.DeepCopy()
-	pod.Status.PodIP, pod.Status.HostIP = ip, r.Address
+	pod.Status.PodIP = ip
+	pod.Status.HostIP, _ = runtime.HostAddress(r.Address, r.host.Subnet(pod.Spec.NodeName))
 	p := &livePod{env: r.environment(pod)}
 	r.objects.Watch(p.env.Client, pod)
 	dir := r.podDir(pod.UID)

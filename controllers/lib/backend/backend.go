@@ -104,6 +104,27 @@ func Addresses(pod *corev1.Pod, v6 bool) []string {
 	return addresses
 }
 
+// Unreachable returns a sentence about the first of the pods' addresses that Addresses leaves out, for an Event; "" if
+// there is none.
+func Unreachable(pods []*corev1.Pod) string {
+	for _, pod := range pods {
+		if !Serves(pod) {
+			continue
+		}
+		ips := pod.Status.PodIPs
+		if len(ips) == 0 {
+			ips = []corev1.PodIP{{IP: pod.Status.PodIP}}
+		}
+		for _, ip := range ips {
+			if a, err := netip.ParseAddr(ip.IP); err != nil || !reachable(a.Unmap()) {
+				return fmt.Sprintf("pod %s has the address %q, which other nodes cannot reach: it is left out",
+					controller.KeyOf(pod), ip.IP)
+			}
+		}
+	}
+	return ""
+}
+
 func reachable(a netip.Addr) bool {
 	return a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() &&
 		!a.IsLinkLocalMulticast()
