@@ -88,6 +88,7 @@ type Options struct {
 	// AdvertiseAddress is the endpoint of the Service "kubernetes" (--advertise-address); by
 	// default the address of the listener, or of this machine if the listener is on loopback.
 	AdvertiseAddress netip.Addr
+	AdvertiseLater   bool // there is no endpoint before Advertise is called
 	// Kubelet configures connections to nodes.
 	Kubelet proxy.KubeletOptions
 	// ProxyClient is the certificate by which aggregated API servers recognize requests that this server passes on
@@ -226,7 +227,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.controlPlane, err = controlplane.New(controlplane.Options{Store: o.Store, Registry: o.Registry,
 		Objects:  s.loopback,
 		Services: s.services, ServiceCIDRs: s.services.CIDRs, AdvertiseAddress: o.AdvertiseAddress,
-		ClientCAs: o.Authentication.ClientCAs, RequestHeader: o.Authentication.RequestHeader,
+		AdvertiseLater: o.AdvertiseLater,
+		ClientCAs:      o.Authentication.ClientCAs, RequestHeader: o.Authentication.RequestHeader,
 		TrackTokens: o.Authentication.ServiceAccounts != nil, Clock: o.Clock, Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -422,7 +424,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	defer s.proxy.Close()
 	defer s.webhooks.Close()
 	address := s.controlPlane.Join(ctx, ln.Addr())
-	absent := s.keepPresent(ctx, address)
+	absent := s.keepPresent(ctx)
 	stopWork := s.work(ctx, address)
 	defer stopWork()
 	served := make(chan error, 1)
@@ -438,7 +440,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	case <-ctx.Done():
 	}
 	<-absent // so that leave is the last write of this server's endpoint
-	err := s.leave(context.WithoutCancel(ctx), address, served)
+	err := s.leave(context.WithoutCancel(ctx), served)
 	if err == nil {
 		stopWork()
 		if s.SendRetryAfter {
@@ -452,14 +454,17 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 
 // keepPresent keeps this server's address among the endpoints of the Service kubernetes until ctx ends. The channel is
 // closed when the server does not write there any more.
-func (s *Server) keepPresent(ctx context.Context, address netip.AddrPort) <-chan struct{} {
+func (s *Server) keepPresent(ctx context.Context) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.controlPlane.Run(ctx, address)
+		s.controlPlane.Run(ctx)
 	}()
 	return ended
 }
+
+// Advertise changes the address that the Service "kubernetes" points to, while the server serves.
+func (s *Server) Advertise(ctx context.Context, ip netip.Addr) { s.controlPlane.Advertise(ctx, ip) }
 
 // work starts the background work of serving. It goes on after ctx has ended, until stop is called, which waits for its
 // goroutines. stop may be called twice.

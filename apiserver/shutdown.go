@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -26,9 +25,9 @@ const MaxGoawayChance = 0.02
 
 // leave makes the server not ready, removes its address from the Service kubernetes, and waits for ShutdownDelay. It
 // returns the error of serving if that fails meanwhile.
-func (s *Server) leave(ctx context.Context, address netip.AddrPort, served <-chan error) error {
+func (s *Server) leave(ctx context.Context, served <-chan error) error {
 	s.leaving.Store(true)
-	s.controlPlane.Leave(ctx, address)
+	s.controlPlane.Leave(ctx)
 	if s.ShutdownDelay <= 0 {
 		return nil
 	}

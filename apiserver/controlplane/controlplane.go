@@ -44,8 +44,10 @@ type Options struct {
 	Services Services
 	// ServiceCIDRs are shown as the ServiceCIDR "kubernetes".
 	ServiceCIDRs []netip.Prefix
-	// AdvertiseAddress is the address that the Service "kubernetes" points to (--advertise-address).
+	// AdvertiseAddress is the address that the Service "kubernetes" points to (--advertise-address). With
+	// AdvertiseLater there is none before Advertise is called.
 	AdvertiseAddress netip.Addr
+	AdvertiseLater   bool
 	// ClientCAs and RequestHeader are published for extension servers; nil where the server has none.
 	ClientCAs     authn.CAs
 	RequestHeader *authn.RequestHeader
@@ -62,6 +64,10 @@ type ControlPlane struct {
 	service, endpoints, endpointSlice, cidr *api.Resource
 	identity                                serverIdentity
 	policyWritten                           chan struct{} // writePolicy closes it
+
+	publishing sync.Mutex     // held while the Service is published; guards the fields below
+	address    netip.AddrPort // the server's, for its clients; invalid if it has none
+	former     netip.AddrPort // an address that must be removed from the Service; invalid if there is none
 }
 
 // New checks that the registry has all the kinds that the Service "kubernetes" needs, if it has Services.
@@ -86,10 +92,10 @@ func New(o Options) (*ControlPlane, error) {
 // has ended. They are in force before: Run writes them while the server serves.
 func (c *ControlPlane) PolicyWritten() <-chan struct{} { return c.policyWritten }
 
-// Run maintains all objects, except the objects of flow control, until ctx ends. address is the result of Join.
-func (c *ControlPlane) Run(ctx context.Context, address netip.AddrPort) {
+// Run maintains all objects, except the objects of flow control, until ctx ends.
+func (c *ControlPlane) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { c.keepPublished(ctx, address) })
+	running.Go(func() { c.keepPublished(ctx) })
 	running.Go(func() { c.writePolicy(ctx) })
 	if res := c.kind(corev1.SchemeGroupVersion.WithKind("ConfigMap")); res != nil && c.trusts() {
 		running.Go(func() { c.keepTrust(ctx, res) })

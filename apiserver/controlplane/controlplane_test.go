@@ -145,3 +145,31 @@ func TestLeave_RemovesTheServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, leases.Items, 2)
 }
+
+// A server whose address is not known at its start has no endpoint until it is, and one endpoint after each change.
+func TestAdvertise_ReplacesTheEndpoint(t *testing.T) {
+	t.Parallel()
+	store := servertest.Store(t, servertest.Backend(t), storage.Options{})
+	other := servertest.Start(t, apiserver.Options{Store: store, AdvertiseAddress: netip.MustParseAddr("192.0.2.9")})
+	client := other.Client(t)
+	addresses := func() (found []string) {
+		all, err := client.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}) //nolint:staticcheck // an EndpointSlice has one port
+		require.NoError(t, err)
+		for _, subset := range all.Subsets {
+			for _, address := range subset.Addresses {
+				found = append(found, address.IP)
+			}
+		}
+		return found
+	}
+	t.Run("of one", func(t *testing.T) {
+		s := servertest.Start(t, apiserver.Options{Store: store, AdvertiseLater: true})
+		require.Equal(t, []string{"192.0.2.9"}, addresses())
+		for _, ip := range []string{"10.244.0.1", "10.244.1.1", "10.244.1.1", "10.244.0.1"} {
+			s.Advertise(t.Context(), netip.MustParseAddr(ip))
+			require.ElementsMatch(t, []string{"192.0.2.9", ip}, addresses())
+		}
+	})
+	require.Eventually(t, func() bool { return slices.Equal(addresses(), []string{"192.0.2.9"}) }, patience, tick,
+		"the server has left")
+}

@@ -40,12 +40,8 @@ const (
 )
 
 // advertised returns the address that other machines reach a server at: --advertise-address, the address that it is
-// bound to, or the address of an interface. addr is the listener's. The result is invalid if there is none.
-func (c *ControlPlane) advertised(addr net.Addr) netip.AddrPort {
-	bound, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return netip.AddrPort{}
-	}
+// bound to, or the address of an interface. bound is the listener's. The result is invalid if there is none.
+func (c *ControlPlane) advertised(bound netip.AddrPort) netip.AddrPort {
 	ip := c.AdvertiseAddress
 	if !ip.IsValid() {
 		ip = bound.Addr().Unmap()
@@ -53,14 +49,14 @@ func (c *ControlPlane) advertised(addr net.Addr) netip.AddrPort {
 	if ip.IsLoopback() || ip.IsUnspecified() { // Endpoints may not point there
 		ip = HostAddress()
 	}
-	if !ip.IsValid() {
-		return netip.AddrPort{}
+	if c.AdvertiseLater {
+		ip = netip.Addr{}
 	}
 	return netip.AddrPortFrom(ip, bound.Port())
 }
 
 // keepPublished renews this server's presence from time to time, until ctx ends.
-func (c *ControlPlane) keepPublished(ctx context.Context, address netip.AddrPort) {
+func (c *ControlPlane) keepPublished(ctx context.Context) {
 	publish := virtualtime.Heartbeat(c.Clock).NewTicker(publishInterval)
 	defer publish.Stop()
 	for {
@@ -68,7 +64,7 @@ func (c *ControlPlane) keepPublished(ctx context.Context, address netip.AddrPort
 		case <-ctx.Done():
 			return
 		case <-publish.C():
-			c.logError(ctx, "cannot publish the Service kubernetes", c.publish(ctx, address, true))
+			c.logError(ctx, "cannot publish the Service kubernetes", c.publish(ctx, true))
 		}
 	}
 }
@@ -83,52 +79,69 @@ func (c *ControlPlane) logError(ctx context.Context, message string, err error) 
 // Join adds the server that listens at addr to the Service, and returns the address that clients reach it at. It must
 // be called before Run.
 func (c *ControlPlane) Join(ctx context.Context, addr net.Addr) netip.AddrPort {
-	address := c.advertised(addr)
+	if bound, err := netip.ParseAddrPort(addr.String()); err == nil {
+		c.address = c.advertised(bound)
+	}
 	c.identity = newIdentity(addr)
-	c.publishOnce(ctx, address, true)
-	return address
+	c.publishOnce(ctx, true)
+	return c.address
+}
+
+// Advertise changes the address that clients reach the server at, after Join. It is safe for concurrent use.
+func (c *ControlPlane) Advertise(ctx context.Context, ip netip.Addr) {
+	c.publishing.Lock()
+	next := netip.AddrPortFrom(ip, c.address.Port())
+	if next != c.address && c.address.IsValid() {
+		c.former = c.address
+	}
+	c.address = next
+	c.publishing.Unlock()
+	c.publishOnce(ctx, true)
 }
 
 // Leave removes the server from the Service.
-func (c *ControlPlane) Leave(ctx context.Context, address netip.AddrPort) {
-	c.publishOnce(ctx, address, false)
-}
+func (c *ControlPlane) Leave(ctx context.Context) { c.publishOnce(ctx, false) }
 
 // publishOnce publishes at the start and at the end of a server, which wait for it for a limited time.
-func (c *ControlPlane) publishOnce(ctx context.Context, address netip.AddrPort, present bool) {
+func (c *ControlPlane) publishOnce(ctx context.Context, present bool) {
 	patience := endPatience
 	if present {
 		patience = startPatience
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := c.publish(ctx, address, present); err != nil {
+	if err := c.publish(ctx, present); err != nil {
 		c.Log.Warn("cannot publish the Service kubernetes", "err", err)
 	}
 }
 
 // publish brings the Service, and the objects that point at the servers, up to date. All changes are written in one
 // transaction; without changes, there is no write.
-func (c *ControlPlane) publish(ctx context.Context, address netip.AddrPort, present bool) error {
+func (c *ControlPlane) publish(ctx context.Context, present bool) error {
 	if c.service == nil {
 		return nil
 	}
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
 	for attempt := 1; ; attempt++ {
-		writes, err := c.publication(ctx, address, present)
-		if err != nil || len(writes) == 0 {
-			return err
+		writes, err := c.publication(ctx, present)
+		if err == nil && len(writes) > 0 {
+			_, err = c.Objects.Commit(ctx, writes...)
 		}
-		_, err = c.Objects.Commit(ctx, writes...)
 		var lost *storage.Refusal
 		if errors.As(err, &lost) && attempt < 5 {
 			continue // another server or a user was quicker
+		}
+		if err == nil {
+			c.former = netip.AddrPort{}
 		}
 		return err
 	}
 }
 
-func (c *ControlPlane) publication(ctx context.Context, address netip.AddrPort, present bool) ([]storage.Write, error) {
+func (c *ControlPlane) publication(ctx context.Context, present bool) ([]storage.Write, error) {
 	var writes []storage.Write
+	address := c.address
 	if present {
 		cidr, err := c.defaultServiceCIDR(ctx)
 		if err != nil {
@@ -213,6 +226,7 @@ func (c *ControlPlane) presence(ctx context.Context, address netip.AddrPort,
 	if err != nil {
 		return nil, nil, err
 	}
+	var writes []storage.Write
 	write := storage.Write{Op: storage.Create, Key: key, Value: value, TTL: presenceTTL}
 	if virtualtime.IsManual(c.Clock) {
 		write.TTL = 0 // a day may pass between two renewals; such a server has no others beside it
@@ -221,6 +235,10 @@ func (c *ControlPlane) presence(ctx context.Context, address netip.AddrPort,
 	for _, o := range list.Items {
 		if o.Key == key {
 			write.Op, write.Expect = storage.Update, o.Revision
+			continue
+		}
+		if o.Key.Name == c.former.String() {
+			writes = append(writes, storage.Write{Op: storage.Delete, Key: o.Key, Expect: o.Revision})
 			continue
 		}
 		if other, err := netip.ParseAddrPort(o.Key.Name); err == nil {
@@ -232,10 +250,10 @@ func (c *ControlPlane) presence(ctx context.Context, address netip.AddrPort,
 	} else if write.Op == storage.Update {
 		write.Op, write.Value, write.TTL = storage.Delete, nil, 0
 	} else {
-		return nil, all, nil
+		return writes, all, nil
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
-	return []storage.Write{write}, all, nil
+	return append(writes, write), all, nil
 }
 
 func (c *ControlPlane) ownEndpoints(ctx context.Context, all []netip.AddrPort) ([]storage.Write, error) {

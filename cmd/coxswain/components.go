@@ -143,6 +143,8 @@ type nodeFlags struct {
 
 	simulated simulatedFlags
 	network   networkFlags
+	// machine, if not nil, is called with the machine's address in the network of its pods, each time a Node is added.
+	machine   func(context.Context, netip.Addr) error
 	bootstrap bool     // request a serving certificate from the API server
 	volumes   []string // parent folders of node-local volumes
 

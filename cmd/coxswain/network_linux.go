@@ -35,6 +35,8 @@ type podNetwork struct {
 	config  *rest.Config // client configuration of the parts
 	domain  string       // domain of the cluster's names
 
+	machine func(context.Context, netip.Addr) error // as in nodeFlags
+
 	dir    string               // the agent's folder
 	opened chan protectedRouter // receives the router once the agent has opened it
 }
@@ -90,6 +92,7 @@ func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Opt
 	if err != nil {
 		return nil, err
 	}
+	n.machine = f.machine
 	n.dir, n.opened, n.domain = f.dir, make(chan protectedRouter, 1), f.clusterDomain
 	n.dns = n.dns && len(f.clusterDNS) > 0
 	o.OpenRouter = n.open
@@ -188,6 +191,9 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 		return routing.Run(ctx, n.config, o)
 	})
 	part("forwarding", func() error { return keepForwarding(ctx, r) })
+	if n.machine != nil {
+		part("API server", func() error { return n.followMachine(ctx, r) })
+	}
 	if n.proxy {
 		part("proxy", func() error { return n.runProxy(ctx, r) })
 	}
@@ -203,6 +209,24 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 		part("dns", func() error { return p.dns.run(ctx, n.config, dns.Options{Domain: n.domain}) })
 	}
 	running.Wait()
+}
+
+// followMachine calls machine with the first address of the machine in the network of its pods, now and whenever a Node
+// is added, until ctx ends.
+func (n *podNetwork) followMachine(ctx context.Context, r *router.Router) error {
+	for {
+		changed := r.Changed()
+		if all := r.Machines(); len(all) > 0 {
+			if err := n.machine(ctx, all[0]); err != nil {
+				slog.Error("pods cannot reach the API server at the Service kubernetes", "err", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // forwardingPeriod is the time between two checks of the machine's other packet filters.

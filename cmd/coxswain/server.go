@@ -26,10 +26,12 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
+	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/internal/zpages"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -54,6 +56,7 @@ type serverFlags struct {
 	serviceCIDRs   []string
 	nodePorts      utilnet.PortRange
 	advertise      net.IP
+	advertiseLater bool // once the network of the pods of this process is open
 	kubelet        kubeletFlags
 	etcd           etcd.ExternalOptions
 	encryption     encryptionFlags
@@ -194,6 +197,8 @@ type running struct {
 	own      *certs.Authorities
 	// roots has the certificates that clients verify the server with.
 	roots []byte
+	// pods serves the pods of this process, with serverFlags.advertiseLater.
+	pods *podEndpoint
 }
 
 // runServer starts everything that the API server needs, and calls ready once the server accepts requests. When ctx has
@@ -211,7 +216,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 		defer unlock()
 	}
 	// Clients that connect during the start wait in the listener's queue and are served once the server is up.
-	ln, err := listen("secure-port", net.JoinHostPort(f.bindAddress, strconv.Itoa(f.securePort)))
+	ln, err := f.listen()
 	if err != nil {
 		return err
 	}
@@ -251,7 +256,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	return f.serve(ctx, ln, store, ready)
 }
 
-func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage.Store,
+func (f *serverFlags) serve(ctx context.Context, ln *listener.Group, store *storage.Store,
 	ready func(context.Context, *running) error) error {
 	own, err := certs.OpenAuthorities(f.dataDir)
 	if err != nil {
@@ -307,10 +312,11 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		ShutdownDelay: f.shutdown.delay, SendRetryAfter: f.shutdown.retryAfter, GoawayChance: f.shutdown.goaway,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
-		Admission:     f.admission,
-		Authorization: authorization,
-		Audit:         auditor,
-		Limits:        f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
+		AdvertiseLater: f.advertiseLater,
+		Admission:      f.admission,
+		Authorization:  authorization,
+		Audit:          auditor,
+		Limits:         f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
 		ReadyChecks: f.checks, NoProfiling: !f.profiling, Flags: zpages.Flags(f.flags),
 		Clock: f.time.clock(),
 	})
@@ -319,7 +325,9 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	}
 	defer f.time.rest(server)()
 	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, inMemory: f.time.manual != nil, own: own,
-		roots: slices.Concat(own.Cluster.PEM(), f.trusted)}
+		roots: slices.Concat(own.Cluster.PEM(), f.trusted),
+		pods:  &podEndpoint{server: server, listeners: ln}}
+	r.pods.cert, _ = cert.(*hostsCertificate)
 	if r.dir != "" {
 		if err := f.writeKubeconfigs(r); err != nil {
 			return err
@@ -403,15 +411,22 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 		}
 		return cert, nil
 	}
-	return ca.Serving(f.certificateHosts()...)
+	return newHostsCertificate(ca, f.certificateHosts()...)
 }
 
 // certificateHosts returns the names and addresses in a server certificate from our own CA.
 func (f *serverFlags) certificateHosts() []string {
 	cidrs, _ := serviceranges.Parse(f.serviceCIDRs) // serve returns the error
 	hosts := append(certs.ServerHosts(cidrs), f.tlsSANs...)
-	if ip := net.ParseIP(f.bindAddress); ip != nil && !ip.IsUnspecified() {
+	ip := net.ParseIP(f.bindAddress)
+	if ip != nil && !ip.IsUnspecified() {
 		hosts = append(hosts, f.bindAddress)
+	}
+	switch endpoint := controlplane.HostAddress(); {
+	case f.advertise != nil:
+		hosts = append(hosts, f.advertise.String())
+	case ip != nil && (ip.IsUnspecified() || ip.IsLoopback()) && endpoint.IsValid():
+		hosts = append(hosts, endpoint.String())
 	}
 	if host, err := os.Hostname(); err == nil {
 		hosts = append(hosts, host)

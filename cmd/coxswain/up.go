@@ -47,6 +47,7 @@ func newUp() *cobra.Command {
 			if err := n.setDNS(f.serviceCIDRs); err != nil {
 				return err
 			}
+			f.advertiseLater = f.onLoopback() && n.runtime == node.Process && n.count > 0
 			preferToKeep(apiServerOOMScore)
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
 			f.peers = map[string]string{"controller-manager": componentstatus.InProcess,
@@ -95,6 +96,9 @@ func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlag
 	defer cancel()
 	if err := r.configureFiles(f, n, c); err != nil {
 		return err
+	}
+	if f.advertiseLater {
+		n.machine = r.pods.serve
 	}
 	parts := []struct {
 		name string

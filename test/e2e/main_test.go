@@ -25,6 +25,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(copierEnv) != "" {
+		if err := runCopier(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	bin := os.Getenv("COXSWAIN_BIN")
 	coxswain, kubectlLite = filepath.Join(bin, "coxswain"), filepath.Join(bin, "kubectl-lite")
 	kubectl = os.Getenv("KUBECTL")
