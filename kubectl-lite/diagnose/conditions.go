@@ -57,10 +57,14 @@ func podReadiness(pod *unstructured.Unstructured, status string) (string, string
 	return fmt.Sprintf("%d/%d", n, len(containers)), status
 }
 
-// IsReady reports whether an object is ready or done by its own status. An object without a status is ready.
+// IsReady reports whether an object is ready or done by its own status. An object without a status is ready, and so is
+// a Job that runs. An object is not ready during a rollout.
 func IsReady(obj *unstructured.Unstructured) bool {
 	if isDone(obj) {
 		return true
+	}
+	if Rollout(obj) != "" {
+		return false
 	}
 	ready, _ := Readiness(obj)
 	have, want, counted := strings.Cut(ready, "/")

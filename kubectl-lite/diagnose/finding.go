@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -51,9 +52,28 @@ type Finding struct {
 
 // NotReady returns the finding about an object that is not ready and has no other finding.
 func NotReady(obj *unstructured.Unstructured) Finding {
-	ready, _ := Readiness(obj)
+	text := Rollout(obj)
+	if text == "" {
+		ready, _ := Readiness(obj)
+		text = fmt.Sprintf("is not ready (%s)", ready)
+	}
 	return Finding{Rank: RankSummary, Subject: obj.GetKind() + "/" + obj.GetName(),
-		Text: fmt.Sprintf("is not ready (%s); it may still be on its way", ready)}
+		Text: text + "; it may still be on its way"}
+}
+
+// Specific removes findings that another finding about the same object repeats with more detail: its text begins with
+// theirs.
+func Specific(all []Finding) []Finding {
+	texts := map[[2]string][]string{}
+	for _, f := range all {
+		key := [2]string{f.Namespace, f.Subject}
+		texts[key] = append(texts[key], f.Text)
+	}
+	return slices.DeleteFunc(all, func(f Finding) bool {
+		return slices.ContainsFunc(texts[[2]string{f.Namespace, f.Subject}], func(text string) bool {
+			return len(text) > len(f.Text) && strings.HasPrefix(text, f.Text)
+		})
+	})
 }
 
 // Merge orders findings by rank and combines equal findings about several objects.

@@ -27,6 +27,18 @@ var badConditions = []struct {
 		"can not scale"},
 	{schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}, "ScalingActive", "False", RankPending,
 		"does not scale"},
+	{schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}, "DisruptionAllowed", "Unknown", RankPending,
+		"has an unknown number of healthy pods"},
+	{schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, "NamesAccepted", "False",
+		RankRefused, "has names that are taken"},
+	{schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, "Established", "False",
+		RankPending, "is not served"},
+	{schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, "NonStructuralSchema", "True",
+		RankPending, "has a schema that is not structural"},
+	{schema.GroupKind{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}, "Denied", "True", RankRefused,
+		"was denied"},
+	{schema.GroupKind{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}, "Failed", "True", RankRefused,
+		"could not be signed"},
 	{schema.GroupKind{Kind: "Namespace"}, "NamespaceDeletionDiscoveryFailure", "True", RankStuck, "can not be emptied"},
 	{schema.GroupKind{Kind: "Namespace"}, "NamespaceDeletionContentFailure", "True", RankStuck, "can not be emptied"},
 	{schema.GroupKind{Kind: "Namespace"}, "NamespaceFinalizersRemaining", "True", RankStuck,
@@ -68,10 +80,19 @@ func Inspect(obj *unstructured.Unstructured, now time.Time) []Finding {
 		}
 	}
 	inspectSpec(obj, kind, add)
+	inspectProgress(obj, kind, add)
 	if kind == (schema.GroupKind{Kind: "Pod"}) {
 		found = append(found, inspectPod(obj, now)...)
 	}
 	return found
+}
+
+// alwaysObserved are kinds with a controller that writes status.observedGeneration as soon as it sees an object.
+var alwaysObserved = map[schema.GroupKind]bool{
+	{Group: "apps", Kind: "Deployment"}: true, {Group: "apps", Kind: "ReplicaSet"}: true,
+	{Group: "apps", Kind: "StatefulSet"}: true, {Group: "apps", Kind: "DaemonSet"}: true,
+	{Kind: "ReplicationController"}: true, {Group: "policy", Kind: "PodDisruptionBudget"}: true,
+	{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}: true,
 }
 
 // inspectSpec finds settings that stop an object, such as spec.paused, and the lack of a controller or volume.
@@ -80,16 +101,19 @@ func inspectSpec(obj *unstructured.Unstructured, kind schema.GroupKind, add func
 	phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
 	observed, observes, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
 	switch {
-	case kind.Group == "apps" && obj.GetGeneration() > 0 && (!observes || observed < obj.GetGeneration()):
+	case obj.GetGeneration() > observed && alwaysObserved[kind]:
 		add(RankStuck, "waits for its controller, which has not seen its latest change: is the controller manager "+
 			"running?")
+	case obj.GetGeneration() > observed && observes:
+		add(RankStuck, "waits for its controller, which has not seen its latest change")
 	case kind.Kind == "Deployment" && is("spec", "paused"):
 		add(RankPending, "is paused: 'rollout resume' lets it go on")
 	case kind.Kind == "CronJob" && is("spec", "suspend"):
 		add(RankPending, "is suspended")
 	case kind.Kind == "Node" && is("spec", "unschedulable"):
 		add(RankPending, "is cordoned: no pods are put on it until 'uncordon'")
-	case kind.Kind == "PersistentVolumeClaim" && phase != "Bound", kind.Kind == "PersistentVolume" && phase == "Failed":
+	case kind == (schema.GroupKind{Kind: "PersistentVolumeClaim"}) && phase != "Bound",
+		kind == (schema.GroupKind{Kind: "PersistentVolume"}) && phase == "Failed":
 		message, _, _ := unstructured.NestedString(obj.Object, "status", "message")
 		add(RankPending, "%s", strings.TrimSuffix("is "+cmp.Or(phase, "Pending")+": "+message, ": "))
 	}
@@ -125,6 +149,11 @@ func inspectPod(pod *unstructured.Unstructured, now time.Time) []Finding {
 		found = append(found, Finding{Rank: RankUnschedulable, Subject: subject,
 			Text: fmt.Sprintf("waits for the scheduler %s, which has not looked at it: is it running?",
 				cmp.Or(text("spec", "schedulerName"), "default-scheduler"))})
+	}
+	if _, reported, _ := unstructured.NestedSlice(pod.Object, "status", "containerStatuses"); len(found) == 0 &&
+		!reported && text("status", "phase") == "Pending" && text("spec", "nodeName") != "" {
+		found = append(found, Finding{Rank: RankPending, Subject: subject,
+			Text: "waits for the agent of Node/" + text("spec", "nodeName") + ", which has not reported on it yet"})
 	}
 	return found
 }

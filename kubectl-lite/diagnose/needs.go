@@ -10,7 +10,7 @@ import (
 // Need is an object in a pod's namespace without which the pod does not start.
 type Need struct{ Kind, Name string }
 
-// NeedsOf lists the claims, ConfigMaps and Secrets that a pod cannot start without, each once.
+// NeedsOf lists the claims, resource claims, ConfigMaps and Secrets that a pod cannot start without, each once.
 func NeedsOf(pod *corev1.Pod) (all []Need) {
 	add := func(kind, name string, optional *bool) {
 		if n := (Need{kind, name}); name != "" && !ptr.Deref(optional, false) && !slices.Contains(all, n) {
@@ -37,6 +37,9 @@ func NeedsOf(pod *corev1.Pod) (all []Need) {
 				}
 			}
 		}
+	}
+	for _, c := range pod.Spec.ResourceClaims {
+		add("ResourceClaim", ptr.Deref(c.ResourceClaimName, ""), nil)
 	}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for _, from := range c.EnvFrom {

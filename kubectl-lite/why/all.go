@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,30 +27,27 @@ func (o *options) runAll(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	s, err := o.surroundings()
+	s, err := o.surroundings(ctx)
 	if err != nil {
 		return err
 	}
-	s.pods = map[string][]*unstructured.Unstructured{}
+	s.know(objects)
 	present := map[types.UID]bool{}
 	for _, obj := range objects {
 		present[obj.GetUID()] = true
-		if obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
-			s.pods[obj.GetNamespace()] = append(s.pods[obj.GetNamespace()], obj)
-		}
 	}
 	var findings []diagnose.Finding
 	all, visited := diagnose.Owned(objects), diagnose.Visited{}
 	judge := func(root *unstructured.Unstructured) error {
-		members, wrong := diagnose.InspectAll(root, all, visited, time.Now())
+		members, wrong := diagnose.InspectAll(root, all, visited, s.now)
 		if len(members) == 0 {
 			return nil
 		}
-		more, err := s.lookAround(ctx, members)
+		more, _, err := s.lookAround(ctx, members)
 		if err != nil {
 			return err
 		}
-		if wrong = append(wrong, more...); len(wrong) == 0 && !diagnose.IsReady(root) {
+		if wrong = s.settle(root.GetNamespace(), append(wrong, more...)); len(wrong) == 0 && !diagnose.IsReady(root) {
 			wrong = append(wrong, diagnose.NotReady(root))
 		}
 		// a cause makes the summary superfluous
@@ -80,6 +77,26 @@ func (o *options) runAll(ctx context.Context, namespace string) error {
 		}
 	}
 	return o.printAll(namespace, diagnose.Merge(append(findings, s.aboutWebhooks(ctx)...)))
+}
+
+// know keeps the objects that others need from a list of all objects, so that they are not read one by one.
+func (s *surroundings) know(objects []*unstructured.Unstructured) {
+	s.pods, s.slices = map[string][]*unstructured.Unstructured{}, map[string][]*unstructured.Unstructured{}
+	s.leases = map[string]*unstructured.Unstructured{}
+	for _, obj := range objects {
+		namespace := obj.GetNamespace()
+		switch obj.GroupVersionKind().GroupKind() {
+		case schema.GroupKind{Kind: "Pod"}:
+			s.pods[namespace] = append(s.pods[namespace], obj)
+		case schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
+			service := namespace + "/" + obj.GetLabels()[discoveryv1.LabelServiceName]
+			s.slices[service] = append(s.slices[service], obj)
+		case schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}:
+			if namespace == corev1.NamespaceNodeLease {
+				s.leases[obj.GetName()] = obj
+			}
+		}
+	}
 }
 
 // inspected lists all objects of a namespace and the Namespace itself, or all objects of the cluster if namespace is
@@ -116,7 +133,7 @@ func (o *options) inspected(ctx context.Context, namespace string) ([]*unstructu
 
 func (o *options) printAll(namespace string, findings []diagnose.Finding) error {
 	if o.output != "" {
-		return o.printJSON("", namespace, findings)
+		return o.printJSON("", namespace, "", findings)
 	}
 	where := "in all namespaces"
 	if namespace != "" {
@@ -138,7 +155,8 @@ func (o *options) printAll(namespace string, findings []diagnose.Finding) error 
 }
 
 // printJSON prints findings for programs. object is "" for a whole namespace, and namespace too for the whole cluster.
-func (o *options) printJSON(object, namespace string, findings []diagnose.Finding) error {
+// state describes an object without findings.
+func (o *options) printJSON(object, namespace, state string, findings []diagnose.Finding) error {
 	type item struct {
 		Cause     string `json:"cause"`
 		Object    string `json:"object"`
@@ -151,8 +169,9 @@ func (o *options) printJSON(object, namespace string, findings []diagnose.Findin
 		OK        bool   `json:"ok"`
 		Object    string `json:"object,omitempty"`
 		Namespace string `json:"namespace,omitempty"`
+		State     string `json:"state,omitempty"`
 		Findings  []item `json:"findings"`
-	}{len(findings) == 0, object, namespace, []item{}}
+	}{len(findings) == 0, object, namespace, state, []item{}}
 	for _, f := range findings {
 		if f.Namespace == "" {
 			f.Namespace = namespace

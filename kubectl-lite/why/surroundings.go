@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,12 +31,15 @@ type surroundings struct {
 	names  metadata.Interface                      // for ConfigMaps and Secrets: only their existence matters
 	seen   map[string]string                       // the results of once, by key
 	pods   map[string][]*unstructured.Unstructured // all pods by namespace, if all were read; otherwise nil
+	leases map[string]*unstructured.Unstructured   // of Nodes, by name; likewise
+	slices map[string][]*unstructured.Unstructured // EndpointSlices by the namespace/name of their Service; likewise
 	called []calledWebhook                         // nil until they are read
-	// endpoints are the numbers of ready endpoints, by namespace and Service, if all were read.
-	endpoints map[string]map[string]int
+	claims map[string]claimState                   // by namespace/name
+	placed map[string]bool                         // pods, as namespace/name, that the scheduler has a node for
+	now    time.Time                               // by the clock of the cluster
 }
 
-func (o *options) surroundings() (*surroundings, error) {
+func (o *options) surroundings(ctx context.Context) (*surroundings, error) {
 	client, err := o.KubernetesClientSet()
 	if err != nil {
 		return nil, err
@@ -50,19 +52,23 @@ func (o *options) surroundings() (*surroundings, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &surroundings{client: client, names: names, seen: map[string]string{},
-		endpoints: map[string]map[string]int{}}, nil
+	return &surroundings{client: client, names: names, seen: map[string]string{}, claims: map[string]claimState{},
+		placed: map[string]bool{}, now: clusterTime(ctx, client)}, nil
 }
 
 // lookAround finds faults of the objects that pods need: their nodes, claims, ConfigMaps and Secrets. It also inspects
-// the pods that a Service selects but does not own, the backends of an Ingress, and the Services of webhooks.
+// the pods that a Service selects but does not own, the backends of an Ingress, the Services of webhooks, the Lease of
+// a Node, and the pods that wait for the same node as a claim. It returns these pods too.
 func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.Unstructured) (
-	found []diagnose.Finding, err error) {
-	var pods []*unstructured.Unstructured
+	found []diagnose.Finding, pods []*unstructured.Unstructured, err error) {
 	for _, obj := range objects {
 		behind := s.behind
 		switch kind := obj.GroupVersionKind().GroupKind(); {
 		case kind == schema.GroupKind{Kind: "Service"}:
+		case kind == schema.GroupKind{Kind: "PersistentVolumeClaim"}:
+			behind = s.behindClaim
+		case kind == schema.GroupKind{Kind: "Node"}:
+			behind = s.behindNode
 		case kind == schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}:
 			behind = s.behindIngress
 		case isWebhookConfiguration(kind):
@@ -72,7 +78,7 @@ func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.U
 		}
 		wrong, selected, err := behind(ctx, obj)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		found = append(found, wrong...)
 		if s.pods == nil { // otherwise they are among objects
@@ -85,46 +91,20 @@ func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.U
 		}
 		pod := &corev1.Pod{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, pod); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		found = append(found, s.aboutPod(ctx, pod)...)
 	}
-	return found, nil
+	return found, pods, nil
 }
 
-// behind returns the pods that a Service selects, and their faults.
-func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstructured) (
-	found []diagnose.Finding, pods []*unstructured.Unstructured, err error) {
-	subject := "Service/" + service.GetName()
-	selector, _, _ := unstructured.NestedStringMap(service.Object, "spec", "selector")
-	if len(selector) == 0 {
-		return nil, nil, nil // another controller writes its endpoints
-	}
-	if pods, err = s.selected(ctx, service.GetNamespace(), labels.SelectorFromSet(selector)); err != nil {
-		return nil, nil, err
-	}
-	var ready []*unstructured.Unstructured
-	for _, pod := range pods {
-		if s.pods == nil { // otherwise the caller inspects all pods
-			found = append(found, diagnose.Inspect(pod, time.Now())...)
-		}
-		if diagnose.IsTrue(pod, string(corev1.PodReady)) {
-			ready = append(ready, pod)
-		}
-	}
-	switch {
-	case len(pods) == 0:
-		found = append(found, diagnose.Finding{Rank: diagnose.RankMissing, Subject: subject,
-			Text: "selects no pods: none here has " +
-				"the labels " + labels.Set(selector).String()})
-	case len(ready) == 0:
-		found = append(found,
-			diagnose.Finding{Rank: diagnose.RankSummary, Subject: subject,
-				Text: fmt.Sprintf("has no pod that is ready, of %d that it selects", len(pods))})
-	default:
-		found = append(found, s.withoutEndpoints(ctx, service, ready)...)
-	}
-	return found, pods, nil
+// settle completes the findings about some objects: it removes findings that others repeat in more detail, and the
+// finding that no scheduler runs about a pod that has a node chosen for its volume.
+func (s *surroundings) settle(namespace string, findings []diagnose.Finding) []diagnose.Finding {
+	return diagnose.Specific(slices.DeleteFunc(findings, func(f diagnose.Finding) bool {
+		pod, isPod := strings.CutPrefix(f.Subject, "Pod/")
+		return isPod && f.Rank == diagnose.RankUnschedulable && s.placed[namespace+"/"+pod]
+	}))
 }
 
 // selected returns the pods of a namespace that match a selector.
@@ -171,10 +151,11 @@ func (s *surroundings) aboutPod(ctx context.Context, pod *corev1.Pod) (found []d
 		return found
 	}
 	for _, need := range diagnose.NeedsOf(pod) {
+		if need.Kind == "PersistentVolumeClaim" {
+			add(diagnose.RankMissing, s.claimOf(ctx, pod, need.Name))
+			continue
+		}
 		add(diagnose.RankMissing, s.once(pod.Namespace+"/"+need.Kind+" "+need.Name, func() string {
-			if need.Kind == "PersistentVolumeClaim" {
-				return s.claim(ctx, pod.Namespace, need.Name)
-			}
 			return s.missing(ctx, pod.Namespace, need)
 		}))
 	}
@@ -189,61 +170,6 @@ func (s *surroundings) once(key string, look func() string) string {
 	return s.seen[key]
 }
 
-// node describes the fault of the node that a pod is on, or returns "".
-func (s *surroundings) node(ctx context.Context, name string) string {
-	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("is on Node/%s, which does not exist", name)
-	}
-	if err != nil {
-		return ""
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			return fmt.Sprintf("is on Node/%s, which is not ready: %s", name, strings.TrimSuffix(c.Message, "."))
-		}
-	}
-	return ""
-}
-
-// waitingForPod are the reasons of events of a claim that waits for the scheduler.
-var waitingForPod = map[string]bool{"WaitForFirstConsumer": true, "WaitForPodScheduled": true}
-
-// claim describes the fault of a PersistentVolumeClaim, or returns "".
-func (s *surroundings) claim(ctx context.Context, namespace, name string) string {
-	claim, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("needs PersistentVolumeClaim/%s, which does not exist", name)
-	}
-	if err != nil || claim.Status.Phase == corev1.ClaimBound {
-		return ""
-	}
-	events, err := s.client.CoreV1().Events(namespace).List(ctx,
-		metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.uid": string(claim.UID)}.String()})
-	if err != nil {
-		events = &corev1.EventList{}
-	}
-	slices.SortFunc(events.Items, func(a, b corev1.Event) int {
-		return diagnose.EventTime(b).Compare(diagnose.EventTime(a))
-	})
-	text := fmt.Sprintf("needs PersistentVolumeClaim/%s, which is %s", name, claim.Status.Phase)
-	if class := ptr.Deref(claim.Spec.StorageClassName, ""); class != "" && s.noStorageClass(ctx, class) {
-		return text + fmt.Sprintf(": StorageClass/%s does not exist", class)
-	}
-	if len(events.Items) == 0 {
-		return text
-	}
-	if waitingForPod[events.Items[0].Reason] {
-		return ""
-	}
-	return text + ": " + strings.TrimSpace(events.Items[0].Message)
-}
-
-func (s *surroundings) noStorageClass(ctx context.Context, name string) bool {
-	_, err := s.client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	return apierrors.IsNotFound(err)
-}
-
 // missing describes a needed object that does not exist, or returns "".
 func (s *surroundings) missing(ctx context.Context, namespace string, need diagnose.Need) string {
 	absent := fmt.Sprintf("needs %s/%s, which does not exist", need.Kind, need.Name)
@@ -251,6 +177,9 @@ func (s *surroundings) missing(ctx context.Context, namespace string, need diagn
 		return absent
 	}
 	resource := schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(need.Kind) + "s"}
+	if need.Kind == "ResourceClaim" {
+		resource.Group = "resource.k8s.io"
+	}
 	if _, err := s.names.Resource(resource).Namespace(namespace).Get(ctx, need.Name,
 		metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return absent

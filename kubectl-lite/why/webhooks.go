@@ -104,7 +104,7 @@ func (s *surroundings) aboutWebhooks(ctx context.Context) (found []diagnose.Find
 	return found
 }
 
-// mentioned finds faults of the webhooks whose names are in the texts of findings.
+// mentioned finds faults of the webhooks that the texts of findings name.
 func (s *surroundings) mentioned(ctx context.Context, findings []diagnose.Finding) (found []diagnose.Finding) {
 	for _, w := range s.calledWebhooks(ctx) {
 		for _, f := range findings {

@@ -1,9 +1,10 @@
 // Package why is the command why, which explains why an object is not ready (why.go), or lists the faults in a
 // namespace or the cluster (all.go), the likely cause first.
 //
-// It reads the objects, and package diagnose finds their faults and decides whether an object is ready. surroundings.go
-// reads the objects that pods need and do not own, ingress.go the backends of an Ingress, webhooks.go the Services and
-// last calls of webhooks, nodes.go the nodes that a pod does not fit on.
+// It reads the objects, and package diagnose finds their faults and decides whether an object is ready.
+// surroundings.go reads the objects that pods need and do not own, claims.go their claims, leases.go their nodes and
+// the cluster's time, service.go the endpoints of a Service, ingress.go the backends of an Ingress, webhooks.go the
+// Services and last calls of webhooks, nodes.go the nodes that a pod does not fit on.
 package why
 
 import (
@@ -95,25 +96,27 @@ func (o *options) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	objects, findings := diagnose.InspectAll(root, all, diagnose.Visited{}, time.Now())
-	s, err := o.surroundings()
+	s, err := o.surroundings(ctx)
 	if err != nil {
 		return err
 	}
-	more, err := s.lookAround(ctx, objects)
+	objects, findings := diagnose.InspectAll(root, all, diagnose.Visited{}, s.now)
+	more, around, err := s.lookAround(ctx, objects)
 	if err != nil {
 		return err
 	}
-	findings = append(findings, more...)
+	objects = append(objects, around...)
+	findings = s.settle(root.GetNamespace(), append(findings, more...))
 	name := terminal.OneLine(root.GetKind() + "/" + root.GetName())
 	if len(findings) == 0 && diagnose.IsReady(root) {
+		state := terminal.OneLine(diagnose.State(root, s.now))
 		if o.output != "" {
-			return o.printJSON(name, root.GetNamespace(), nil)
+			return o.printJSON(name, root.GetNamespace(), state, nil)
 		}
-		fmt.Fprintf(o.Out, "%s is ready.\n", name)
+		fmt.Fprintf(o.Out, "%s %s.\n", name, state)
 		return nil
 	}
-	warnings, err := o.warningsAbout(ctx, root.GetNamespace(), objects)
+	warnings, err := o.warningsAbout(ctx, root.GetNamespace(), objects, s.now)
 	if err != nil {
 		return err
 	}
@@ -130,7 +133,7 @@ func (o *options) run(ctx context.Context, args []string) error {
 		if len(findings) == 0 {
 			findings = []diagnose.Finding{diagnose.NotReady(root)}
 		}
-		return o.printJSON(name, root.GetNamespace(), findings)
+		return o.printJSON(name, root.GetNamespace(), "", findings)
 	}
 	o.print(name, root, findings)
 	o.printLastWords(ctx, root.GetNamespace(), findings)
@@ -146,8 +149,8 @@ func (o *options) run(ctx context.Context, args []string) error {
 }
 
 // warningsAbout returns findings about the Warning events of the objects.
-func (o *options) warningsAbout(ctx context.Context, namespace string, objects []*unstructured.Unstructured) (
-	[]diagnose.Finding, error) {
+func (o *options) warningsAbout(ctx context.Context, namespace string, objects []*unstructured.Unstructured,
+	now time.Time) ([]diagnose.Finding, error) {
 	client, err := o.KubernetesClientSet()
 	if err != nil {
 		return nil, err
@@ -157,14 +160,16 @@ func (o *options) warningsAbout(ctx context.Context, namespace string, objects [
 	if err != nil {
 		return nil, err
 	}
-	return diagnose.Warnings(list.Items, objects, time.Now()), nil
+	return diagnose.Warnings(list.Items, objects, now), nil
 }
 
 func (o *options) print(name string, root *unstructured.Unstructured, findings []diagnose.Finding) {
-	ready, _ := diagnose.Readiness(root)
-	if strings.Contains(ready, "/") && !diagnose.IsReady(root) {
+	switch ready, _ := diagnose.Readiness(root); {
+	case diagnose.Rollout(root) != "":
+		fmt.Fprintf(o.Out, "%s is not ready: it %s.\n", name, terminal.OneLine(diagnose.Rollout(root)))
+	case strings.Contains(ready, "/") && !diagnose.IsReady(root):
 		fmt.Fprintf(o.Out, "%s is not ready (%s).\n", name, terminal.OneLine(ready))
-	} else {
+	default:
 		fmt.Fprintf(o.Out, "%s is not as it should be.\n", name)
 	}
 	if len(findings) == 0 {
@@ -181,21 +186,24 @@ func (o *options) print(name string, root *unstructured.Unstructured, findings [
 	}
 }
 
-// paintWhy returns a painter of the answer and the likely cause.
+// paintWhy returns a painter of the answer, which is the first line, and the likely cause.
 func paintWhy() terminal.Painter {
-	cause := false
+	first, cause := true, false
 	return func(line string) string {
+		answer := first
+		first = false
 		if cause {
 			cause = false
 			return terminal.Color(terminal.Red, line)
 		}
 		switch {
 		case strings.HasPrefix(line, " "):
-		case strings.HasSuffix(line, " is ready."), strings.HasPrefix(line, "Nothing is wrong "):
-			return terminal.Color(terminal.Green, line)
-		case strings.HasSuffix(line, " is not as it should be."), strings.Contains(line, " is not ready ("),
-			strings.Contains(line, " wrong in "):
+		case answer && (strings.HasSuffix(line, " is not as it should be.") ||
+			strings.Contains(line, " is not ready") ||
+			strings.Contains(line, " wrong in ") && !strings.HasPrefix(line, "Nothing is wrong ")):
 			return terminal.Color(terminal.Bold+";"+terminal.Red, line)
+		case answer:
+			return terminal.Color(terminal.Green, line)
 		case strings.HasSuffix(line, ":"):
 			cause = line == "Likely cause:"
 			return terminal.Color(terminal.Bold, line)
