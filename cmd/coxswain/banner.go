@@ -28,6 +28,7 @@ type banner struct {
 	started, served time.Time
 	nodes           int
 	commands        []string // kubectl's, to begin with
+	programs        bool     // pods run programs, which outlive this process
 }
 
 // firstCommands returns kubectl commands to suggest: one that shows something, one that creates something, and one that
@@ -96,6 +97,10 @@ func (b banner) show(w io.Writer, state string) {
 	if b.inMemory {
 		storage = "Its data is in memory only, and is lost then."
 	}
+	if b.programs {
+		storage += fmt.Sprintf("\nPods keep running without it, and the next start takes them over. To end them:\n\n"+
+			"  %s node --cleanup --root-dir %s", ownCommand(), shellWord(filepath.Join(dir, "node")))
+	}
 	fmt.Fprintf(w, `Coxswain %s serves %s after %d ms%s.
 
 In another terminal:
@@ -105,6 +110,15 @@ In another terminal:
 Ctrl-C here, or kill %d, stops it. %s
 `, apiserver.Version, b.url, b.served.Sub(b.started).Milliseconds(), state,
 		shellWord(filepath.Join(dir, "admin.kubeconfig")), commands.String(), os.Getpid(), storage)
+}
+
+// ownCommand returns the command of this program for a shell.
+func ownCommand() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "coxswain"
+	}
+	return shellWord(self)
 }
 
 // clientCommand returns the command of this machine's kubectl or, if there is none, of the kubectl-lite beside this

@@ -86,6 +86,19 @@ func TestBanner_NamesAbsolutePaths(t *testing.T) {
 	require.Contains(t, out.String(), "stays in "+here+"/.coxswain;")
 }
 
+// Programs outlive the command that started them.
+func TestBanner_ExplainsHowToEndPrograms(t *testing.T) {
+	t.Parallel()
+	show := func(programs bool) string {
+		var out strings.Builder
+		banner{running: &running{dir: "/my data"}, programs: programs}.show(&out, "")
+		return out.String()
+	}
+	require.NotContains(t, show(false), "keep running")
+	require.Contains(t, show(true), "Pods keep running without it")
+	require.Contains(t, show(true), " node --cleanup --root-dir '/my data/node'\n")
+}
+
 func TestListen_NamesTheProcessOnThePort(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

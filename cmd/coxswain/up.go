@@ -55,7 +55,7 @@ func newUp() *cobra.Command {
 			n.dir, n.hide = filepath.Join(f.dataDir, "node"), []string{f.dataDir}
 			return runServer(cmd.Context(), f, func(ctx context.Context, r *running) error {
 				b := banner{running: r, started: started, served: time.Now(), nodes: n.count,
-					commands: firstCommands(n.runtime)}
+					commands: firstCommands(n.runtime), programs: n.runtime == node.Process}
 				return b.showWhenReady(ctx, cmd.OutOrStdout(), n, func(ctx context.Context) error {
 					return r.runComponents(ctx, f, n, c, s)
 				})

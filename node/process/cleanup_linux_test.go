@@ -96,6 +96,9 @@ func (m *machine) start() runtime.Runtime {
 	return r
 }
 
+// memory returns the folder of the agent's volumes in memory.
+func (m *machine) memory() string { return "/run/coxswain-volumes/" + runtime.Digest(m.dir)[:12] }
+
 func (m *machine) cleanup() error { return process.Cleanup(m.dir, m.agents) }
 
 // left lists the kinds of things that agents have left on the machine.
@@ -105,13 +108,15 @@ func (m *machine) left() (all []string) {
 	require.NoError(m.t, err)
 	for line := range strings.Lines(string(mounts)) {
 		if target := strings.Fields(line)[1]; strings.HasPrefix(target, m.dir) {
+			all = append(all, "mount in the data folder")
+		} else if strings.HasPrefix(target, m.memory()) {
 			all = append(all, "mount")
 		}
 	}
 	group := "coxswain/" + runtime.Digest(m.dir)[:12]
 	for what, patterns := range map[string][]string{
 		"cgroup": {"/sys/fs/cgroup/" + group, "/sys/fs/cgroup/*/" + group},
-		"pod":    {m.dir + "/pods/*"}, "note": {m.agents + "/*"},
+		"pod":    {m.dir + "/pods/*"}, "memory": {m.memory()}, "note": {m.agents + "/*"},
 	} {
 		for _, p := range patterns {
 			found, err := filepath.Glob(p)
@@ -145,10 +150,9 @@ func (m *machine) left() (all []string) {
 	return slices.Compact(all)
 }
 
-func TestCleanup_RemovesAllTracesOfAnAgent(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t)
-	r := m.start()
+// runPod runs a pod with a volume in memory, until it is ready.
+func (m *machine) runPod(r runtime.Runtime) {
+	m.t.Helper()
 	no, grace := false, int64(0)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "uid-p"},
 		Spec: corev1.PodSpec{NodeName: "node-0", EnableServiceLinks: &no, TerminationGracePeriodSeconds: &grace,
@@ -160,14 +164,21 @@ func TestCleanup_RemovesAllTracesOfAnAgent(t *testing.T) {
 				Ports:        []corev1.ContainerPort{{HostPort: 8000, ContainerPort: 80}}}}}}
 	var c runtime.Container
 	m.do(func() error {
-		if _, err := r.SetUp(t.Context(), pod, []string{"10.7.0.5"}); err != nil {
+		if _, err := r.SetUp(m.t.Context(), pod, []string{"10.7.0.5"}); err != nil {
 			return err
 		}
 		var err error
-		c, err = r.Start(t.Context(), pod, &pod.Spec.Containers[0], 0, time.Now())
+		c, err = r.Start(m.t.Context(), pod, &pod.Spec.Containers[0], 0, time.Now())
 		return err
 	})
-	require.Eventually(t, func() bool { return c.State(time.Now()).Ready }, time.Minute, time.Millisecond)
+	require.Eventually(m.t, func() bool { return c.State(time.Now()).Ready }, time.Minute, time.Millisecond)
+}
+
+func TestCleanup_RemovesAllTracesOfAnAgent(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	r := m.start()
+	m.runPod(r)
 	require.Equal(t, corev1.ConditionFalse, r.(runtime.Machine).Conditions("node-0")[0].Status, "the network is available")
 	require.NoError(t, os.Symlink("anywhere", filepath.Join(m.dir, "netns")))
 	require.ErrorContains(t, netns.Do(m.File, m.cleanup), "in use by another agent")
@@ -181,7 +192,8 @@ func TestCleanup_RemovesAllTracesOfAnAgent(t *testing.T) {
 	shim := sandbox.Adopt(sandbox.Config{Dir: filepath.Join(m.dir, "pods", "uid-p")})
 	require.True(t, shim.Alive(), "pods outlive their agent")
 	before := m.left()
-	for _, what := range []string{"mount", "cgroup", "pod", "note", "route", "table coxswain"} {
+	require.NotContains(t, before, "mount in the data folder")
+	for _, what := range []string{"mount", "memory", "cgroup", "pod", "note", "route", "table coxswain"} {
 		require.Contains(t, before, what)
 	}
 
@@ -192,6 +204,39 @@ func TestCleanup_RemovesAllTracesOfAnAgent(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	m.do(m.cleanup) // again
 	m.start().Close()
+}
+
+// TestDataFolder_CanBeRemovedWhilePodsRun removes the folder of an agent that has ended. No mount is in it, and the pods
+// end with all they have.
+func TestDataFolder_CanBeRemovedWhilePodsRun(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	r := m.start()
+	m.runPod(r)
+	m.do(func() error {
+		r.Close()
+		return nil
+	})
+	require.NoError(t, os.RemoveAll(m.dir))
+	require.Eventually(t, func() bool {
+		left := m.left()
+		return !slices.Contains(left, "mount") && !slices.Contains(left, "memory")
+	}, time.Minute, 100*time.Millisecond)
+}
+
+// TestVolumesInMemory_GoWithoutTheirPod starts an agent after its data folder was removed and made again, while no shim
+// ran.
+func TestVolumesInMemory_GoWithoutTheirPod(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	left := filepath.Join(m.memory(), "uid-gone", "m")
+	require.NoError(t, os.MkdirAll(left, 0o700))
+	require.NoError(t, sandbox.MountMemory(left, 1<<20))
+	r := m.start()
+	require.NotContains(t, m.left(), "mount")
+	require.NoDirExists(t, left)
+	r.Close()
+	require.NotContains(t, m.left(), "memory")
 }
 
 func TestCleanup_KillsProcessesOfAKilledShim(t *testing.T) {

@@ -76,9 +76,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// hidden returns the paths that no container of this agent may see: its own, and those of the machine's other agents.
+// hidden returns the paths that no container of this agent may see: its own, those of the machine's other agents, and
+// the volumes in memory of all of them.
 func (r *Runtime) hidden() []string {
-	all := slices.Clone(r.hide)
+	all := append(slices.Clone(r.hide), memoryRoot)
 	if r.Agents == "" {
 		return all
 	}

@@ -223,7 +223,7 @@ func shims(dir string) map[types.UID]*sandbox.Pod {
 	all := map[types.UID]*sandbox.Pod{}
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		all[uid] = sandbox.Adopt(sandbox.Config{Dir: podDir(dir, uid)})
+		all[uid] = sandbox.Adopt(sandbox.Config{Dir: podDir(dir, uid), Memory: podMemory(dir, uid)})
 	}
 	return all
 }

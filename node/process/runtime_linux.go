@@ -32,6 +32,8 @@ import (
 //	DIR/pods/UID/           a pod: its shim's socket, files like its hosts file
 //	DIR/pods/UID/containers logs, exit records, termination messages, what running containers wrote to their root
 //	DIR/pods/UID/volumes    volumes that the agent makes
+//
+// Volumes in memory are in memoryDir(DIR)/UID.
 type Runtime struct {
 	Options
 	dir     string
@@ -88,7 +90,14 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 	r := &Runtime{
 		host: h, Options: o, dir: dir, cgroup: cgroupOf(dir), pods: map[types.UID]*livePod{},
 		samples: map[string]cpuSample{},
-		volumes: &volumes.Volumes{Clock: o.Clock, Memory: sandbox.MountMemory},
+		volumes: &volumes.Volumes{Clock: o.Clock, Memory: sandbox.MountMemory, MemoryDir: memoryDir(dir)},
+	}
+	if r.locked, err = lock(dir); err != nil {
+		return nil, err
+	}
+	if err := makeMemoryDir(dir); err != nil {
+		_ = r.locked.Close()
+		return nil, fmt.Errorf("make the folder of volumes in memory: %w", err)
 	}
 	for _, path := range append(slices.Clone(o.Hide), dir) {
 		if path, err = filepath.Abs(path); err != nil {
@@ -98,9 +107,6 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 			path = resolved
 		}
 		r.hide = append(r.hide, path)
-	}
-	if r.locked, err = lock(dir); err != nil {
-		return nil, err
 	}
 	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hidden()) }
 	if err := r.register(); err != nil {
@@ -123,6 +129,7 @@ func (r *Runtime) Close() {
 		sandbox.RemoveEmpty(r.cgroup + folder)
 	}
 	sandbox.RemoveEmpty(r.cgroup)
+	_ = os.Remove(memoryDir(r.dir)) // unless a pod has volumes there
 	_ = r.locked.Close()
 }
 
@@ -147,7 +154,7 @@ func podDir(dir string, uid types.UID) string { return filepath.Join(dir, "pods"
 
 func (r *Runtime) sandbox(pod *corev1.Pod, ip string) sandbox.Config {
 	name, _ := kernelHostname(pod, r.ClusterDomain) // an error was returned by writeNetworkFiles before
-	s := sandbox.Config{Dir: r.podDir(pod.UID), Hostname: name, IP: ip, HostIPC: pod.Spec.HostIPC}
+	s := sandbox.Config{Dir: r.podDir(pod.UID), Memory: podMemory(r.dir, pod.UID), Hostname: name, IP: ip, HostIPC: pod.Spec.HostIPC}
 	s.SharePIDs = ptr.Deref(pod.Spec.ShareProcessNamespace, false) && !pod.Spec.HostPID
 	if pod.Spec.HostNetwork {
 		s.IP, s.Hostname = "", ""
@@ -290,7 +297,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
-	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(ctx, podCgroups(r.cgroup, uid)...)
+	return sandbox.Adopt(sandbox.Config{Dir: dir, Memory: podMemory(r.dir, uid)}).Remove(ctx, podCgroups(r.cgroup, uid)...)
 }
 
 // Sweep forgets the pods of an earlier agent that are not known.

@@ -37,6 +37,9 @@ type Volumes struct {
 	// Memory mounts an in-memory file system of at most size bytes, for content that must not reach a disk. If it is
 	// nil, all volumes are on the disk.
 	Memory func(dir string, size int64) error
+	// MemoryDir has a folder for each pod, by its UID, with the volumes in memory. If it is empty, they are mounted
+	// beside the pod's other volumes.
+	MemoryDir string
 	// Visible returns an error for paths of this machine that containers must not see; nil allows every path.
 	Visible func(path string) error
 	// Roots are folders whose direct subfolders may be volumes of claims, although containers do not see them.
@@ -88,16 +91,32 @@ func (v *Volumes) one(ctx context.Context, e *environment.Environment, volume *c
 	case s.Ephemeral != nil:
 		return v.claim(ctx, e, e.Pod.Name+"-"+volume.Name, e.Pod)
 	case s.EmptyDir != nil:
+		if s.EmptyDir.Medium == corev1.StorageMediumMemory {
+			dir = v.memoryFolder(e.Pod.UID, dir)
+		}
 		return Source{Path: dir, Own: true}, v.emptyDir(e.Pod, s.EmptyDir, dir)
 	}
 	p, err := v.payload(ctx, e, volume)
 	if err != nil {
 		return Source{}, err
 	}
-	if err := v.payloadFolder(dir, volume.ConfigMap == nil); err != nil {
+	memory := volume.ConfigMap == nil && v.Memory != nil
+	if memory {
+		dir = v.memoryFolder(e.Pod.UID, dir)
+	}
+	if err := v.payloadFolder(dir, memory); err != nil {
 		return Source{}, err
 	}
 	return Source{Path: dir, Own: true, ReadOnly: true}, p.write(dir, FSGroup(e.Pod))
+}
+
+// memoryFolder returns the folder of a volume in memory that would be in dir if it were on the disk. A volume of an
+// earlier agent that is there stays.
+func (v *Volumes) memoryFolder(pod types.UID, dir string) string {
+	if _, err := os.Stat(dir); err == nil || v.MemoryDir == "" {
+		return dir
+	}
+	return filepath.Join(v.MemoryDir, string(pod), filepath.Base(dir))
 }
 
 // payloadFolder makes the folder of a payload. Content that may be secret is in memory, and never on a disk.
@@ -109,7 +128,7 @@ func (v *Volumes) payloadFolder(dir string, memory bool) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.MkdirAll(dir, 0o755)
 	}
-	if err != nil || !memory || v.Memory == nil {
+	if err != nil || !memory {
 		return err
 	}
 	if err := v.Memory(dir, 0); err != nil {

@@ -277,10 +277,24 @@ func (p *Pod) Remove(ctx context.Context, cgroup ...string) error {
 	if err := p.Stop(ctx, cgroup...); err != nil {
 		return err
 	}
-	if err := unmountBelow(p.Dir); err != nil {
+	if err := RemoveMemory(p.Memory); err != nil {
+		return err
+	}
+	if err := unmountBelow(p.Dir); err != nil { // earlier versions had volumes in memory there
 		return err
 	}
 	return os.RemoveAll(p.Dir)
+}
+
+// RemoveMemory removes a folder with volumes in memory. It may be repeated.
+func RemoveMemory(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // unmountBelow unmounts all mounts within a folder.

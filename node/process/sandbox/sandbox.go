@@ -35,7 +35,9 @@ import (
 // Config describes the sandbox that the containers of a pod share.
 type Config struct {
 	// Dir is the pod's folder, made by the caller. It has the socket, and folders for containers.
-	Dir      string `json:"dir"`
+	Dir string `json:"dir"`
+	// Memory is the folder of the pod's volumes in memory; it goes with Dir. It may be missing, and "" is none.
+	Memory   string `json:"memory,omitempty"`
 	Hostname string `json:"hostname"`
 	// IP is the pod's address in its own network namespace; "" shares the host's network.
 	IP      string `json:"ip,omitempty"`

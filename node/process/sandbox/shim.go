@@ -115,13 +115,17 @@ func shimMain() int {
 const folderEvery = 10 * time.Second
 
 // watchFolder ends the pod when its folder is gone: the agent's data was removed, so no agent will ever adopt the
-// containers.
+// containers. It removes the pod's volumes in memory as well.
 func (s *shim) watchFolder() {
 	ticker := clock.RealClock{}.NewTicker(folderEvery)
 	defer ticker.Stop()
 	for range ticker.C() {
 		if _, err := os.Stat(s.sandbox.Dir); errors.Is(err, os.ErrNotExist) {
 			s.quit()
+			if err := RemoveMemory(s.sandbox.Memory); err != nil {
+				fmt.Fprintln(os.Stderr, "shim:", err)
+			}
+			_ = os.Remove(filepath.Dir(s.sandbox.Memory)) // the agent's, if this was its last pod
 			os.Exit(0)
 		}
 	}
