@@ -26,10 +26,10 @@ type controllersFlags struct {
 	clusterCIDRs, serviceCIDRs []string
 }
 
-// addPool adds the flag that `coxswain up` also has.
-func (f *controllersFlags) addPool(fs *pflag.FlagSet) {
+// addPool adds the flag that `coxswain up` also has. more is the end of its help.
+func (f *controllersFlags) addPool(fs *pflag.FlagSet, more string) {
 	fs.StringSliceVar(&f.settings.Service.LoadBalancerPool, "service-lb-pool", nil,
-		"CIDRs and ranges FIRST-LAST of the addresses of Services of type LoadBalancer")
+		"CIDRs and ranges FIRST-LAST of the addresses of Services of type LoadBalancer"+more)
 }
 
 // parse checks flags and parses the ones with a syntax of their own.
@@ -100,7 +100,7 @@ func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
 	fs.IntVar(&i.MaskSizeIPv6, "node-cidr-mask-size-ipv6", d.NodeIPAM.MaskSizeIPv6, "mask size of a Node's IPv6 subnet")
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", nil,
 		"range of Services' addresses; no Node gets a subnet of it")
-	f.addPool(fs)
+	f.addPool(fs, "")
 	a := &f.settings.Autoscaler
 	fs.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", d.Autoscaler.SyncPeriod,
 		"how often each autoscaler is synced")

@@ -85,7 +85,7 @@ func (k *kubeAPIServer) add(flags *pflag.FlagSet) {
 		}
 	})
 	k.nodes.add(own, 1) // sets the defaults
-	k.controllers.addPool(own)
+	k.controllers.addPool(own, "")
 	kubeflags.Add(flags)
 	flags.StringVar(&k.certDir, "cert-dir", "/var/run/kubernetes",
 		"folder of the server certificate, apiserver.crt and apiserver.key, without --tls-cert-file; they are made if "+
@@ -119,7 +119,7 @@ func (k *kubeAPIServer) run(cmd *cobra.Command) error {
 	case "full":
 		k.runFull()
 		rest = func(ctx context.Context, r *running) error {
-			return r.runComponents(ctx, f, &k.nodes, &k.controllers, &k.scheduler)
+			return r.runComponents(ctx, f, &k.nodes, &k.controllers, &k.scheduler, nil)
 		}
 	default:
 		return fmt.Errorf(`%s=%s: must be "full" or empty`, assetsVariable, set)

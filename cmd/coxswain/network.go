@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ type networkFlags struct {
 	nodePorts  utilnet.PortRange
 	kubeconfig string
 	dns        bool
+	balancers  []netip.Prefix // networks of load balancers that the machine reaches by the router, like cluster IPs
 }
 
 // noPeers is the --network-mode without connections to the pods of other machines.

@@ -184,7 +184,7 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 		})
 	}
 	part("routing", func() error {
-		o := routing.Options{Router: r, Nodes: n.nodes, Address: n.address}
+		o := routing.Options{Router: r, Nodes: n.nodes, Address: n.address, Balancers: n.balancers}
 		if n.mode != noPeers {
 			o.Mode = n.mode
 		}

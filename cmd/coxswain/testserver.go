@@ -79,7 +79,7 @@ func (t *testServer) add(fs *pflag.FlagSet) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError) // sets the defaults of flags that test-server does not have
 	t.server.add(all)
 	t.nodes.add(all, 1)
-	t.controllers.addPool(all)
+	t.controllers.addPool(all, "")
 	for _, name := range []string{"bind-address", "nodes", "node-prefix", "service-cluster-ip-range",
 		"service-node-port-range", "enable-admission-plugins", "disable-admission-plugins", "authorization-mode",
 		"event-ttl", "service-lb-pool", "simulated-run-for"} {
@@ -152,7 +152,7 @@ func (t *testServer) runParts(ctx context.Context, r *running, target address) e
 			announced <- nil
 		}
 	}()
-	err := r.runComponents(ctx, &t.server, &t.nodes, &t.controllers, &t.scheduler)
+	err := r.runComponents(ctx, &t.server, &t.nodes, &t.controllers, &t.scheduler, nil)
 	cancel()
 	return errors.Join(err, <-announced)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ func newUp() *cobra.Command {
 	registry := prometheus.NewRegistry()
 	f := &serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}}
 	n, c, s := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}, &schedulerFlags{metrics: registry}
+	i := &upIngress{}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole control plane in this process: etcd, API server, controllers, scheduler, nodes",
@@ -47,6 +49,10 @@ func newUp() *cobra.Command {
 			if err := n.setDNS(f.serviceCIDRs); err != nil {
 				return err
 			}
+			i.simulated = n.runtime != node.Process
+			if !cmd.Flags().Changed("service-lb-pool") {
+				setBalancers(ranges, n, c)
+			}
 			f.advertiseLater = f.onLoopback() && n.runtime == node.Process && n.count > 0
 			preferToKeep(apiServerOOMScore)
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
@@ -57,17 +63,28 @@ func newUp() *cobra.Command {
 				b := banner{running: r, started: started, served: time.Now(), nodes: n.count,
 					commands: firstCommands(n.runtime), programs: n.runtime == node.Process}
 				return b.showWhenReady(ctx, cmd.OutOrStdout(), n, func(ctx context.Context) error {
-					return r.runComponents(ctx, f, n, c, s)
+					return r.runComponents(ctx, f, n, c, s, i)
 				})
 			})
 		},
 	}
 	f.add(cmd.Flags())
 	n.add(cmd.Flags(), 3)
-	c.addPool(cmd.Flags())
+	c.addPool(cmd.Flags(), "; by default a network that only this machine and its pods reach")
+	i.add(cmd.Flags())
 	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock for controllers, scheduler, nodes and "+
 		"API server that stands still until kubectl-lite clock advance moves it; objects are then kept in memory")
 	return cmd
+}
+
+// setBalancers gives load balancers addresses that only this machine and its pods reach.
+func setBalancers(ranges []netip.Prefix, n *nodeFlags, c *controllersFlags) {
+	network := serviceranges.SimulatedBalancers
+	if n.runtime == node.Process {
+		network = serviceranges.Balancers(ranges)
+		n.network.balancers = []netip.Prefix{network}
+	}
+	c.settings.Service.LoadBalancerPool = serviceranges.Pool(network, ranges)
 }
 
 // configureFiles sets the folders of controllers and nodes in this process, and the keys that controllers sign with.
@@ -88,10 +105,10 @@ func (r *running) configureFiles(f *serverFlags, n *nodeFlags, c *controllersFla
 	return nil
 }
 
-// runComponents runs controllers, scheduler and nodes as clients of the server, each with its own identity. It stops
-// all of them when ctx ends or one of them returns, and returns their errors.
+// runComponents runs controllers, scheduler, nodes and, if not nil, the ingress controller as clients of the server, each
+// with its own identity. It stops all of them when ctx ends or one of them returns, and returns their errors.
 func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags,
-	s *schedulerFlags) error {
+	s *schedulerFlags, ingresses *upIngress) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := r.configureFiles(f, n, c); err != nil {
@@ -100,14 +117,18 @@ func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlag
 	if f.advertiseLater {
 		n.machine = r.pods.serve
 	}
-	parts := []struct {
+	type part struct {
 		name string
 		main certs.Identity
 		run  component
-	}{
+	}
+	parts := []part{
 		{"controllers", certs.ControllersIdentity, c.run},
 		{"scheduler", certs.SchedulerIdentity, s.run},
 		{"nodes", n.identity(), n.run},
+	}
+	if ingresses != nil {
+		parts = append(parts, part{"ingress", certs.IngressIdentity, ingresses.run})
 	}
 	var running sync.WaitGroup
 	failures := make([]error, len(parts))

@@ -51,8 +51,10 @@ const (
 	ControllerName = "coxswain.dev/ingress"
 )
 
-// Options configure an ingress controller. At least one of HTTP and HTTPS is required.
+// Options configure an ingress controller. At least one of HTTP and HTTPS is required, except with StatusOnly.
 type Options struct {
+	// StatusOnly makes the controller write the status and the Events of Ingresses and serve no requests.
+	StatusOnly bool
 	// HTTP and HTTPS are the listeners for clients; nil disables one. Run closes them.
 	HTTP, HTTPS net.Listener
 	// Health, if not nil, is the listener for probes: /healthz returns 200 while requests are served, and 503 before
@@ -113,7 +115,7 @@ type Options struct {
 }
 
 func (o *Options) complete() error {
-	if o.HTTP == nil && o.HTTPS == nil {
+	if o.HTTP == nil && o.HTTPS == nil && !o.StatusOnly {
 		return errors.New("there is neither a listener for HTTP nor one for HTTPS")
 	}
 	text := func(s *string, value string) {

@@ -183,6 +183,8 @@ func (r *Router) serveAddresses() (refused []netip.AddrPort, err error) {
 			for target, standIn := range addresses {
 				switch {
 				case target.Addr().Is4() != like.Is4():
+				case slices.ContainsFunc(r.balancers, func(p netip.Prefix) bool { return p.Contains(target.Addr()) }):
+					// The machine's packets reach the router without a stand-in.
 				case broadcasts[target.Addr()] || !r.mayServe(target.Addr()) || listens(protocol, target):
 					refused = append(refused, target)
 				default:

@@ -213,8 +213,9 @@ func (r *Router) defaultRoutes(inside netlink.Link, subnet netip.Prefix) error {
 }
 
 // ReachServices routes the cluster IPs of Services on the machine to the router, through the cable of one of the Nodes,
-// as soon as there is one. It removes the routes of earlier ranges that are not in ranges.
-func (r *Router) ReachServices(ranges []netip.Prefix) error {
+// as soon as there is one. It removes the routes of earlier ranges that are not in ranges. balancers are the ranges of
+// load balancers' addresses among them, which ServeAddresses need not translate.
+func (r *Router) ReachServices(ranges []netip.Prefix, balancers ...netip.Prefix) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, old := range r.services {
@@ -225,7 +226,7 @@ func (r *Router) ReachServices(ranges []netip.Prefix) error {
 			_ = r.machine.RouteDel(route) // the device's routes are deleted with the device
 		}
 	}
-	r.services = ranges
+	r.services, r.balancers = ranges, balancers
 	return r.routeServices()
 }
 

@@ -26,6 +26,7 @@ type Router struct {
 	mu          sync.Mutex                // guards the fields below
 	devices     map[string][]netip.Prefix // subnets by device of a Node
 	services    []netip.Prefix
+	balancers   []netip.Prefix // the part of services with load balancers' addresses
 	peers       peers
 	masquerades bool
 	nodePorts   *Ports                                  // nil if node ports are not served

@@ -33,6 +33,8 @@ type Options struct {
 	Mode string
 	// Address is this machine's address, by which others reach it. It is required with a Mode.
 	Address netip.Addr
+	// Balancers are networks of load balancers' addresses that the machine reaches by the router, like cluster IPs.
+	Balancers []netip.Prefix
 	// Clock is the clock for retries; nil selects the real one.
 	Clock clock.Clock
 	// Log receives the log lines; nil selects slog.Default.
@@ -127,8 +129,8 @@ func (r *routes) apply() error {
 	if err != nil {
 		return err
 	}
-	services := rangesOf(all)
-	err = r.Router.ReachServices(services)
+	services := slices.Concat(rangesOf(all), r.Balancers)
+	err = r.Router.ReachServices(services, r.Balancers...)
 	if r.Mode == "" {
 		return err
 	}

@@ -3,8 +3,12 @@
 package e2e
 
 import (
+	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,5 +104,111 @@ func TestHostNetwork_ServerIsReachedByItsService(t *testing.T) {
 	require.Equal(t, "measured\n", c.kubectl("logs", "client"))
 	require.False(t, netip.MustParseAddr(c.endpointsOf("exporter", 1)[0]).IsLoopback())
 	c.kubectl("delete", "deployment/exporter", "service/exporter", "pod/client", "--wait=true")
+	c.server.interrupt()
+}
+
+// shop is a Deployment with a load balancer and an Ingress without a class.
+const shop = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec:
+  selector: {matchLabels: {app: shop}}
+  template:
+    metadata: {labels: {app: shop}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: shop
+        image: none
+        command: [perl, -MIO::Socket::INET, -e]
+        args:
+        - |
+          my $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080, ReuseAddr => 1) or die;
+          while (my $client = $server->accept) {
+            while (my $line = <$client>) { last if $line =~ /^\r?\n$/ }
+            print $client "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nsold\n";
+            close $client;
+          }
+---
+apiVersion: v1
+kind: Service
+metadata: {name: shop}
+spec: {type: LoadBalancer, selector: {app: shop}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: shop}
+spec:
+  rules:
+  - host: shop.example.com
+    http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: shop, port: {number: 80}}}}]}
+`
+
+// balanced waits until the Service and the Ingress shop have addresses, and returns them.
+func (c *cluster) balanced() (service, ingress string) {
+	c.t.Helper()
+	out, err := c.kubectlWith(shop, "apply", "-f", "-")
+	require.NoError(c.t, err, out)
+	const address = "jsonpath={.status.loadBalancer.ingress[0].ip}"
+	eventually(c.t, time.Minute, "addresses", func() bool {
+		service = c.kubectl("get", "service", "shop", "-o", address)
+		ingress = c.kubectl("get", "ingress", "shop", "-o", address)
+		return service != "" && ingress != ""
+	})
+	return service, ingress
+}
+
+func TestUp_GivesLoadBalancersAndIngressesAddresses(t *testing.T) {
+	t.Parallel()
+	c := up(t, dataDir(t)).withAccount()
+	service, ingress := c.balanced()
+	for _, address := range []string{service, ingress} {
+		require.True(t, netip.MustParseAddr(address).IsLoopback(), "nothing answers there: %s", address)
+		_, err := net.DialTimeout("tcp", net.JoinHostPort(address, "80"), 10*time.Second)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	}
+	require.Equal(t, "coxswain", c.kubectl("get", "ingress", "shop", "-o", "jsonpath={.spec.ingressClassName}"))
+	c.server.interrupt()
+
+	c = up(t, dataDir(t), "--service-lb-pool", "", "--ingress=false").withAccount()
+	out, err := c.kubectlWith(shop, "apply", "-f", "-")
+	require.NoError(t, err, out)
+	c.kubectl("rollout", "status", "deployment/shop", "--timeout=50s")
+	require.Empty(t, c.kubectl("get", "ingressclass,service/shop", "-o", "jsonpath={.items[*].status.loadBalancer.ingress}"))
+	c.server.interrupt()
+}
+
+func TestUp_ServesLoadBalancersAndIngressesOfPrograms(t *testing.T) {
+	needNamespaces(t)
+	port := freePort(t)
+	c := up(t, dataDir(t), "--runtime", "process", "--ingress-http-address", "127.0.0.1:"+port,
+		"--ingress-https-address", "").withAccount()
+	_, err := net.Dial("tcp", "127.0.0.1:"+port)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "there is no Ingress yet")
+	service, ingress := c.balanced()
+	require.Equal(t, "127.0.0.1", ingress)
+	answers := func(url string) func() bool {
+		return func() bool {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+			require.NoError(t, err)
+			request.Host = "shop.example.com"
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				return false
+			}
+			defer response.Body.Close()
+			text, err := io.ReadAll(response.Body)
+			return err == nil && string(text) == "sold\n"
+		}
+	}
+	eventually(t, time.Minute, "the load balancer answers the machine", answers("http://"+service))
+	eventually(t, time.Minute, "the Ingress is served", answers("http://127.0.0.1:"+port))
+	c.kubectl("run", "client", "--image=none", "--restart=Never", "--command", "--", "perl", "-MIO::Socket::INET", "-e",
+		`for (@ARGV) { my $s = IO::Socket::INET->new(PeerAddr => $_, Timeout => 20) or die $_; `+
+			`print $s "GET / HTTP/1.0\r\n\r\n"; print <$s> }`, service+":80")
+	c.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/client", "--timeout=50s")
+	require.Contains(t, c.kubectl("logs", "client"), "sold", "the load balancer answers pods")
+	c.kubectl("delete", "deployment/shop", "service/shop", "ingress/shop", "pod/client", "--wait=true")
 	c.server.interrupt()
 }

@@ -38,6 +38,9 @@ func TestHelm_RunsTheLifeCycleOfAChart(t *testing.T) {
 	require.Contains(t, run("install", "shop", chart, "--create-namespace", "--wait", "--timeout", "90s"),
 		"STATUS: deployed")
 	require.Equal(t, "shop:1", image())
+	service, err := c.client.CoreV1().Services("shop").Get(t.Context(), "shop", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, service.Status.LoadBalancer.Ingress, "helm waits for the load balancer's address")
 	cm, err := c.client.CoreV1().ConfigMaps("shop").Get(t.Context(), "shop", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(cm.Data["version"], kubeversion.Coxswain), cm.Data["version"])

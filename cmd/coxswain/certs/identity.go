@@ -25,6 +25,8 @@ var (
 	SchedulerIdentity     = Identity{"system:kube-scheduler", nil}
 	// NetworkIdentity is that of Services' proxy, network policies and routes.
 	NetworkIdentity = Identity{"coxswain:network", nil}
+	// IngressIdentity is that of the ingress controller.
+	IngressIdentity = Identity{"coxswain:ingress", nil}
 	// FleetIdentity is the identity of a process that simulates very many Nodes. One connection and two watches serve
 	// all of them, whereas each Node's own identity could read its own objects only. It needs no kubelet's rights,
 	// since no program runs on these Nodes.
@@ -37,7 +39,7 @@ var ComponentIdentities = []struct {
 	Identity
 }{
 	{"scheduler", SchedulerIdentity}, {"network", NetworkIdentity}, {"dns", ControllerIdentity("coredns")},
-	{"ingress", Identity{"coxswain:ingress", nil}},
+	{"ingress", IngressIdentity},
 }
 
 // ControllersIdentities returns the identities of the controllers' process, the main one first.
