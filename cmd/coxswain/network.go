@@ -37,7 +37,7 @@ func (f *networkFlags) add(fs *pflag.FlagSet, pods string) {
 		"; false if coxswain proxy does")
 	fs.Var(&f.nodePorts, "node-ports", "range of ports, such as 30000-32767, on which this machine's own addresses "+
 		"serve Services of "+pods+", by forwarding and one table of the machine's packet filter; if empty, only "+
-		"pods can use node ports")
+		"pods and this machine can use node ports")
 }
 
 // addDNS adds the flag of an agent, which runs a DNS server of its own.

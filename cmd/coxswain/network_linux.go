@@ -184,7 +184,8 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 		})
 	}
 	part("routing", func() error {
-		o := routing.Options{Router: r, Nodes: n.nodes, Address: n.address, Balancers: n.balancers}
+		o := routing.Options{Router: r, Nodes: n.nodes, Address: n.address, Balancers: n.balancers,
+			NodePorts: n.nodePorts.Size == 0 && n.proxy}
 		if n.mode != noPeers {
 			o.Mode = n.mode
 		}
@@ -255,11 +256,10 @@ func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
 	if !hasNode(ctx, r) {
 		return nil
 	}
-	o := proxy.Options{Namespace: r.Namespace(), Nodes: n.nodes, Machine: r, Reserved: serverOf(n.config)}
-	if n.nodePorts.Size > 0 {
-		o.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-	}
-	return proxy.Run(ctx, n.config, o)
+	return proxy.Run(ctx, n.config, proxy.Options{
+		Namespace: r.Namespace(), Nodes: n.nodes, Machine: r, Reserved: serverOf(n.config),
+		NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+	})
 }
 
 // serverOf returns the address and port of the API server in a client configuration, or nil if its host is a name. The

@@ -33,7 +33,7 @@ func (r *Router) AddNode(device string, subnets ...netip.Prefix) error {
 	r.devices[device] = subnets
 	close(r.changed)
 	r.changed = make(chan struct{})
-	return errors.Join(r.routeServices(), r.masquerade(), r.serveNodePorts())
+	return errors.Join(r.routeServices(), r.masquerade(), r.serveNodePorts(), r.reachNodePorts())
 }
 
 func (r *Router) addNode(device string, subnets []netip.Prefix) error {

@@ -28,11 +28,59 @@ func (r *Router) ServeNodePorts(p Ports) error {
 	return r.serveNodePorts()
 }
 
+// NodePort is a port of a transport protocol.
+type NodePort struct {
+	Protocol uint8 // by its number in IP
+	Port     uint16
+}
+
+// ReachNodePorts redirects the machine's own connections to node ports at its own addresses to the router's own address.
+// Connections from elsewhere, and to loopback addresses, stay on the machine. Earlier ports that are not in ports are no
+// longer redirected. It creates a chain in the table "coxswain" of the machine's packet filter, which stays when the
+// process ends, unless Close finds no pods. Without ports the chain is empty.
+func (r *Router) ReachNodePorts(ports []NodePort) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(ports) == 0 && len(r.reached) == 0 {
+		return nil
+	}
+	r.reached = ports
+	return r.reachNodePorts()
+}
+
+func (r *Router) reachNodePorts() error {
+	if len(r.reached) == 0 {
+		return nil
+	}
+	return r.atFirstSubnets(func(subnet netip.Prefix) error { return reachNodePortsAt(r.reached, subnet) })
+}
+
+// reachNodePortsAt replaces the rules of one chain.
+func reachNodePortsAt(ports []NodePort, subnet netip.Prefix) error {
+	own := subnet.Addr()
+	return nft.Once(nil, func(t *nft.Transaction) error {
+		table := t.AddTable(&nftables.Table{Name: tableName, Family: tableFamily(own)})
+		chain := t.AddChain(&nftables.Chain{Name: nodePortsPrefix + "machine-" + chainOf(subnet), Table: table,
+			Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest})
+		t.FlushChain(chain)
+		for _, p := range ports {
+			t.AddRule(&nftables.Rule{Table: table, Chain: chain,
+				Exprs: toNodePort(Ports{p.Port, p.Port}, p.Protocol, own)})
+		}
+		return t.Commit()
+	})
+}
+
 // serveNodePorts redirects to the router's address in the first subnet of each family.
 func (r *Router) serveNodePorts() error {
 	if r.nodePorts == nil {
 		return nil
 	}
+	return r.atFirstSubnets(func(subnet netip.Prefix) error { return serveNodePortsAt(*r.nodePorts, subnet) })
+}
+
+// atFirstSubnets calls serve for the first subnet of each family.
+func (r *Router) atFirstSubnets(serve func(netip.Prefix) error) error {
 	done := map[bool]bool{}
 	for _, device := range slices.Sorted(maps.Keys(r.devices)) {
 		for _, s := range r.devices[device] {
@@ -40,7 +88,7 @@ func (r *Router) serveNodePorts() error {
 				continue
 			}
 			done[s.Addr().Is4()] = true
-			if err := serveNodePortsAt(*r.nodePorts, s); err != nil {
+			if err := serve(s); err != nil {
 				return fmt.Errorf("serve node ports: %w", err)
 			}
 		}

@@ -30,6 +30,7 @@ type Router struct {
 	peers       peers
 	masquerades bool
 	nodePorts   *Ports                                  // nil if node ports are not served
+	reached     []NodePort                              // node ports that the machine itself reaches
 	hostPorts   map[bool]bool                           // whether there are any, by "is IPv4"; missing if unknown
 	addresses   map[uint8]map[netip.AddrPort]netip.Addr // of Services, with stand-ins; nil if unknown
 	standIns    map[bool]standIns                       // by "is IPv4", after the first request

@@ -3,6 +3,7 @@ package routing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -35,6 +36,8 @@ type Options struct {
 	Address netip.Addr
 	// Balancers are networks of load balancers' addresses that the machine reaches by the router, like cluster IPs.
 	Balancers []netip.Prefix
+	// NodePorts makes the machine's own connections reach node ports at its own addresses.
+	NodePorts bool
 	// Clock is the clock for retries; nil selects the real one.
 	Clock clock.Clock
 	// Log receives the log lines; nil selects slog.Default.
@@ -49,6 +52,7 @@ type routes struct {
 	Options
 	nodes    corelisters.NodeLister
 	services networkinglisters.ServiceCIDRLister
+	ports    corelisters.ServiceLister // with Options.NodePorts
 	changed  chan struct{}
 	problems string // logged last
 }
@@ -71,12 +75,16 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 			return fmt.Errorf("routing: %w", err)
 		}
 	}
-	factory := informer.NewFactory(client, informer.Options{Log: r.Log})
+	factory := informer.NewFactory(client, informer.Options{Log: r.Log, Transform: onlyPorts})
 	services, nodes := factory.Networking().V1().ServiceCIDRs(), factory.Core().V1().Nodes()
 	r.services, r.nodes = services.Lister(), nodes.Lister()
 	watched := []cache.SharedIndexInformer{services.Informer()}
 	if o.Mode != "" {
 		watched = append(watched, nodes.Informer())
+	}
+	if o.NodePorts {
+		all := factory.Core().V1().Services()
+		r.ports, watched = all.Lister(), append(watched, all.Informer())
 	}
 	var synced []cache.DoneChecker
 	for _, i := range watched {
@@ -130,7 +138,7 @@ func (r *routes) apply() error {
 		return err
 	}
 	services := slices.Concat(rangesOf(all), r.Balancers)
-	err = r.Router.ReachServices(services, r.Balancers...)
+	err = errors.Join(r.Router.ReachServices(services, r.Balancers...), r.reachNodePorts())
 	if r.Mode == "" {
 		return err
 	}

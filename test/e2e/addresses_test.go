@@ -204,11 +204,15 @@ func TestUp_ServesLoadBalancersAndIngressesOfPrograms(t *testing.T) {
 	}
 	eventually(t, time.Minute, "the load balancer answers the machine", answers("http://"+service))
 	eventually(t, time.Minute, "the Ingress is served", answers("http://127.0.0.1:"+port))
+	nodePort := c.kubectl("get", "service", "shop", "-o", "jsonpath={.spec.ports[0].nodePort}")
+	node := c.kubectl("get", "node", "node-0", "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
+	node, _, _ = strings.Cut(node, " ")
+	eventually(t, time.Minute, "the node port answers the machine", answers("http://"+net.JoinHostPort(node, nodePort)))
 	c.kubectl("run", "client", "--image=none", "--restart=Never", "--command", "--", "perl", "-MIO::Socket::INET", "-e",
 		`for (@ARGV) { my $s = IO::Socket::INET->new(PeerAddr => $_, Timeout => 20) or die $_; `+
-			`print $s "GET / HTTP/1.0\r\n\r\n"; print <$s> }`, service+":80")
+			`print $s "GET / HTTP/1.0\r\n\r\n"; print <$s> }`, service+":80", node+":"+nodePort)
 	c.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/client", "--timeout=50s")
-	require.Contains(t, c.kubectl("logs", "client"), "sold", "the load balancer answers pods")
+	require.Equal(t, 2, strings.Count(c.kubectl("logs", "client"), "sold"), "both answer pods")
 	c.kubectl("delete", "deployment/shop", "service/shop", "ingress/shop", "pod/client", "--wait=true")
 	c.server.interrupt()
 }
