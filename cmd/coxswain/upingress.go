@@ -44,7 +44,7 @@ const simulatedIngress = "127.96.0.0"
 func (f *upIngress) run(ctx context.Context, as identities) error {
 	if f.enabled {
 		if err := f.serve(ctx, as.main); err != nil && ctx.Err() == nil {
-			slog.Error("failed to serve Ingresses", "err", err)
+			slog.Error("cannot serve Ingresses", "err", err)
 		}
 	}
 	<-ctx.Done()
@@ -96,7 +96,7 @@ func (f *upIngress) listen(o *ingress.Options) error {
 		return err
 	}
 	if err != nil {
-		slog.Error("failed to serve Ingresses at one of the addresses", "err", err)
+		slog.Error("cannot serve Ingresses at one of the addresses", "err", err)
 	}
 	published := addr.(*net.TCPAddr).AddrPort().Addr().Unmap()
 	if host := controlplane.HostAddress(); published.IsUnspecified() && host.IsValid() {
