@@ -194,8 +194,8 @@ release: ## dist: archives for Linux and macOS, envtest's assets with their inde
 	go run ./tools/release -out dist $(RELEASE)
 
 .PHONY: bench
-bench: build ## the load generator on servers of its own (BENCH has its flags), then the Go benchmarks, short
-	go run ./tools/bench $(BENCH)
+bench: build ## write the table of docs/performance.md (BENCH has flags and workloads instead), then the Go benchmarks, short
+	go run ./tools/bench $(or $(BENCH),-page docs/performance.md)
 	go test -run '^$$' -bench . -benchtime 200ms -benchmem ./...
 
 .PHONY: hooks

@@ -2,6 +2,7 @@
 // servers on this machine, CPU per operation and memory.
 //
 //	go run ./tools/bench                                   # starts a coxswain
+//	go run ./tools/bench -page docs/performance.md         # and writes the results into the document
 //	go run ./tools/bench -kubeconfig K -pid 17,18 get list # a running server and its etcd
 //	go run ./tools/bench -kubeconfig A -pid 17 -compare B -compare-pid 23,24
 //	go run ./tools/bench -watchers 1000 -rate 500 -duration 1m soak
@@ -27,6 +28,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -54,6 +56,7 @@ type plan struct {
 	own         *ownServers  // nil with -kubeconfig
 	growth      *growth      // nil unless the command line names it
 	definitions *definitions // nil unless the command line names it
+	page        *page        // nil without -page
 }
 
 // source provides a server for each workload.
@@ -82,8 +85,16 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
+	if p.page != nil {
+		if p.page.build, err = readBuild(ctx, p.own.binary); err != nil {
+			return err
+		}
+	}
 	if err := p.measureWorkloads(ctx); err != nil {
 		return err
+	}
+	if p.page != nil {
+		return p.page.write(time.Now())
 	}
 	for _, src := range p.sources {
 		if p.growth != nil {
@@ -111,6 +122,7 @@ func (p *plan) measureWorkloads(ctx context.Context) error {
 			return err
 		}
 		table.row([]load.Result{cold})
+		p.keep(cold)
 	}
 	for _, w := range p.workloads {
 		medians, err := p.measure(ctx, w)
@@ -118,8 +130,16 @@ func (p *plan) measureWorkloads(ctx context.Context) error {
 			return err
 		}
 		table.row(medians)
+		p.keep(medians[0])
 	}
 	return nil
+}
+
+// keep adds a result to the page, if there is one.
+func (p *plan) keep(r load.Result) {
+	if p.page != nil {
+		p.page.results = append(p.page.results, r)
+	}
 }
 
 // measure runs one workload on all sources in turn, so that a busy moment of the machine affects all of them.
@@ -176,8 +196,10 @@ func parse(args []string) (*plan, error) {
 			"coxswain to start; built from the sources in this folder if it does not exist")
 		up = fs.Bool("up", false,
 			"start coxswain up for every workload, not only for workloads that need controllers")
-		sizes = fs.String("sizes", "1000,10000,50000", "numbers of pods of workload growth")
-		nodes = fs.Int("nodes", 10, "simulated nodes of coxswain up")
+		sizes    = fs.String("sizes", "1000,10000,50000", "numbers of pods of workload growth")
+		nodes    = fs.Int("nodes", 10, "simulated nodes of coxswain up")
+		document = fs.String("page", "",
+			"document to write the results into, between its lines "+pageBegin+" and "+pageEnd)
 	)
 	fs.IntVar(&p.options.Clients, "clients", p.options.Clients, "clients that send requests at the same time")
 	fs.IntVar(&p.options.Objects, "objects", p.options.Objects, "existing pods for reads and patches")
@@ -213,7 +235,13 @@ func parse(args []string) (*plan, error) {
 		}
 		p.own = &ownServers{binary: *binary, up: *up, nodes: *nodes, options: p.options}
 		p.sources = []source{p.own}
+		if *document != "" {
+			return p, p.choosePage(*document, fs)
+		}
 		return p, p.choose(fs.Args(), growthSizes)
+	}
+	if *document != "" {
+		return nil, errors.New("-page needs a server that bench starts: leave out -kubeconfig")
 	}
 	if err := p.addServer("", *kubeconfig, *pids); err != nil {
 		return nil, err
@@ -270,6 +298,24 @@ func (p *plan) choose(names []string, sizes []int) error {
 		p.own.wantStart = true
 	}
 	p.workloads = slices.DeleteFunc(slices.Clone(load.Workloads), func(w load.Workload) bool { return w.Long })
+	return nil
+}
+
+// choosePage sets the workloads of the page.
+func (p *plan) choosePage(path string, fs *flag.FlagSet) (err error) {
+	if fs.NArg() > 0 {
+		return errors.New("-page runs its own workloads: name none")
+	}
+	if p.page, err = newPage(path); err != nil {
+		return err
+	}
+	p.page.command, p.page.options, p.page.runs = commandLine(fs), p.options, p.runs
+	for _, row := range operations {
+		if w := load.Named(row.workload); w != nil {
+			p.workloads = append(p.workloads, *w)
+		}
+	}
+	p.own.wantStart = true
 	return nil
 }
 

@@ -146,8 +146,9 @@ func (s *Session) compare(ctx context.Context, run func(v *variety) (Result, err
 	}
 	r, other := Median(results[0]), Median(results[1])
 	if other.CPU > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%.2f × the CPU of %s, which takes %v", float64(r.CPUPerOperation())/
-			float64(other.CPUPerOperation()), reference.name, other.CPUPerOperation().Round(100*time.Nanosecond)))
+		r.Ratio = float64(r.CPUPerOperation()) / float64(other.CPUPerOperation())
+		r.Notes = append(r.Notes, fmt.Sprintf("%.2f × the CPU of %s, which takes %v", r.Ratio, reference.name,
+			other.CPUPerOperation().Round(100*time.Nanosecond)))
 	}
 	return r, ctx.Err()
 }

@@ -74,6 +74,9 @@ type Result struct {
 	// Both are 0 if the Target has no processes.
 	CPU      time.Duration
 	Resident int64
+	// Ratio is CPU per operation as a multiple of that of the workload's reference, such as the same request for a
+	// ConfigMap. It is 0 for workloads without a reference.
+	Ratio float64
 	// Notes are additional lines of output.
 	Notes []string
 }
@@ -133,11 +136,10 @@ type Workload struct {
 
 // Workloads lists all workloads in the order of their execution.
 var Workloads = []Workload{
-	{Name: "idle", Unit: "second", About: "no requests: the cost of an idle server", run: idle},
+	{Name: "idle", Unit: "second", About: "no requests: the cost of an idle server", Once: true, run: idle},
 	{Name: "create", Unit: "request", About: "create pods of 2 kB", run: create},
 	{Name: "fill", Unit: "request", About: "memory: create -objects pods, once", Once: true, run: fill},
-	{Name: "rest", Unit: "second", About: "memory: hold -objects pods without requests; a server returns free memory " +
-		"15 s after a load", run: hold},
+	{Name: "rest", Unit: "second", About: "memory: hold -objects pods without requests", Once: true, run: hold},
 	{Name: "get", Unit: "request", About: "read one pod, consistently", run: get},
 	{Name: "list", Unit: "list", About: "one client lists all pods, consistently", run: list},
 	{Name: "pages", Unit: "list", About: "one client lists all pods in pages of 500", run: pages},

@@ -12,11 +12,14 @@ import (
 	"time"
 )
 
+// calm is the minimum duration of workloads without requests: a server returns free memory 15 s after a load.
+const calm = 20 * time.Second
+
 // idle measures the cost of a server without requests.
 func idle(ctx context.Context, s *Session) (Result, error) {
 	r, err := s.measure(func() ([]time.Duration, error) {
 		select {
-		case <-time.After(s.options.Duration):
+		case <-time.After(max(s.options.Duration, calm)):
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
