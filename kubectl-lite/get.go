@@ -79,7 +79,7 @@ func newGet(s *session.Session) *cobra.Command {
 	flags.BoolVar(&o.watchOnly, "watch-only", false,
 		"Watch for changes to the requested object(s), without listing/getting first.")
 	flags.BoolVar(&o.inPlace, "in-place", true, "With --watch on a terminal, keep one line per object up to date. "+
-		"False prints every change as a line, which is what happens where the output is no terminal.")
+		"False prints every change as a line, as happens where the output is no terminal.")
 	flags.BoolVar(&o.watchEvents, "output-watch-events", false, "Output watch event objects when --watch or "+
 		"--watch-only is used. Existing objects are output as initial ADDED events.")
 	flags.BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "If set to true, suppresses NotFound error for "+
@@ -92,7 +92,7 @@ func newGet(s *session.Session) *cobra.Command {
 		"across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
 	flags.BoolVar(&o.serverPrint, "server-print", true,
 		"If true, have the server return the appropriate table output. Supports extension APIs and CRDs.")
-	flags.StringVar(&o.at, "at", "", "Show what there was so long ago (5m), or at a time (RFC 3339), as far back "+
+	flags.StringVar(&o.at, "at", "", "Show the objects of so long ago (5m), or of a time (RFC 3339), as far back "+
 		"as the server's history goes. Takes kinds, or one object.")
 	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "identifying the resource to get from a server.")
 	cmdutil.AddChunkSizeFlag(cmd, &o.chunkSize)

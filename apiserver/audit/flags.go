@@ -10,12 +10,12 @@ import (
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	*o = Defaults()
 	fs.StringVar(&o.PolicyFile, "audit-policy-file", "",
-		"audit policy, which says what is recorded of which requests; a change has effect within a second")
+		"audit policy: the requests to record, and their recorded parts; a change has effect within a second")
 	l := &o.Log
 	fs.StringVar(&l.Path, "audit-log-path", "", "file that audit events are written to; - is standard output")
 	fs.IntVar(&l.MaxAge, "audit-log-maxage", 0, "how many days old audit logs are kept; 0 for any age")
 	fs.IntVar(&l.MaxBackups, "audit-log-maxbackup", 0, "how many old audit logs are kept; 0 for any number")
-	fs.IntVar(&l.MaxSize, "audit-log-maxsize", 0, "MiB at which the audit log is rotated; 0 is 100")
+	fs.IntVar(&l.MaxSize, "audit-log-maxsize", 0, "rotate the audit log at this many MiB; 0 is 100")
 	fs.BoolVar(&l.Compress, "audit-log-compress", false, "compress old audit logs by gzip")
 	fs.StringVar(&l.Format, "audit-log-format", l.Format,
 		"form of an event in the audit log, a line of JSON or of text: "+strings.Join(formats, ", "))

@@ -74,7 +74,7 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 		"claim and value that the provider's tokens must have")
 	fs.StringVar(&f.oidc.CAFile, "oidc-ca-file", "", "CAs of the provider's certificate (default the system's)")
 	fs.StringSliceVar(&f.oidc.SigningAlgs, "oidc-signing-algs", []string{"RS256"},
-		"algorithms with which the provider may sign; asymmetric ones only")
+		"algorithms of the provider's signatures; asymmetric ones only")
 	fs.StringVar(&f.webhook.ConfigFile, "authentication-token-webhook-config-file", "",
 		"kubeconfig of a webhook that authenticates tokens that no other authenticator accepts")
 	fs.StringVar(&f.webhook.Version, "authentication-token-webhook-version", "v1beta1",

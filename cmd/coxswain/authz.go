@@ -29,7 +29,7 @@ func (f *authorizationFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.configFile, "authorization-config", "", "AuthorizationConfiguration: the authorizers and their "+
 		"webhooks; reloaded when it changes. Excludes --authorization-mode and --authorization-webhook-*")
 	fs.StringSliceVar(&f.modes, "authorization-mode", authz.DefaultModes,
-		"authorizers, in the order in which they decide, of: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
+		"authorizers, in the order of their decisions, of: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
 	fs.StringVar(&f.webhookConfig, "authorization-webhook-config-file", "",
 		"kubeconfig of the webhook of the mode Webhook")
 	fs.StringVar(&f.webhookVersion, "authorization-webhook-version", "v1",

@@ -113,7 +113,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 		"default --bind-address or, if that is loopback or every address, one of this machine")
 	f.kubelet.add(fs)
 	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the "+
-		"default ones, in the order in which they run: "+pluginNames(false))
+		"default ones, in their order: "+pluginNames(false))
 	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run: "+
 		pluginNames(true))
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "",
@@ -138,7 +138,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0,
 		"how often the embedded etcd is defragmented, if it has enough free space; 0 never does")
 	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0,
-		"size at which the embedded etcd rejects writes; 0 is 2 GiB")
+		"reject writes when the embedded etcd has this size; 0 is 2 GiB")
 }
 
 // pluginNames lists the admission plugins that run by default, or the others.

@@ -27,7 +27,7 @@ func (f *tlsFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.suites, "tls-cipher-suites", nil, "cipher suites for TLS 1.2 and before, by Go's names: "+
 		strings.Join(suiteNames(tls.CipherSuites()), ", ")+
 		"; insecure ones: "+strings.Join(suiteNames(tls.InsecureCipherSuites()), ", ")+
-		" (default those with forward secrecy and authenticated encryption)")
+		" (default: suites with forward secrecy and authenticated encryption)")
 }
 
 func suiteNames(suites []*tls.CipherSuite) []string {

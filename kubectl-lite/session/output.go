@@ -40,7 +40,7 @@ func IsDocument(output, template string) bool {
 // Colored adds the flag --color to a command. Depending on it, a painter that begin returns colours the command's
 // output for people.
 func (s *Session) Colored(cmd *cobra.Command, begin func() terminal.Painter) *cobra.Command {
-	mode := cmd.Flags().String("color", "auto", "Colour what is printed for people. One of: (auto, always, "+
+	mode := cmd.Flags().String("color", "auto", "Colour output for people. One of: (auto, always, "+
 		"never). auto does so on a terminal, unless NO_COLOR is set.")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
