@@ -20,24 +20,24 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// refusal is the reason why a pod may not run on the node that it is bound to: reason and message of the pod's status,
-// in the kubelet's words. A pod's binder may have been wrong.
-type refusal struct{ reason, message string }
+// rejection is the reason why a pod may not run on the node that it is bound to: reason and message of the pod's
+// status, in the kubelet's words. A pod's binder may have been wrong.
+type rejection struct{ reason, message string }
 
-// refusals are the checks of a pod that is bound to a node, in the kubelet's order. They come before the check for
-// resources. The first check that returns a refusal decides.
-var refusals = []func(a *agent, n *hostedNode, pod *corev1.Pod) *refusal{
-	refuseUnderPressure,
-	refuseAtShutdown,
-	refuseOtherSystem,
-	refuseSysctls,
-	refuseUnsupported,
+// admitHandlers are the checks of a pod that is bound to a node, in the kubelet's order. They come before the check for
+// resources. The first check that returns a rejection decides.
+var admitHandlers = []func(a *agent, n *hostedNode, pod *corev1.Pod) *rejection{
+	rejectUnderPressure,
+	rejectAtShutdown,
+	rejectOtherSystem,
+	rejectSysctls,
+	rejectUnsupported,
 }
 
 // admit decides whether a pod that is bound to a node may run there. If it may, admit reserves its resources and
 // returns nil.
-func (a *agent) admit(n *hostedNode, pod *corev1.Pod) *refusal {
-	for _, check := range refusals {
+func (a *agent) admit(n *hostedNode, pod *corev1.Pod) *rejection {
+	for _, check := range admitHandlers {
 		if rejection := check(a, n, pod); rejection != nil {
 			return rejection
 		}
@@ -53,9 +53,9 @@ func (a *agent) admit(n *hostedNode, pod *corev1.Pod) *refusal {
 	return nil
 }
 
-// refuseUnderPressure keeps pods off a node under pressure, except critical ones. If memory pressure is the only
+// rejectUnderPressure keeps pods off a node under pressure, except critical ones. If memory pressure is the only
 // condition, it rejects only pods of the class BestEffort that do not tolerate its taint.
-func refuseUnderPressure(a *agent, n *hostedNode, pod *corev1.Pod) *refusal {
+func rejectUnderPressure(a *agent, n *hostedNode, pod *corev1.Pod) *rejection {
 	conditions := n.pressure.now()
 	if len(conditions) == 0 || a.critical(pod) {
 		return nil
@@ -66,7 +66,7 @@ func refuseUnderPressure(a *agent, n *hostedNode, pod *corev1.Pod) *refusal {
 			return nil
 		}
 	}
-	return &refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
+	return &rejection{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
 func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
@@ -75,36 +75,36 @@ func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
 	return !untolerated
 }
 
-func refuseAtShutdown(a *agent, _ *hostedNode, _ *corev1.Pod) *refusal {
+func rejectAtShutdown(a *agent, _ *hostedNode, _ *corev1.Pod) *rejection {
 	if a.shuttingDown.Load() {
-		return &refusal{"NodeShutdown", "Pod was rejected as the node is shutting down."}
+		return &rejection{"NodeShutdown", "Pod was rejected as the node is shutting down."}
 	}
 	return nil
 }
 
-func refuseOtherSystem(_ *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
+func rejectOtherSystem(_ *agent, _ *hostedNode, pod *corev1.Pod) *rejection {
 	if os, ok := pod.Labels[corev1.LabelOSStable]; ok && os != string(corev1.Linux) {
-		return &refusal{"PodOSSelectorNodeLabelDoesNotMatch",
+		return &rejection{"PodOSSelectorNodeLabelDoesNotMatch",
 			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if pod.Spec.OS != nil && pod.Spec.OS.Name != corev1.Linux {
-		return &refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+		return &rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}
 	return nil
 }
 
-// refuseUnsupported keeps pods off a node if the runtime cannot honour their spec.
-func refuseUnsupported(a *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
+// rejectUnsupported keeps pods off a node if the runtime cannot honour their spec.
+func rejectUnsupported(a *agent, _ *hostedNode, pod *corev1.Pod) *rejection {
 	if runtime, ok := a.runtime.(runtime.Admission); ok {
 		if reason := runtime.Unsupported(pod); reason != "" {
-			return &refusal{"PodFeatureUnsupported", reason}
+			return &rejection{"PodFeatureUnsupported", reason}
 		}
 	}
 	return nil
 }
 
 // takeRoom reserves the resources and ports that a pod asks for.
-func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, d *demand) *refusal {
+func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, d *demand) *rejection {
 	capacity := a.capacityFor(n, d)
 	if n.account.take(pod.UID, d, capacity) {
 		return nil
@@ -129,7 +129,7 @@ func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, d *demand) *refusal {
 		n.account.note(pod.UID, d)
 		return nil
 	}
-	return &refusal{"OutOf" + string(s.resource),
+	return &rejection{"OutOf" + string(s.resource),
 		fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 			s.resource, s.requested, s.used, s.capacity)}
 }
@@ -160,12 +160,12 @@ func has(list corev1.ResourceList, name corev1.ResourceName) bool {
 	return ok
 }
 
-func failedPredicate(name, reason string) *refusal {
-	return &refusal{name, "Predicate " + name + " failed: " + reason}
+func failedPredicate(name, reason string) *rejection {
+	return &rejection{name, "Predicate " + name + " failed: " + reason}
 }
 
 // misplaced checks the node's labels and taints like the scheduler.
-func (a *agent) misplaced(n *hostedNode, pod *corev1.Pod) *refusal {
+func (a *agent) misplaced(n *hostedNode, pod *corev1.Pod) *rejection {
 	node, err := n.link.nodes.Get(n.name)
 	if err != nil {
 		return nil // the Node is being registered

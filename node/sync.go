@@ -217,9 +217,9 @@ func (p *hostedPod) resume() {
 }
 
 // rejected returns a pod that may not run.
-func (a *agent) rejected(pod *corev1.Pod, reason *refusal, now time.Time) *hostedPod {
+func (a *agent) rejected(pod *corev1.Pod, reason *rejection, now time.Time) *hostedPod {
 	p := a.newHostedPod(pod, now)
-	p.state.Refuse(reason.reason, reason.message, now)
+	p.state.Reject(reason.reason, reason.message, now)
 	return p
 }
 

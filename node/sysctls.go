@@ -47,11 +47,11 @@ func sysctlsOf(pod *corev1.Pod) []corev1.Sysctl {
 	return pod.Spec.SecurityContext.Sysctls
 }
 
-// refuseSysctls keeps pods off a node that would set sysctls which they may not.
-func refuseSysctls(a *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
+// rejectSysctls keeps pods off a node that would set sysctls which they may not.
+func rejectSysctls(a *agent, _ *hostedNode, pod *corev1.Pod) *rejection {
 	for _, s := range sysctlsOf(pod) {
 		if reason := a.forbids(sysctl.NormalizeName(s.Name), pod); reason != "" {
-			return &refusal{"SysctlForbidden", "forbidden sysctl: " + reason}
+			return &rejection{"SysctlForbidden", "forbidden sysctl: " + reason}
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ type Pod struct {
 
 	resize resizing
 
-	refused     bool // the pod may not run here, and never had containers
+	rejected    bool // the pod may not run here, and never had containers
 	initialized bool
 	halted      bool // the pod will end soon: no container is pulled or started any more
 	stopping    bool
@@ -297,9 +297,9 @@ func (p *Pod) Disrupt(reason, message string, now time.Time, grace time.Duration
 	p.End(reason, message, now, grace)
 }
 
-// Refuse ends a pod that may not run on this node.
-func (p *Pod) Refuse(reason, message string, now time.Time) {
-	p.refused = true
+// Reject ends a pod that may not run on this node.
+func (p *Pod) Reject(reason, message string, now time.Time) {
+	p.rejected = true
 	p.event(corev1.EventTypeWarning, reason, "%s", message)
 	p.End(reason, "Pod was rejected: "+message, now, 0)
 }

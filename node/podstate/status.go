@@ -33,7 +33,7 @@ func (p *Pod) Status(now time.Time, previous []corev1.PodCondition) *corev1.PodS
 	if len(p.addresses) > 0 {
 		s.PodIP = p.addresses[0]
 	}
-	if !p.refused { // a refused pod has no containers; clients such as kubectl would show them as being created
+	if !p.rejected { // a rejected pod has no containers; clients such as kubectl would show them as being created
 		p.containerStatuses(s)
 	}
 	if p.Stopped() { // until then the pod is still running, for clients

@@ -60,7 +60,7 @@ func Cleanup(dir, agents string) error {
 	if err := router.Remove(namespace); err != nil {
 		problems = append(problems, fmt.Errorf("network: %w", err))
 	}
-	for _, path := range []string{filepath.Join(dir, "netns"), memoryDir(dir), hiddenFile(agents, dir)} {
+	for _, path := range []string{filepath.Join(dir, "netns"), memoryDir(dir), maskedFile(agents, dir)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			problems = append(problems, err)
 		}

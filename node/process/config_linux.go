@@ -36,7 +36,7 @@ func (r *Runtime) containerConfig(ctx context.Context, p *livePod, c *corev1.Con
 	spec := &p.env.Pod.Spec
 	pc := &sandbox.Container{
 		Name: c.Name, Run: run, Args: argv, Dir: c.WorkingDir,
-		TTY: c.TTY, Stdin: c.Stdin, StdinOnce: c.StdinOnce, HostPID: spec.HostPID, Hide: r.hidden(),
+		TTY: c.TTY, Stdin: c.Stdin, StdinOnce: c.StdinOnce, HostPID: spec.HostPID, Hide: r.maskedPaths(),
 		Cgroup: podCgroup(r.cgroup, p.env.Pod) + "/" + c.Name, Limits: limits(&c.Resources),
 		OOMScore:   oomScore(p.env.Pod, c, amount.Of(r.Capacity[corev1.ResourceMemory], 0)),
 		StopSignal: int(stopSignal(c)),

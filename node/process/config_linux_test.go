@@ -160,14 +160,14 @@ func TestHidden_IncludesPathsOfOtherAgents(t *testing.T) {
 	}
 	a, b := agent(first), agent(second)
 	want := []string{agents, first, second, memoryRoot}
-	require.ElementsMatch(t, want, a.hidden())
-	require.ElementsMatch(t, want, b.hidden())
+	require.ElementsMatch(t, want, a.maskedPaths())
+	require.ElementsMatch(t, want, b.maskedPaths())
 	require.NoError(t, os.RemoveAll(second))
 	agent(first)
-	require.ElementsMatch(t, []string{agents, first, memoryRoot}, a.hidden(), "what is gone is forgotten")
+	require.ElementsMatch(t, []string{agents, first, memoryRoot}, a.maskedPaths(), "what is gone is forgotten")
 	require.NoError(t, os.WriteFile(filepath.Join(agents, "broken.json"), []byte("["), 0o600))
-	require.ElementsMatch(t, []string{agents, first, memoryRoot}, a.hidden())
-	require.Equal(t, []string{first, memoryRoot}, (&Runtime{hide: []string{first}}).hidden())
+	require.ElementsMatch(t, []string{agents, first, memoryRoot}, a.maskedPaths())
+	require.Equal(t, []string{first, memoryRoot}, (&Runtime{hide: []string{first}}).maskedPaths())
 	require.NoError(t, os.Chmod(agents, 0o777))
 	require.ErrorContains(t, a.register(), "is not a folder that is written by this user alone")
 }

@@ -8,7 +8,7 @@
 //	cgroups_linux.go    limits of pods, of QoS classes, and of all pods together
 //	fields.go           the fields of a spec that are honoured, and the rejection of all others
 //	memory_linux.go     the folders of volumes in memory
-//	hidden_linux.go     paths that this and other agents of the machine hide from containers
+//	masked_linux.go     paths that this and other agents of the machine hide from containers
 //	users.go            the machine's user database
 //	config_linux.go     a container's spec as a sandbox.Container: rights, limits, mounts
 //	network_linux.go    nodes and pods on the router of this machine, and the Node's condition

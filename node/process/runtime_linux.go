@@ -108,7 +108,7 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 		}
 		r.hide = append(r.hide, path)
 	}
-	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hidden()) }
+	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.maskedPaths()) }
 	if err := r.register(); err != nil {
 		r.Log.Warn("cannot share hidden paths with other agents, whose containers see them", "err", err)
 	}

@@ -23,7 +23,7 @@ func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, 
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("private mounts: %w", err)
 	}
-	sources, places, err := openSources(c)
+	sources, masked, err := openSources(c)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, 
 	if err := os.Chdir("/"); err != nil {
 		return nil, err
 	}
-	if err := cover(places, owned, mountinfo, devNull); err != nil {
+	if err := mask(masked, owned, mountinfo, devNull); err != nil {
 		return nil, err
 	}
 	return folders, shareDevices(mountinfo, usual)
@@ -222,26 +222,26 @@ func bindAll(c *Container, sources []int, owned map[uint64]bool) error {
 
 // openSources opens the sources of all mounts, while the host's files are visible, and finds the files to hide. It
 // returns an error if a path that users chose is among these.
-func openSources(c *Container) (sources []int, places []hidden, err error) {
+func openSources(c *Container) (sources []int, masked []maskedPath, err error) {
 	mounts, err := ownMounts()
 	if err != nil {
 		return nil, nil, err
 	}
-	if places, err = hiddenPlaces(c.Hide, mounts); err != nil {
+	if masked, err = resolveMasked(c.Hide, mounts); err != nil {
 		return nil, nil, err
 	}
 	for i := range c.Mounts {
 		m := &c.Mounts[i]
 		fd, err := openSource(m)
 		if err == nil && !m.Own {
-			err = visible(fd, places, mounts)
+			err = visible(fd, masked, mounts)
 		}
 		if err != nil {
 			return nil, nil, &StartError{fmt.Sprintf("mount %s: %v", m.Target, err)}
 		}
 		sources = append(sources, fd)
 	}
-	return sources, places, nil
+	return sources, masked, nil
 }
 
 // openSource opens the source of a mount.
@@ -258,12 +258,12 @@ func openSource(m *Mount) (int, error) {
 // bind mounts an open file or folder at target, which it makes if necessary, and returns the mount's ID. It closes fd.
 func bind(fd int, target string, dir bool, o mountFlags) (id uint64, err error) {
 	defer func() { _ = unix.Close(fd) }()
-	place, err := makeTarget(target, dir)
+	destination, err := makeTarget(target, dir)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = unix.Close(place) }()
-	return attach(fd, place, o)
+	defer func() { _ = unix.Close(destination) }()
+	return attach(fd, destination, o)
 }
 
 // makeTarget opens the target of a mount, and makes the missing parts of its path. It follows symbolic links, which

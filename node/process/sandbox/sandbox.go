@@ -21,7 +21,7 @@
 //	init.go      from a new process to the container's command
 //	pause.go     the replacement of a missing command
 //	seccomp.go   the system calls that a container may make
-//	mounts.go    a container's files; places.go: files that it must not see
+//	mounts.go    a container's files; masked.go: files that it must not see
 //	network.go   pods on the router of this machine
 //	cgroup.go    limits and usage, v1 and v2; owncgroup.go: a container's view of its cgroup
 //	log.go       log files, written and read

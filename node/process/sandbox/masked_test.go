@@ -91,10 +91,10 @@ func TestContainer_CannotMountHiddenFiles(t *testing.T) {
 		c.Hide, c.Mounts, c.Run = []string{folder, file}, []Mount{m}, int32(i)
 		var start *StartError
 		require.ErrorAs(t, p.Run(t.Context(), c), &start, "%+v", m)
-		require.ErrorContains(t, start, errHidden.Error(), "%+v", m)
-		require.ErrorIs(t, Visible(filepath.Join(m.Source, m.SubPath), c.Hide), errHidden, "%+v", m)
+		require.ErrorContains(t, start, errMasked.Error(), "%+v", m)
+		require.ErrorIs(t, Visible(filepath.Join(m.Source, m.SubPath), c.Hide), errMasked, "%+v", m)
 	}
-	require.ErrorIs(t, Visible(filepath.Join(link, "no", "such"), []string{folder}), errHidden, "what is not there yet")
+	require.ErrorIs(t, Visible(filepath.Join(link, "no", "such"), []string{folder}), errMasked, "what is not there yet")
 	require.NoError(t, Visible(filepath.Join(top, "no", "such"), []string{folder}))
 	require.NoError(t, Visible(top, []string{folder, "/no/such"}))
 }

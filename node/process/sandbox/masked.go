@@ -73,42 +73,42 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// place identifies a file or folder independently of mounts and links: as a path within a file system.
-type place struct{ device, path string }
+// location identifies a file or folder independently of mounts and links: as a path within a file system.
+type location struct{ device, path string }
 
-// has reports whether another place is this one or below it.
-func (p place) has(other place) bool {
-	return p.device == other.device && under(other.path, []string{p.path})
+// has reports whether another location is this one or below it.
+func (l location) has(other location) bool {
+	return l.device == other.device && under(other.path, []string{l.path})
 }
 
-// placeOf returns the place of an open file of this process' mount namespace.
-func placeOf(fd int, mounts []mounted) (place, error) {
+// locationOf returns the location of an open file of this process' mount namespace.
+func locationOf(fd int, mounts []mounted) (location, error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
-		return place{}, err
+		return location{}, err
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
-		return place{}, err
+		return location{}, err
 	}
 	for _, m := range mounts {
 		if m.id == st.Mnt_id && under(path, []string{m.mountPoint}) {
 			inMount := strings.TrimPrefix(path, strings.TrimSuffix(m.mountPoint, "/"))
-			return place{m.device, filepath.Join(m.root, inMount)}, nil
+			return location{m.device, filepath.Join(m.root, inMount)}, nil
 		}
 	}
-	return place{}, fmt.Errorf("%s is not among the mounts of this machine", path)
+	return location{}, fmt.Errorf("%s is not among the mounts of this machine", path)
 }
 
-// hidden is a file or folder that containers must not see.
-type hidden struct {
-	place
+// maskedPath is a file or folder that containers must not see.
+type maskedPath struct {
+	location
 	device, inode uint64 // identify the file under any path
 }
 
-// hiddenPlaces returns the places of paths. Paths that do not exist need no hiding.
-func hiddenPlaces(paths []string, mounts []mounted) ([]hidden, error) {
-	var all []hidden
+// resolveMasked returns the files and folders of paths. Paths that do not exist need no mask.
+func resolveMasked(paths []string, mounts []mounted) ([]maskedPath, error) {
+	var all []maskedPath
 	for _, path := range paths {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -117,9 +117,9 @@ func hiddenPlaces(paths []string, mounts []mounted) ([]hidden, error) {
 		if err != nil {
 			return nil, fmt.Errorf("hide %s: %w", path, err)
 		}
-		var h hidden
+		var h maskedPath
 		var st unix.Stat_t
-		if h.place, err = placeOf(fd, mounts); err == nil {
+		if h.location, err = locationOf(fd, mounts); err == nil {
 			err = unix.Fstat(fd, &st)
 		}
 		_ = unix.Close(fd)
@@ -133,21 +133,21 @@ func hiddenPlaces(paths []string, mounts []mounted) ([]hidden, error) {
 }
 
 // memoryWithin returns the in-memory file systems mounted in hidden folders, such as volumes of Secrets. Each is a
-// place of its own.
-func memoryWithin(paths []string, mounts []mounted) (all []hidden) {
+// masked path of its own.
+func memoryWithin(paths []string, mounts []mounted) (all []maskedPath) {
 	for _, m := range mounts {
 		if m.kind != "tmpfs" || !under(m.mountPoint, paths) {
 			continue
 		}
 		var st unix.Stat_t
 		if unix.Stat(m.mountPoint, &st) == nil {
-			all = append(all, hidden{place: place{m.device, m.root}, device: uint64(st.Dev), inode: st.Ino})
+			all = append(all, maskedPath{location: location{m.device, m.root}, device: uint64(st.Dev), inode: st.Ino})
 		}
 	}
 	return all
 }
 
-var errHidden = errors.New("it is in a folder or file of the node agent's that containers do not see")
+var errMasked = errors.New("it is in a folder or file of the node agent's that containers do not see")
 
 // Visible returns an error if containers must not see a path of this machine, because it is in one of the files or
 // folders in hide. It resolves symbolic links and mounts. Parts of the path may be missing.
@@ -156,7 +156,7 @@ func Visible(path string, hide []string) error {
 	if err != nil {
 		return err
 	}
-	places, err := hiddenPlaces(hide, mounts)
+	masked, err := resolveMasked(hide, mounts)
 	if err != nil {
 		return err
 	}
@@ -169,44 +169,44 @@ func Visible(path string, hide []string) error {
 			return err
 		}
 		defer func() { _ = unix.Close(fd) }()
-		return visible(fd, places, mounts)
+		return visible(fd, masked, mounts)
 	}
 }
 
 // visible is Visible for an open file.
-func visible(fd int, places []hidden, mounts []mounted) error {
-	location, err := placeOf(fd, mounts)
+func visible(fd int, masked []maskedPath, mounts []mounted) error {
+	opened, err := locationOf(fd, mounts)
 	if err != nil {
 		return err
 	}
-	for _, h := range places {
-		if h.has(location) {
-			return errHidden
+	for _, h := range masked {
+		if h.has(opened) {
+			return errMasked
 		}
 	}
 	return nil
 }
 
-// cover hides places from a container under every mount that shows them, except the container's own mounts, which may
+// mask hides paths from a container under every mount that shows them, except the container's own mounts, which may
 // lie in hidden folders. It is the last step, in the container's root. mountinfo must have been opened there before the
 // container's mounts were made, because one of them may cover /proc.
-func cover(places []hidden, own map[uint64]bool, mountinfo io.ReadSeeker, devNull int) error {
+func mask(masked []maskedPath, own map[uint64]bool, mountinfo io.ReadSeeker, devNull int) error {
 	mounts, err := readMounts(mountinfo)
 	if err != nil {
 		return err
 	}
 	for _, m := range mounts {
-		for _, h := range places {
+		for _, h := range masked {
 			target := m.mountPoint
 			switch {
-			case m.device != h.place.device || own[m.id] && under(m.root, []string{h.path}):
+			case m.device != h.location.device || own[m.id] && under(m.root, []string{h.path}):
 				continue
 			case under(h.path, []string{m.root}):
 				target = filepath.Join(m.mountPoint, strings.TrimPrefix(h.path, strings.TrimSuffix(m.root, "/")))
 			case !under(m.root, []string{h.path}):
 				continue
 			}
-			if err := coverOne(target, &h, under(h.path, []string{m.root}), devNull); err != nil {
+			if err := maskMount(target, &h, under(h.path, []string{m.root}), devNull); err != nil {
 				return fmt.Errorf("hide %s: %w", target, err)
 			}
 		}
@@ -214,9 +214,9 @@ func cover(places []hidden, own map[uint64]bool, mountinfo io.ReadSeeker, devNul
 	return nil
 }
 
-// coverOne hides target if it is the hidden file h, or with exact false a file within h: a folder under an empty file
+// maskMount hides target if it is the hidden file h, or with exact false a file within h: a folder under an empty file
 // system, a file under /dev/null, whose descriptor is devNull.
-func coverOne(target string, h *hidden, exact bool, devNull int) error {
+func maskMount(target string, h *maskedPath, exact bool, devNull int) error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, target, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {

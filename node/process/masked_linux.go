@@ -18,7 +18,7 @@ import (
 // Limits on the shared folder, which only root can write to.
 const (
 	maxAgents     = 256
-	maxHiddenFile = 64 << 10
+	maxMaskedFile = 64 << 10
 )
 
 // register writes the paths that this agent hides, and removes the files of agents whose folders no longer exist.
@@ -38,7 +38,7 @@ func (r *Runtime) register() error {
 	}
 	for _, e := range entries[:min(len(entries), maxAgents)] {
 		path := filepath.Join(r.Agents, e.Name())
-		if !slices.ContainsFunc(readHidden(path), exists) {
+		if !slices.ContainsFunc(readMasked(path), exists) {
 			_ = os.Remove(path)
 		}
 	}
@@ -46,15 +46,15 @@ func (r *Runtime) register() error {
 	if err != nil {
 		return err
 	}
-	path := hiddenFile(r.Agents, r.dir)
+	path := maskedFile(r.Agents, r.dir)
 	if err := os.WriteFile(path+".new", note, 0o600); err != nil {
 		return fmt.Errorf("write paths that other agents of this machine must hide: %w", err)
 	}
 	return os.Rename(path+".new", path)
 }
 
-// hiddenFile returns the file of the agent with the folder dir.
-func hiddenFile(agents, dir string) string {
+// maskedFile returns the file of the agent with the folder dir.
+func maskedFile(agents, dir string) string {
 	return filepath.Join(agents, runtime.Digest(dir)[:12]+".json")
 }
 
@@ -76,9 +76,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// hidden returns the paths that no container of this agent may see: its own, those of the machine's other agents, and
+// maskedPaths returns the paths that no container of this agent may see: its own, those of the machine's other agents, and
 // the volumes in memory of all of them.
-func (r *Runtime) hidden() []string {
+func (r *Runtime) maskedPaths() []string {
 	all := append(slices.Clone(r.hide), memoryRoot)
 	if r.Agents == "" {
 		return all
@@ -89,14 +89,14 @@ func (r *Runtime) hidden() []string {
 	}
 	entries, _ := os.ReadDir(r.Agents)
 	for _, e := range entries[:min(len(entries), maxAgents)] {
-		all = append(all, readHidden(filepath.Join(r.Agents, e.Name()))...)
+		all = append(all, readMasked(filepath.Join(r.Agents, e.Name()))...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-func readHidden(path string) (paths []string) {
-	text, err := readContainerFile(path, maxHiddenFile)
+func readMasked(path string) (paths []string) {
+	text, err := readContainerFile(path, maxMaskedFile)
 	if err == nil && json.Unmarshal(text, &paths) != nil {
 		return nil
 	}
