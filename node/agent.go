@@ -41,6 +41,8 @@ type agent struct {
 	port         int32                           // of the endpoint; 0 if there is none
 	serving      atomic.Pointer[tls.Certificate] // the endpoint's certificate, if none was configured
 
+	byAddress sync.Map // the name of each node by its own address, a netip.Addr; empty without OwnAddresses
+
 	podQueue  *workqueue.Queue[runtime.PodKey]
 	nodeQueue *workqueue.Queue[nodeTask]
 	events    *events.Recorder
@@ -278,7 +280,7 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 func (a *agent) resume(ctx context.Context) {
 	for name, n := range a.nodes {
 		if node, err := n.link.nodes.Get(name); err == nil {
-			n.setCIDR(node.Spec.PodCIDR)
+			a.setSubnet(n, node.Spec.PodCIDR)
 		}
 		a.nodeQueue.Add(nodeTask{name, syncNode})
 	}

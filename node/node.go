@@ -14,7 +14,9 @@
 //	pull.go       pulls, which run in goroutines of their own
 //	host.go       the methods that runtimes may call
 //	hostednode.go one of the agent's Nodes
-//	server.go     the endpoint for logs, streams, statistics (serverauth.go, serverlogs.go, serverstats.go)
+//	server.go     the endpoint for logs, streams, statistics, configuration (serverauth.go, serverlogs.go, serverstats.go,
+//	              serverfs.go, servermetrics.go, serverconfig.go)
+//	ownaddress.go addresses of the endpoint, one for each node
 //	staticpods.go pods that the agent creates from a folder   (mirrors.go: the record of these pods)
 //	reclaim.go    folders of deleted volumes
 //	admit.go      whether a bound pod may run on its node
@@ -145,6 +147,9 @@ type Options struct {
 	// empty ListenAddress is Address, and Port 0 is any free port. With a negative Port the agent serves nothing.
 	ListenAddress string
 	Port          int
+	// OwnAddresses makes each Node's first InternalIP a loopback address of its own, at which the Listener must listen,
+	// too. The Node of a request follows from the address that it is sent to.
+	OwnAddresses bool
 	// Listener, if not nil, is where the agent serves in place of ListenAddress and Port. Run closes it.
 	Listener net.Listener
 	// TLS has the endpoint's certificate, minimum version and cipher suites; nil is TLS 1.2. Without a certificate the

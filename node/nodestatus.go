@@ -2,7 +2,6 @@ package node
 
 import (
 	"maps"
-	"net/netip"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -98,16 +97,6 @@ func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time)
 		status.Conditions = setNodeCondition(status.Conditions, condition)
 	}
 	return status
-}
-
-// addressesOf returns the addresses of a Node with a subnet: the one that its agent answers at, and the host IP of its
-// pods if that is another one.
-func (a *agent) addressesOf(name string, subnet netip.Prefix) []corev1.NodeAddress {
-	all := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: a.Address}}
-	if host, ok := runtime.HostAddress(a.Address, subnet); ok && host != a.Address {
-		all = append(all, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: host})
-	}
-	return append(all, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name})
 }
 
 // setResources updates capacity and allocatable with the agent's own resources, and keeps those that other clients have

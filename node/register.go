@@ -38,7 +38,7 @@ func (a *agent) syncNode(ctx context.Context, n *hostedNode) error {
 	if node, err = a.adoptNode(ctx, n, node); err != nil {
 		return fmt.Errorf("adopt node %s: %w", n.name, err)
 	}
-	n.setCIDR(node.Spec.PodCIDR)
+	a.setSubnet(n, node.Spec.PodCIDR)
 	if m, ok := a.runtime.(runtime.Machine); ok {
 		m.Connect(n.name)
 	}

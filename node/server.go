@@ -23,7 +23,7 @@ import (
 )
 
 // NodeHeader names the Node that a request is about, if several Nodes share an endpoint. The API server sends it; other
-// clients can use ?node=NAME. A request about a pod needs neither.
+// clients can use ?node=NAME, or the Node's own address. A request about a pod needs none of these.
 const NodeHeader = "Coxswain-Node"
 
 // endpoint is the agent's server for the API server and metrics collectors. It serves the kubelet's paths for all nodes
@@ -60,7 +60,7 @@ func (a *agent) listen() (*endpoint, error) {
 func (e *endpoint) routes() {
 	ofPod := func(path string, serve func(http.ResponseWriter, *http.Request, *corev1.Pod)) {
 		e.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			named, pod := namedNode(r), e.findPod(r.PathValue("namespace"), r.PathValue("pod"))
+			named, pod := e.namedNode(r), e.findPod(r.PathValue("namespace"), r.PathValue("pod"))
 			node := named
 			if node == "" && pod != nil {
 				node = pod.Spec.NodeName
@@ -81,7 +81,7 @@ func (e *endpoint) routes() {
 	}
 	ofNode := func(path string, serve func(http.ResponseWriter, *http.Request, *hostedNode)) {
 		e.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			if !e.allowed(w, r, namedNode(r)) {
+			if !e.allowed(w, r, e.namedNode(r)) {
 				return
 			}
 			n, err := e.nodeOf(r)
@@ -95,7 +95,7 @@ func (e *endpoint) routes() {
 		})
 	}
 	e.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if e.allowed(w, r, namedNode(r)) {
+		if e.allowed(w, r, e.namedNode(r)) {
 			http.NotFound(w, r)
 		}
 	})
@@ -112,6 +112,8 @@ func (e *endpoint) routes() {
 	ofNode("/metrics", e.kubeletMetrics)
 	ofNode("/metrics/cadvisor", e.cadvisorMetrics)
 	ofNode("/metrics/resource", e.resourceMetrics)
+	ofNode("/metrics/probes", e.probeMetrics)
+	ofNode("/configz", e.configz)
 	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *hostedNode) { _, _ = w.Write([]byte("ok")) })
 }
 
@@ -203,17 +205,9 @@ func available(w http.ResponseWriter, n *hostedNode) bool {
 	return true
 }
 
-// namedNode returns the name of the node in a request; "" if it has none.
-func namedNode(r *http.Request) string {
-	if name := r.Header.Get(NodeHeader); name != "" {
-		return name
-	}
-	return r.URL.Query().Get("node")
-}
-
 // nodeOf returns the node that a request is about.
 func (a *agent) nodeOf(r *http.Request) (*hostedNode, error) {
-	name := namedNode(r)
+	name := a.namedNode(r)
 	if name == "" && len(a.Names) == 1 {
 		name = a.Names[0]
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -329,4 +330,77 @@ func TestEndpoint_RevealsNoObjectsWithoutRights(t *testing.T) {
 	require.Contains(t, ask(config, "GET /containerLogs/default/p/c?node=node-1"), "404 pod", "it is on another node")
 	require.Contains(t, ask(config, "GET /containerLogs/default/p/c?node=node-0"), "200 ")
 	require.Contains(t, ask(config, "GET /no/such?node=node-0"), "404 404 page not found")
+}
+
+// The statistics and the configuration have the fields that collectors read from a kubelet.
+func TestEndpoint_ServesTheKubeletsStatisticsAndConfiguration(t *testing.T) {
+	t.Parallel()
+	ctx, client := twoNodes(t)
+	p := talkative("p")
+	p.Annotations["sim.coxswain.dev/disk"] = "1Gi"
+	_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	require.NoError(t, err)
+	awaitReady(ctx, t, client, 1)
+	get := func(path string, into any) {
+		t.Helper()
+		text, err := client.CoreV1().RESTClient().Get().RequestURI("/api/v1/nodes/node-0/proxy" + path).DoRaw(ctx)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, into), "%s", text)
+	}
+	type disk struct{ CapacityBytes, AvailableBytes, UsedBytes *int64 }
+	type summary struct {
+		Node struct {
+			Fs      *disk
+			Network *struct {
+				Name             string
+				RxBytes, TxBytes *int64
+				Interfaces       []any
+			}
+			Runtime *struct{ ImageFs, ContainerFs *disk }
+			Rlimit  *struct{ MaxPID, CurProc *int64 }
+		}
+		Pods []struct {
+			Ephemeral  *disk `json:"ephemeral-storage"`
+			Network    *struct{ Name string }
+			Containers []struct{ Rootfs, Logs *disk }
+		}
+	}
+	var s summary
+	get("/stats/summary", &s)
+	require.EqualValues(t, 1<<40, *s.Node.Fs.CapacityBytes)
+	require.EqualValues(t, 1<<30, *s.Node.Fs.UsedBytes)
+	require.EqualValues(t, 1<<40-1<<30, *s.Node.Fs.AvailableBytes)
+	require.EqualValues(t, 1<<40, *s.Node.Runtime.ImageFs.CapacityBytes)
+	require.Equal(t, "eth0", s.Node.Network.Name)
+	require.Zero(t, *s.Node.Network.RxBytes)
+	require.Len(t, s.Node.Network.Interfaces, 1)
+	require.EqualValues(t, 1, *s.Node.Rlimit.CurProc)
+	require.Len(t, s.Pods, 1)
+	require.EqualValues(t, 1<<30, *s.Pods[0].Ephemeral.UsedBytes)
+	require.EqualValues(t, 1<<30, *s.Pods[0].Containers[0].Rootfs.UsedBytes)
+	require.Equal(t, "eth0", s.Pods[0].Network.Name)
+	var short summary
+	get("/stats/summary?only_cpu_and_memory=true", &short)
+	require.Len(t, short.Pods, 1)
+	require.Nil(t, short.Node.Fs)
+	require.Nil(t, short.Pods[0].Ephemeral)
+
+	var c struct {
+		KubeletConfig struct {
+			MaxPods                   int
+			ClusterDomain             string
+			NodeStatusUpdateFrequency string
+			NodeLeaseDurationSeconds  int
+			EvictionHard              map[string]string
+		}
+	}
+	get("/configz", &c)
+	require.Equal(t, 1000, c.KubeletConfig.MaxPods)
+	require.Equal(t, "cluster.local", c.KubeletConfig.ClusterDomain)
+	require.Equal(t, "10s", c.KubeletConfig.NodeStatusUpdateFrequency)
+	require.Equal(t, 40, c.KubeletConfig.NodeLeaseDurationSeconds)
+	require.Equal(t, "100Mi", c.KubeletConfig.EvictionHard["memory.available"])
+	probes, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-0/proxy/metrics/probes").DoRaw(ctx)
+	require.NoError(t, err)
+	require.Empty(t, string(probes), "simulated containers are not probed")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,11 @@ type (
 		StartTime metav1.Time `json:"startTime"`
 		CPU       cpuStats    `json:"cpu"`
 		Memory    memoryStats `json:"memory"`
+
+		Network *networkStats `json:"network,omitempty"`
+		Fs      *fsStats      `json:"fs,omitempty"`
+		Runtime *runtimeStats `json:"runtime,omitempty"`
+		Rlimit  *rlimitStats  `json:"rlimit,omitempty"`
 	}
 	podStats struct {
 		PodRef     podReference     `json:"podRef"`
@@ -33,6 +39,10 @@ type (
 		Containers []containerStats `json:"containers"`
 		CPU        cpuStats         `json:"cpu"`
 		Memory     memoryStats      `json:"memory"`
+
+		Network          *networkStats `json:"network,omitempty"`
+		EphemeralStorage *fsStats      `json:"ephemeral-storage,omitempty"`
+		ProcessStats     *processStats `json:"process_stats,omitempty"`
 	}
 	podReference struct {
 		Name      string    `json:"name"`
@@ -44,6 +54,8 @@ type (
 		StartTime metav1.Time `json:"startTime"`
 		CPU       cpuStats    `json:"cpu"`
 		Memory    memoryStats `json:"memory"`
+		Rootfs    *fsStats    `json:"rootfs,omitempty"`
+		Logs      *fsStats    `json:"logs,omitempty"`
 
 		usage runtime.Usage
 	}
@@ -120,8 +132,29 @@ func (a *agent) podStats(ctx context.Context, pod *corev1.Pod, now time.Time) (p
 	return s, all
 }
 
+// statsSummary serves the kubelet's Summary. With only_cpu_and_memory it leaves out the other statistics, as the kubelet
+// does.
 func (e *endpoint) statsSummary(w http.ResponseWriter, r *http.Request, n *hostedNode) {
-	writeJSON(w, e.summary(r.Context(), n))
+	s := e.summary(r.Context(), n)
+	if only, err := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory")); err != nil || !only {
+		e.addDisks(r.Context(), s, n)
+	}
+	writeJSON(w, s)
+}
+
+// addDisks adds the statistics about disks, networks and processes.
+func (a *agent) addDisks(ctx context.Context, s *statsSummary, n *hostedNode) {
+	now := s.Node.CPU.Time.Time
+	a.addMachine(&s.Node, n, now)
+	pods := map[types.UID]*corev1.Pod{}
+	for _, pod := range a.podsOf(n) {
+		pods[pod.UID] = pod
+	}
+	for i := range s.Pods {
+		if pod := pods[s.Pods[i].PodRef.UID]; pod != nil {
+			a.addStorage(ctx, &s.Pods[i], pod, s.Node.Fs, now)
+		}
+	}
 }
 
 // resourceMetrics serves the same in Prometheus' format, for metrics-server.

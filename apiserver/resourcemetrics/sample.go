@@ -155,7 +155,7 @@ func (s *sampler) sample(ctx context.Context, node string) *answer {
 func (s *sampler) askAgent(ctx context.Context, node string) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	res, err := s.agents.AskAgent(ctx, node, "/stats/summary")
+	res, err := s.agents.AskAgent(ctx, node, "/stats/summary?only_cpu_and_memory=true")
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -139,6 +140,7 @@ type nodeFlags struct {
 	address string   // of the Nodes
 	bind    string
 	port    int
+	anyPort bool          // another port will do if port is in use
 	serving endpointFlags // of the agent's endpoint: TLS, and the CAs of its clients
 
 	simulated simulatedFlags
@@ -162,6 +164,8 @@ type nodeFlags struct {
 	cleanup bool // clean up instead of running
 
 	ready func() // if not nil, called when every Node is Ready
+
+	endpoint net.Listener // the agent's, if it is for this machine only
 }
 
 func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
@@ -346,6 +350,10 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	if err != nil {
 		return err
 	}
+	own := ln != nil && f.runtime != node.Process && as.serving != nil && f.serving.certFile == "" && hasLoopbackNetwork
+	if own {
+		tc.GetCertificate = (&nodeCertificates{issue: as.serving, name: f.names()[0]}).get
+	}
 	reserved, err := f.allReserved()
 	if err != nil {
 		return err
@@ -357,7 +365,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		Reserved: reserved, Agents: agentsFolder,
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide,
 		VolumeRoots: f.volumes, Identity: as.node,
-		Address: f.address, ListenAddress: f.bind, Port: f.port, Listener: ln, ClientCAs: clients, TLS: tc,
+		Address: f.address, ListenAddress: f.bind, Port: f.port, Listener: ln, OwnAddresses: own, ClientCAs: clients, TLS: tc,
 		ServerTLSBootstrap: f.bootstrap,
 		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
 		ClusterDNS: f.clusterDNS, ClusterDomain: f.clusterDomain,
@@ -366,6 +374,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		Clock: f.time.clock(), Quiescence: f.time.parts,
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	f.endpoint = ln
 	wait, err := f.startNetwork(ctx, as, &o)
 	if err != nil {
 		cancel()
@@ -418,6 +427,9 @@ func (f *nodeFlags) listen(server string) (net.Listener, error) {
 	}
 	address := net.JoinHostPort("", strconv.Itoa(f.port))
 	ln, err := listener.Local(address)
+	if f.anyPort && errors.Is(err, syscall.EADDRINUSE) {
+		ln, err = listener.Local(":0")
+	}
 	if err != nil {
 		return nil, listenError("port", address, err)
 	}

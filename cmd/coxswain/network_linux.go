@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
 	"github.com/coxswain-dev/coxswain/network/dns"
 	"github.com/coxswain-dev/coxswain/network/policy"
 	"github.com/coxswain-dev/coxswain/network/proxy"
@@ -35,7 +36,8 @@ type podNetwork struct {
 	config  *rest.Config // client configuration of the parts
 	domain  string       // domain of the cluster's names
 
-	machine func(context.Context, netip.Addr) error // as in nodeFlags
+	machine  func(context.Context, netip.Addr) error // as in nodeFlags
+	endpoint net.Listener                            // as in nodeFlags
 
 	dir    string               // the agent's folder
 	opened chan protectedRouter // receives the router once the agent has opened it
@@ -92,7 +94,7 @@ func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Opt
 	if err != nil {
 		return nil, err
 	}
-	n.machine = f.machine
+	n.machine, n.endpoint = f.machine, f.endpoint
 	n.dir, n.opened, n.domain = f.dir, make(chan protectedRouter, 1), f.clusterDomain
 	n.dns = n.dns && len(f.clusterDNS) > 0
 	o.OpenRouter = n.open
@@ -192,9 +194,7 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 		return routing.Run(ctx, n.config, o)
 	})
 	part("forwarding", func() error { return keepForwarding(ctx, r) })
-	if n.machine != nil {
-		part("API server", func() error { return n.followMachine(ctx, r) })
-	}
+	part("machine", func() error { return n.followMachine(ctx, r) })
 	if n.proxy {
 		part("proxy", func() error { return n.runProxy(ctx, r) })
 	}
@@ -212,12 +212,18 @@ func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
 	running.Wait()
 }
 
-// followMachine calls machine with the first address of the machine in the network of its pods, now and whenever a Node
-// is added, until ctx ends.
+// followMachine lets pods reach the agent's endpoint, and calls machine with the first address of the machine in the
+// network of its pods, now and whenever a Node is added, until ctx ends.
 func (n *podNetwork) followMachine(ctx context.Context, r *router.Router) error {
 	for {
 		changed := r.Changed()
-		if all := r.Machines(); len(all) > 0 {
+		all := r.Machines()
+		if n.endpoint != nil {
+			if err := listener.Admit(n.endpoint, all...); err != nil {
+				slog.Error("pods cannot reach the agent of their node", "err", err)
+			}
+		}
+		if n.machine != nil && len(all) > 0 {
 			if err := n.machine(ctx, all[0]); err != nil {
 				slog.Error("pods cannot reach the API server at the Service kubernetes", "err", err)
 			}

@@ -25,6 +25,7 @@ func newUp() *cobra.Command {
 	f := &serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}}
 	n, c, s := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}, &schedulerFlags{metrics: registry}
 	i := &upIngress{}
+	n.port, n.anyPort = kubeletPort, true
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole control plane in this process: etcd, API server, controllers, scheduler, nodes",
@@ -76,6 +77,9 @@ func newUp() *cobra.Command {
 		"API server that stands still until kubectl-lite clock advance moves it; objects are then kept in memory")
 	return cmd
 }
+
+// kubeletPort is the port of kubelets, which collectors of metrics use by default.
+const kubeletPort = 10250
 
 // setBalancers gives load balancers addresses that only this machine and its pods reach.
 func setBalancers(ranges []netip.Prefix, n *nodeFlags, c *controllersFlags) {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -69,9 +70,32 @@ type Prober struct {
 	Unhealthy func(kind Kind)
 	Event     func(kind, reason, message string)
 
-	mu      sync.Mutex // guards ready and started
+	mu      sync.Mutex // guards the fields below
 	ready   bool
 	started bool
+	results map[Result]uint64
+}
+
+// Result is the outcome of a probe.
+type Result struct {
+	Kind      Kind
+	Succeeded bool
+}
+
+// Results returns how often the probes have had each outcome.
+func (p *Prober) Results() map[Result]uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.results)
+}
+
+func (p *Prober) count(r Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.results == nil {
+		p.results = map[Result]uint64{}
+	}
+	p.results[r]++
 }
 
 // Resume sets the state of a container that an earlier agent has probed. It must be called before Run.
@@ -147,6 +171,7 @@ func (p *Prober) ask(ctx context.Context, kind Kind, probe *corev1.Probe, since 
 		if ctx.Err() != nil {
 			return false
 		}
+		p.count(Result{kind, err == nil})
 		if ok := err == nil; ok == last {
 			inRow++
 		} else {

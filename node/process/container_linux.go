@@ -96,6 +96,9 @@ func (r *Runtime) Adopt(_ context.Context, pod *corev1.Pod, c *corev1.Container,
 	return pc, nil
 }
 
+// ProbeResults implements node.Probed.
+func (c *container) ProbeResults() map[probe.Result]uint64 { return c.prober.Results() }
+
 func (r *Runtime) container(p *livePod, pod *corev1.Pod, c *corev1.Container, run int32) *container {
 	pc := &container{runtime: r, pod: p, key: runtime.KeyOf(pod), run: run, ended: make(chan struct{})}
 	pc.ctx, pc.cancel = context.WithCancel(r.ctx)

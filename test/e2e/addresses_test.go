@@ -3,10 +3,15 @@
 package e2e
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 // onHost is a Deployment of pods with hostNetwork, and a Service that selects them.
@@ -214,5 +220,53 @@ func TestUp_ServesLoadBalancersAndIngressesOfPrograms(t *testing.T) {
 	c.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/client", "--timeout=50s")
 	require.Equal(t, 2, strings.Count(c.kubectl("logs", "client"), "sold"), "both answer pods")
 	c.kubectl("delete", "deployment/shop", "service/shop", "ingress/shop", "pod/client", "--wait=true")
+	c.server.interrupt()
+}
+
+// TestUp_EachSimulatedNodeHasAnAddressOfItsOwn collects the metrics of a kubelet like Prometheus' role node does: at the
+// Node's first InternalIP and its port, without further parameters.
+func TestUp_EachSimulatedNodeHasAnAddressOfItsOwn(t *testing.T) {
+	t.Parallel()
+	const count = 150 // more than have an identity each
+	c := up(t, dataDir(t), "--nodes", strconv.Itoa(count))
+	c.nodesReady(count)
+	nodes, err := c.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	config := rest.CopyConfig(c.config)
+	config.Insecure, config.CAData = true, nil
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	defer client.CloseIdleConnections()
+	authority, err := os.ReadFile(filepath.Join(filepath.Dir(c.kubeconfig), "pki", "kubelet-serving-ca.crt"))
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(authority))
+	seen := map[string]bool{}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		address := node.Status.Addresses[0].Address
+		require.True(t, netip.MustParseAddr(address).IsLoopback(), address)
+		require.False(t, seen[address], "%s has the address of another Node", node.Name)
+		seen[address] = true
+		if i%50 != 0 {
+			continue
+		}
+		target := net.JoinHostPort(address, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)))
+		for path, want := range map[string]string{"/metrics": `kubelet_node_name{node="` + node.Name + `"} 1`,
+			"/stats/summary": `"nodeName":"` + node.Name + `"`, "/metrics/resource": "node_cpu_usage_seconds_total",
+			"/metrics/cadvisor": "machine_cpu_cores", "/configz": `"kubeletconfig"`, "/healthz": "ok"} {
+			response, err := client.Get("https://" + target + path)
+			require.NoError(t, err)
+			text, err := io.ReadAll(response.Body)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			require.Contains(t, string(text), want, "%s of %s", path, node.Name)
+		}
+		conn, err := tls.Dial("tcp", target, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+		require.NoError(t, err, "the certificate is for the address")
+		require.NoError(t, conn.Close())
+		require.Contains(t, c.kubectl("get", "--raw", "/api/v1/nodes/"+node.Name+"/proxy/stats/summary"),
+			`"nodeName":"`+node.Name+`"`)
+	}
 	c.server.interrupt()
 }

@@ -234,21 +234,22 @@ func TestExtensions_OutagesAffectOnlyTheirGroup(t *testing.T) {
 // APIService restores the API server's own metrics.
 func TestExtensions_MetricsServerReplacesOurMetrics(t *testing.T) {
 	t.Parallel()
-	c := up(t, dataDir(t), "--nodes", "1") // this agent has its endpoint for itself
-	c.nodesReady(1)
+	c := up(t, dataDir(t))
+	c.nodesReady(3)
 	c.run(kubectl, "create", "deployment", "web", "--image=web", "--replicas=2")
 	c.run(kubectl, "rollout", "status", "deployment/web", "--timeout=60s")
 	require.Contains(t, c.run(kubectl, "top", "nodes"), "node-0", "its own")
 	c.run(kubectl, "apply", "-f", "testdata/extensions/metrics.yaml")
 	server := c.extend("metrics-server", "--kubeconfig", "kube-system", "metrics-server", "metrics-server",
-		"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port", "--metric-resolution=10s",
+		"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--kubelet-use-node-status-port", "--metric-resolution=10s",
 		"--kubelet-request-timeout=5s")
 	server.run()
 	server.register("metrics.k8s.io", "v1beta1", "kube-system", "metrics-server")
 	c.available("v1beta1.metrics.k8s.io", "True")
 	eventually(t, 90*time.Second, "metrics-server has figures of two moments", func() bool {
 		out, _, err := c.try(kubectl, "top", "nodes", "--no-headers")
-		return err == nil && strings.Contains(out, "node-0") && !strings.Contains(out, "<unknown>")
+		return err == nil && strings.Count(out, "node-") == 3 && !strings.Contains(out, "<unknown>")
 	})
 	require.Contains(t, c.run(kubectl, "top", "pods"), "web-")
 	_, _, err := c.try(kubectl, "top", "nodes", "--as=jane")

@@ -35,6 +35,32 @@ func Local(address string, devices ...int) (net.Listener, error) {
 	return local{ln}, nil
 }
 
+// Admit makes a listener of Local also accept connections by the devices with the given addresses, in place of those
+// that it has accepted connections by before. Connections that are open stay open. It has no effect where the kernel
+// does not drop packets of others.
+func Admit(ln net.Listener, addresses ...netip.Addr) error {
+	var devices []int
+	for _, a := range addresses {
+		device, err := DeviceOf(a)
+		if err != nil {
+			return err
+		}
+		devices = append(devices, device)
+	}
+	filtered, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	socket, err := filtered.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if failed := socket.Control(func(fd uintptr) { err = acceptFrom(fd, devices) }); failed != nil {
+		return failed
+	}
+	return err
+}
+
 // DeviceOf returns the number of the device with an address of this machine.
 func DeviceOf(address netip.Addr) (int, error) {
 	devices, err := net.Interfaces()
