@@ -31,6 +31,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,8 +116,8 @@ type Options struct {
 	Limits Limits
 	// Audit records requests; nil for none. The caller closes it when Serve has returned.
 	Audit *audit.Auditor
-	// Debug maps paths, which end with a slash, to the handlers of components in the same process that answer GET below
-	// them. The requests are authorized like all others.
+	// Debug maps paths to the handlers of components in the same process that answer GET there or, if the path ends with
+	// a slash, below it. The requests are authorized like all others.
 	Debug map[string]http.Handler
 	// Metrics are the metrics of components in the same process. They are served at /metrics beside the server's own.
 	Metrics []prometheus.Gatherer
@@ -347,7 +348,10 @@ func (s *Server) Handler() http.Handler {
 		s.clockRoutes(r, c)
 	}
 	for path, h := range s.Debug {
-		r.Get(path+"*", s.path(func(w http.ResponseWriter, r *http.Request) error { h.ServeHTTP(w, r); return nil }))
+		if strings.HasSuffix(path, "/") {
+			path += "*"
+		}
+		r.Get(path, s.path(func(w http.ResponseWriter, r *http.Request) error { h.ServeHTTP(w, r); return nil }))
 	}
 	if o := s.Authentication.ServiceAccounts; o != nil {
 		r.Get("/.well-known/openid-configuration", s.path(s.serveIssuer))

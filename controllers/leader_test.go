@@ -129,6 +129,8 @@ func TestRun_StartsOnlyTheSelectedControllers(t *testing.T) {
 	c.Eventually("replica set", func() bool { return len(c.ReplicaSets()) == 1 })
 	c.AwaitCollected("default")
 	require.Empty(t, c.Pods())
+	c.AwaitMetric(1, "running_managed_controllers", "name", "deployment", "manager", "kube-controller-manager")
+	c.AwaitMetric(0, "running_managed_controllers", "name", "replicaset")
 	err := controllers.Run(t.Context(), c.Config, controllers.Options{Controllers: []string{"typo"}})
 	require.ErrorContains(t, err, `"typo" is not in the list of known controllers`)
 }

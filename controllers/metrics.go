@@ -4,12 +4,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/leaderelection"
 
+	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 	"github.com/coxswain-dev/coxswain/internal/client/workqueue"
 )
 
-// Metrics returns the metrics of all runs of this process, by the names that dashboards for
-// kube-controller-manager use.
-func Metrics() prometheus.Gatherer { return registry }
+// Metrics returns the registry of this process, with the names that dashboards for kube-controller-manager use. It has
+// the metrics of work queues and of leader election of all runs, and those of the runs that have it in their Options.
+func Metrics() *prometheus.Registry { return registry }
 
 var (
 	registry = prometheus.NewRegistry()
@@ -26,6 +27,18 @@ var (
 // ReportLeaderElection adds the leader elections of this process to Metrics. client-go accepts only the first
 // provider in a process, so programs call this at their start; a test's process may have another provider.
 func ReportLeaderElection() { leaderelection.SetProvider(leaderMetrics{}) }
+
+// runningMetrics returns the metrics for a run of these controllers.
+func runningMetrics(enabled []entry) *controller.Metrics {
+	m := &controller.Metrics{}
+	m.State("running_managed_controllers", "Indicates where instances of a controller are currently running",
+		[]string{"name", "manager"}, func(add func(float64, ...string)) {
+			for _, e := range enabled {
+				add(1, e.alias, "kube-controller-manager")
+			}
+		})
+	return m
+}
 
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))

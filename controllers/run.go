@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -53,6 +54,8 @@ type Options struct {
 	Clock clock.WithTicker
 	// Log defaults to slog.Default.
 	Log *slog.Logger
+	// Metrics, if set, gets the controllers' metrics while they run. Metrics() is one for the whole process.
+	Metrics prometheus.Registerer
 	// Debug, if set, serves the controllers' debug pages.
 	Debug *Debug
 	// Quiescence, if set, gets a probe of the controllers' remaining work.
@@ -124,7 +127,7 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, reco
 		Informers: informer.NewFactory(clients.typed, informer.Options{Transform: dropManagedFields, Log: o.Log}),
 		Recorder:  recorder.As, Clock: o.Clock, Log: o.Log,
 		RootCA: rootCA(clients.config, o.Settings), ServerCertificate: clients.serverCertificate,
-		QueueMetrics: queues, Settings: o.Settings,
+		QueueMetrics: queues, Metrics: runningMetrics(enabled), Settings: o.Settings,
 		Workers: func(name string) int { return o.workers(name) },
 	}
 	parent := ctx // ends only if the caller stops the controllers
@@ -159,6 +162,13 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, reco
 			defer o.Debug.set(e.alias, nil)
 		}
 		all = append(all, c)
+	}
+	if o.Metrics != nil {
+		if err := o.Metrics.Register(env.Metrics); err != nil {
+			cancel(nil)
+			return fmt.Errorf("register metrics: %w", err)
+		}
+		defer o.Metrics.Unregister(env.Metrics)
 	}
 	env.Informers.StartWithContext(ctx)
 	for _, c := range all {

@@ -32,12 +32,18 @@ func (s *scheduler) scheduleOne(ctx context.Context, a *attempt) {
 	s.metrics.algorithm.Observe(s.options.Clock.Since(a.began).Seconds())
 	if err == nil && (len(p.permit) > 0 || len(where.preBind) > 0) {
 		// The binding cycle may wait for a long time. The workers are for work that takes only a request.
-		s.binding.Go(func() { s.bindingCycle(ctx, p, where, a) })
+		s.metrics.binding.Inc()
+		s.binding.Go(func() {
+			defer s.metrics.binding.Dec()
+			s.bindingCycle(ctx, p, where, a)
+		})
 		return
 	}
 	s.workers <- struct{}{}
+	s.metrics.binding.Inc()
 	s.binding.Go(func() {
 		defer func() { <-s.workers }()
+		defer s.metrics.binding.Dec()
 		if err == nil {
 			s.bindingCycle(ctx, p, where, a)
 		} else {
@@ -130,23 +136,30 @@ func (s *scheduler) bindingCycle(ctx context.Context, p *profile, where *placeme
 		fmt.Sprintf("Successfully assigned %s/%s to %s", a.info.Pod.Namespace, a.info.Pod.Name, where.node))
 	s.queue.bound(a)
 	s.metrics.scheduled(p.name, s.options.Clock.Now(), a)
+	if len(p.postBind) == 0 {
+		return
+	}
+	began := s.options.Clock.Now()
 	for _, plugin := range p.postBind {
 		plugin.PostBind(ctx, where.state, a.info, where.node)
 	}
+	s.metrics.point("PostBind", p, began, framework.Success)
 }
 
 func (s *scheduler) bind(ctx context.Context, p *profile, where *placement, pod *framework.PodInfo) error {
-	defer s.metrics.extensionPoint("Bind", p.name)()
 	if len(p.permit) > 0 || len(where.preBind) > 0 {
 		if err := s.permitAndPreBind(ctx, p, where, pod); err != nil {
 			return err
 		}
 	}
+	began := s.options.Clock.Now()
 	for _, plugin := range p.bind {
 		if status := plugin.Bind(ctx, where.state, pod.Pod, where.node); !status.Skipped() {
+			s.metrics.point("Bind", p, began, status.Code())
 			return status.Err()
 		}
 	}
+	s.metrics.point("Bind", p, began, framework.Skip)
 	return errors.New("no bind plugin would bind the pod")
 }
 
@@ -157,17 +170,41 @@ func (s *scheduler) permitAndPreBind(ctx context.Context, p *profile, where *pla
 	defer cancel(nil)
 	s.waiting.Store(pod.Pod.UID, cancel)
 	defer s.waiting.Delete(pod.Pod.UID)
-	for _, plugin := range p.permit {
-		if status := plugin.Permit(ctx, where.state, pod, where.node); !status.OK() {
-			return rejection(status, s.nodeCount())
-		}
+	if status := s.runPermit(ctx, p, where, pod); !status.OK() {
+		return rejection(status, s.nodeCount())
 	}
-	for _, plugin := range where.preBind {
-		if status := plugin.PreBind(ctx, where.state, pod, where.node); !status.OK() {
-			return rejection(status, s.nodeCount())
-		}
+	if status := s.runPreBind(ctx, p, where, pod); !status.OK() {
+		return rejection(status, s.nodeCount())
 	}
 	return context.Cause(ctx)
+}
+
+func (s *scheduler) runPermit(ctx context.Context, p *profile, where *placement,
+	pod *framework.PodInfo) (status *framework.Status) {
+	if len(p.permit) == 0 {
+		return nil
+	}
+	began := s.options.Clock.Now()
+	for _, plugin := range p.permit {
+		if status = plugin.Permit(ctx, where.state, pod, where.node); !status.OK() {
+			break
+		}
+	}
+	s.metrics.point("Permit", p, began, status.Code())
+	s.metrics.permit.WithLabelValues(status.Code().String()).Observe(s.options.Clock.Since(began).Seconds())
+	return status
+}
+
+func (s *scheduler) runPreBind(ctx context.Context, p *profile, where *placement,
+	pod *framework.PodInfo) (status *framework.Status) {
+	began := s.options.Clock.Now()
+	for _, plugin := range where.preBind {
+		if status = plugin.PreBind(ctx, where.state, pod, where.node); !status.OK() {
+			break
+		}
+	}
+	s.metrics.point("PreBind", p, began, status.Code())
+	return status
 }
 
 func (s *scheduler) nodeCount() int {

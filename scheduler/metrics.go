@@ -21,7 +21,14 @@ type metrics struct {
 	incoming  *prometheus.CounterVec
 	preempted prometheus.Histogram
 	preempts  prometheus.Counter
-	state     *stateCollector
+	permit    *prometheus.HistogramVec
+	// evaluations counts each plugin once in an attempt. plugins measures the plugins of one attempt in ten, because
+	// they are called for every node.
+	evaluations *prometheus.CounterVec
+	plugins     *prometheus.HistogramVec
+	goroutines  *prometheus.GaugeVec
+	binding     prometheus.Gauge // the goroutines of binding cycles
+	state       *stateCollector
 }
 
 func newMetrics(c clock.PassiveClock) *metrics {
@@ -32,38 +39,60 @@ func newMetrics(c clock.PassiveClock) *metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
+	goroutines := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "scheduler_goroutines",
+		Help: "Number of running goroutines split by the work they do such as binding."}, []string{"operation"})
 	return &metrics{
 		clock: c,
 		duration: histogram("scheduler_scheduling_attempt_duration_seconds",
-			"Time from taking a pod from the queue to its binding, or to finding that there is no node for it.",
+			"Scheduling attempt latency in seconds (scheduling algorithm + binding)",
 			exponential(0.001, 2, 15), "result", "profile"),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_schedule_attempts_total",
-			Help: "Attempts to schedule a pod, by result: scheduled, unschedulable, or error.",
+			Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be " +
+				"scheduled, while 'error' means an internal scheduler problem.",
 		}, []string{"result", "profile"}),
 		algorithm: prometheus.NewHistogram(
 			prometheus.HistogramOpts{Name: "scheduler_scheduling_algorithm_duration_seconds",
-				Help: "Duration of scheduling cycles.", Buckets: exponential(0.0001, 2, 18)}),
+				Help: "Scheduling algorithm latency in seconds", Buckets: exponential(0.0001, 2, 18)}),
 		points: histogram("scheduler_framework_extension_point_duration_seconds",
-			"Duration of all plugins of an extension point.", exponential(0.0001, 2, 12), "extension_point", "profile"),
+			"Latency for running all plugins of a specific extension point.", exponential(0.0001, 2, 12),
+			"extension_point", "status", "profile"),
 		sli: histogram("scheduler_pod_scheduling_sli_duration_seconds",
-			"Time from a pod's entering the queue to its binding, by the number of attempts.",
+			"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might "+
+				"involve multiple scheduling attempts.",
 			exponential(0.01, 2, 20), "attempts"),
 		perPod: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_pod_scheduling_attempts",
-			Help: "Attempts that it took to schedule a pod.", Buckets: exponential(1, 2, 5)}),
+			Help: "Number of attempts to successfully schedule a pod.", Buckets: exponential(1, 2, 5)}),
 		incoming: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_queue_incoming_pods_total",
-			Help: "Pods that entered a queue, by queue and by the event that moved them.",
+			Help: "Number of pods added to scheduling queues by event and queue type.",
 		}, []string{"queue", "event"}),
 		preempted: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_preemption_victims",
-			Help: "Victims of a preemption.", Buckets: exponential(1, 2, 7)}),
+			Help: "Number of selected preemption victims", Buckets: exponential(1, 2, 7)}),
 		preempts: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total",
-			Help: "Preemptions so far."}),
+			Help: "Total preemption attempts in the cluster till now"}),
+		permit: histogram("scheduler_permit_wait_duration_seconds", "Duration of waiting on permit.",
+			exponential(0.001, 2, 15), "result"),
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scheduler_plugin_evaluation_total",
+			Help: "Number of attempts to schedule pods by each plugin and the extension point (available only in " +
+				"PreFilter, Filter, PreScore, and Score).",
+		}, []string{"plugin", "extension_point", "profile"}),
+		plugins: histogram("scheduler_plugin_execution_duration_seconds",
+			"Duration for running a plugin at a specific extension point.", exponential(0.00001, 10, 5),
+			"plugin", "extension_point", "status"),
+		goroutines: goroutines, binding: goroutines.WithLabelValues("binding"),
 		state: &stateCollector{
 			pending: desc("scheduler_pending_pods",
-				"Pods without a node, by queue: active, backoff, unschedulable, gated.", "queue"),
-			refused: desc("scheduler_unschedulable_pods", "Pods that wait because of a plugin.", "plugin", "profile"),
-			cache:   desc("scheduler_scheduler_cache_size", "Nodes, pods, and assumed pods in the cache.", "type"),
+				"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means "+
+					"number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the "+
+					"scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that "+
+					"the scheduler never attempted to schedule because they are gated.", "queue"),
+			refused: desc("scheduler_unschedulable_pods", "The number of unschedulable pods broken down by plugin "+
+				"name. A pod will increment the gauge for all plugins that caused it to not schedule and so this "+
+				"metric have meaning only when broken down by plugin.", "plugin", "profile"),
+			cache: desc("scheduler_cache_size",
+				"Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", "type"),
 			changes: desc("scheduler_inflight_events", "Changes that are kept for the pods in flight."),
 		},
 	}
@@ -87,13 +116,25 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 
 func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.duration, m.attempts, m.algorithm, m.points, m.sli, m.perPod, m.incoming,
-		m.preempted, m.preempts, m.state}
+		m.preempted, m.preempts, m.permit, m.evaluations, m.plugins, m.goroutines, m.state}
 }
 
-// extensionPoint starts to measure an extension point. The returned function ends the measurement.
-func (m *metrics) extensionPoint(point, profile string) func() {
-	began := m.clock.Now()
-	return func() { m.points.WithLabelValues(point, profile).Observe(m.clock.Since(began).Seconds()) }
+// point observes an extension point of a profile that began at a time and has ended with a code.
+func (m *metrics) point(name string, p *profile, began time.Time, code framework.Code) {
+	m.points.WithLabelValues(name, code.String(), p.name).Observe(m.clock.Since(began).Seconds())
+}
+
+// plugin observes a call of a plugin.
+func (m *metrics) plugin(name, point string, began time.Time, status *framework.Status) {
+	m.plugins.WithLabelValues(name, point, status.Code().String()).Observe(m.clock.Since(began).Seconds())
+}
+
+// codeOf returns the code of an extension point that ended with an error.
+func codeOf(err error) framework.Code {
+	if err != nil {
+		return framework.Error
+	}
+	return framework.Success
 }
 
 func (m *metrics) scheduled(profile string, now time.Time, a *attempt) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
@@ -21,6 +22,8 @@ type search struct {
 	active   []step[framework.FilterPlugin]
 	raw      []int64
 	total    []int64
+	attempts uint64 // so far
+	measured bool   // whether the plugins of this attempt are measured
 }
 
 // unplaceable is the error of a cycle that found no node.
@@ -47,6 +50,8 @@ func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *f
 		diagnosis.Plugins["Constraints"] = struct{}{}
 		return "", &unplaceable{diagnosis: diagnosis}
 	}
+	p.measured = p.attempts%measuredEvery == 0
+	p.attempts++
 	if err := p.find(state, pod, nodes, diagnosis); err != nil {
 		return "", err
 	}
@@ -66,14 +71,37 @@ func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *f
 	return p.feasible[best(p.total)].Node.Name, nil
 }
 
+// measuredEvery is the share of attempts whose plugins are measured, as in Kubernetes: 1 of 10.
+const measuredEvery = 10
+
 // find collects nodes that can take the pod in p.feasible, and the reasons why others cannot in the diagnosis.
 func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot,
 	diagnosis *framework.Diagnosis) error {
-	defer p.metrics.extensionPoint("Filter", p.name)()
 	p.feasible = p.feasible[:0]
+	began := p.metrics.clock.Now()
 	names, err := p.runPreFilter(state, pod, nodes, diagnosis)
-	if err != nil || diagnosis.PreFilterMessage != "" {
+	code := codeOf(err)
+	if diagnosis.PreFilterMessage != "" {
+		code = framework.UnschedulableAndUnresolvable
+	}
+	p.metrics.point("PreFilter", p, began, code)
+	if code != framework.Success {
 		return err
+	}
+	began = p.metrics.clock.Now()
+	err = p.filterNodes(state, pod, nodes, names, diagnosis)
+	if code = codeOf(err); code == framework.Success && len(p.feasible) == 0 {
+		code = framework.Unschedulable
+	}
+	p.metrics.point("Filter", p, began, code)
+	return err
+}
+
+// filterNodes filters the nodes with these names, or all if names is nil.
+func (p *profile) filterNodes(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot,
+	names map[string]struct{}, diagnosis *framework.Diagnosis) error {
+	for _, s := range p.active {
+		s.evaluated.Inc()
 	}
 	// If preemption made room on a node, the pod is placed there without a search.
 	if nominated := nodes.Node(p.nominator.of(pod.Pod.UID)); nominated != nil {
@@ -104,7 +132,10 @@ func (p *profile) runPreFilter(state *framework.CycleState, pod *framework.PodIn
 	var names map[string]struct{}
 	var narrowedBy []string
 	for _, s := range p.preFilter {
+		s.evaluated.Inc()
+		began := p.began()
 		result, status := s.plugin.PreFilter(state, pod, nodes)
+		p.ended(s.plugin, "PreFilter", began, status)
 		switch {
 		case status.Skipped():
 			skipped |= 1 << s.index
@@ -289,11 +320,29 @@ func (p *profile) removePod(state *framework.CycleState, pod, removed *framework
 func (p *profile) filterNode(state *framework.CycleState, pod *framework.PodInfo,
 	node *framework.NodeInfo) *framework.Status {
 	for _, s := range p.active {
-		if status := s.plugin.Filter(state, pod, node); !status.OK() {
+		began := p.began()
+		status := s.plugin.Filter(state, pod, node)
+		p.ended(s.plugin, "Filter", began, status)
+		if !status.OK() {
 			return status
 		}
 	}
 	return nil
+}
+
+// began returns the time, or the zero time in attempts that are not measured.
+func (p *profile) began() time.Time {
+	if !p.measured {
+		return time.Time{}
+	}
+	return p.metrics.clock.Now()
+}
+
+// ended observes the call of a plugin that began at a result of began.
+func (p *profile) ended(plugin framework.Plugin, point string, began time.Time, status *framework.Status) {
+	if p.measured {
+		p.metrics.plugin(plugin.Name(), point, began, status)
+	}
 }
 
 // nodesToFind returns the number of feasible nodes that end the search. Without a percentage, that is all of a
@@ -315,19 +364,24 @@ func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState
 	if len(p.postFilter) == 0 {
 		return nil, nil
 	}
-	defer p.metrics.extensionPoint("PostFilter", p.name)()
+	started, code := p.metrics.clock.Now(), framework.Unschedulable
+	defer func() { p.metrics.point("PostFilter", p, started, code) }()
 	p.metrics.preempts.Inc()
 	var messages []string
 	var result *framework.PostFilterResult
 	for _, plugin := range p.postFilter {
+		began := p.began()
 		r, status := plugin.PostFilter(ctx, state, pod, nodes, diagnosis)
+		p.ended(plugin, "PostFilter", began, status)
 		if status.OK() {
+			code = framework.Success
 			if r != nil && r.NominatedNodeName != "" {
 				p.metrics.preempted.Observe(float64(r.Victims))
 			}
 			return r, nil
 		}
 		if status.Code() == framework.Error {
+			code = framework.Error
 			return nil, fmt.Errorf("PostFilter: %w", status.Err())
 		}
 		messages = append(messages, status.Reasons()...)
@@ -341,25 +395,49 @@ func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState
 
 // runScore computes in p.total the weighted sum of the scores of each node in p.feasible.
 func (p *profile) runScore(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) error {
-	defer p.metrics.extensionPoint("Score", p.name)()
-	var skipped uint64
+	began := p.metrics.clock.Now()
+	skipped, err := p.runPreScore(state, pod, nodes)
+	p.metrics.point("PreScore", p, began, codeOf(err))
+	if err != nil {
+		return err
+	}
+	began = p.metrics.clock.Now()
+	err = p.sumScores(state, pod, skipped)
+	p.metrics.point("Score", p, began, codeOf(err))
+	return err
+}
+
+// runPreScore returns the set of plugins that skip the pod.
+func (p *profile) runPreScore(state *framework.CycleState, pod *framework.PodInfo,
+	nodes framework.Snapshot) (skipped uint64, err error) {
 	for _, s := range p.preScore {
-		switch status := s.plugin.PreScore(state, pod, p.feasible, nodes); {
+		s.evaluated.Inc()
+		began := p.began()
+		status := s.plugin.PreScore(state, pod, p.feasible, nodes)
+		p.ended(s.plugin, "PreScore", began, status)
+		switch {
 		case status.Skipped():
 			skipped |= 1 << s.index
 		case !status.OK():
-			return status.Err()
+			return 0, status.Err()
 		}
 	}
+	return skipped, nil
+}
+
+func (p *profile) sumScores(state *framework.CycleState, pod *framework.PodInfo, skipped uint64) error {
 	p.total = append(p.total[:0], make([]int64, len(p.feasible))...)
 	for _, s := range p.score {
 		if skipped&(1<<s.index) != 0 {
 			continue
 		}
+		s.evaluated.Inc()
 		p.raw = p.raw[:0]
+		began := p.began()
 		for _, node := range p.feasible {
 			p.raw = append(p.raw, s.plugin.Score(state, pod, node))
 		}
+		p.ended(s.plugin, "Score", began, nil)
 		if n, ok := any(s.plugin).(framework.ScoreNormalizer); ok {
 			n.NormalizeScore(state, pod, p.feasible, p.raw)
 		}

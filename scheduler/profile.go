@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
@@ -41,9 +42,10 @@ type profile struct {
 
 // step is a plugin at one of its steps. index is its bit in the set of skipped plugins.
 type step[P framework.Plugin] struct {
-	index  int
-	weight int64
-	plugin P
+	index     int
+	weight    int64
+	plugin    P
+	evaluated prometheus.Counter // of attempts that call the plugin
 }
 
 // newProfile makes the plugins of a profile and groups them by their steps.
@@ -97,6 +99,21 @@ func newProfile(c *config.Profile, path *field.Path, registry framework.Registry
 	}
 	p.queueSort = sorts[0].plugin
 	return p, nil
+}
+
+// measure makes the profile count in m.
+func (p *profile) measure(m *metrics) {
+	p.metrics = m
+	measureSteps(m, p, "PreFilter", p.preFilter)
+	measureSteps(m, p, "Filter", p.filter)
+	measureSteps(m, p, "PreScore", p.preScore)
+	measureSteps(m, p, "Score", p.score)
+}
+
+func measureSteps[P framework.Plugin](m *metrics, p *profile, point string, steps []step[P]) {
+	for i := range steps {
+		steps[i].evaluated = m.evaluations.WithLabelValues(steps[i].plugin.Name(), point, p.name)
+	}
 }
 
 // newPlugins makes each plugin that is enabled at any point, once.
@@ -155,7 +172,7 @@ func at[P framework.Plugin](a *assembly, point string, set configv1.PluginSet) [
 		if p.Weight != nil && *p.Weight != 0 {
 			weight = int64(*p.Weight)
 		}
-		steps = append(steps, step[P]{a.index[p.Name], weight, a.plugins[p.Name].(P)})
+		steps = append(steps, step[P]{index: a.index[p.Name], weight: weight, plugin: a.plugins[p.Name].(P)})
 	}
 	named := map[string]bool{}
 	for i, p := range set.Enabled {
@@ -208,7 +225,10 @@ var allEvents = func() (hints []framework.EventHint) {
 }()
 
 // runReserve calls the Reserve plugins. If one fails, all are unreserved.
-func (p *profile) runReserve(state *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
+func (p *profile) runReserve(state *framework.CycleState, pod *framework.PodInfo,
+	node string) (status *framework.Status) {
+	began := p.metrics.clock.Now()
+	defer func() { p.metrics.point("Reserve", p, began, status.Code()) }()
 	for _, plugin := range p.reserve {
 		if status := plugin.Reserve(state, pod, node); !status.OK() {
 			p.runUnreserve(state, pod, node)
@@ -220,6 +240,8 @@ func (p *profile) runReserve(state *framework.CycleState, pod *framework.PodInfo
 
 // runUnreserve calls Unreserve in the reverse order.
 func (p *profile) runUnreserve(state *framework.CycleState, pod *framework.PodInfo, node string) {
+	began := p.metrics.clock.Now()
+	defer func() { p.metrics.point("Unreserve", p, began, framework.Success) }()
 	for _, plugin := range slices.Backward(p.reserve) {
 		plugin.Unreserve(state, pod, node)
 	}

@@ -13,6 +13,7 @@
 //	snapshot.go    the copy of the cache that one cycle sees
 //	nominator.go   the pods that wait for room that preemption makes
 //	metrics.go     the metrics that dashboards query
+//	resources.go   the resources of all pods, as metrics
 //
 // The types that plugins and scheduler share are in framework, the plugins in plugins, the configuration file in
 // config. To add a plugin, write a type and pass its factory in Options.Registry; see the example.
@@ -78,6 +79,8 @@ type Options struct {
 	Ready func()
 	// Metrics is where the scheduler registers its metrics; nowhere if nil.
 	Metrics prometheus.Registerer
+	// PodResources, if not nil, collects the resources of pods while the scheduler runs.
+	PodResources *PodResources
 	// Quiescence, if not nil, receives a probe of the scheduler's remaining work.
 	Quiescence *quiescence.Group
 	// BindWorkers limits the concurrent bindings and status writes; 64 if zero.
@@ -158,6 +161,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 		return fmt.Errorf("scheduler: informers: %w", err)
 	}
 	defer stopInformers()
+	defer o.PodResources.follow(s.pods)()
 	defer cancel()
 	defer o.Quiescence.Add(s.busy)()
 	if !o.LeaderElect {
@@ -213,7 +217,8 @@ func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 		if c.PercentageOfNodesToScore != nil {
 			p.percentage = int(*c.PercentageOfNodesToScore)
 		}
-		p.nominator, p.metrics = s.nominator, s.metrics
+		p.nominator = s.nominator
+		p.measure(s.metrics)
 		s.profiles[p.name] = p
 		if first == nil {
 			first = p

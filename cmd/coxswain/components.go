@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +75,24 @@ type schedulerFlags struct {
 	leader  leaderFlags
 	config  string
 	metrics prometheus.Registerer
+
+	resources scheduler.PodResources
 }
+
+// debugHandlers returns the handlers of controllers and scheduler in the process of an API server, by path.
+func debugHandlers(c *controllersFlags, s *schedulerFlags) map[string]http.Handler {
+	return map[string]http.Handler{controllers.DebugPath: c.debug, resourcesPath: s.resourceMetrics()}
+}
+
+// resourceMetrics returns the handler of resourcesPath.
+func (f *schedulerFlags) resourceMetrics() http.Handler {
+	pods := prometheus.NewRegistry()
+	pods.MustRegister(&f.resources)
+	return promhttp.HandlerFor(pods, promhttp.HandlerOpts{})
+}
+
+// resourcesPath is the path at which kube-scheduler serves the resources of all pods.
+const resourcesPath = "/metrics/resources"
 
 func newScheduler() *cobra.Command {
 	registry := prometheus.NewRegistry()
@@ -84,6 +102,7 @@ func newScheduler() *cobra.Command {
 		Short: "Run the scheduler, as kube-scheduler does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			p.debug = map[string]http.Handler{resourcesPath: f.resourceMetrics()}
 			// The metrics of leader election are in the controllers' registry, although no controllers run here.
 			return p.run(cmd.Context(), prometheus.Gatherers{registry, controllers.Metrics()}, f.run)
 		},
@@ -99,7 +118,7 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 	o := scheduler.Options{
 		LeaderElect:   f.leader.elect,
 		LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
-		Metrics: f.metrics, Clock: f.time.clock(), Quiescence: f.time.parts,
+		Metrics: f.metrics, PodResources: &f.resources, Clock: f.time.clock(), Quiescence: f.time.parts,
 	}
 	config := as.main
 	if f.config == "" {

@@ -218,7 +218,7 @@ func (f *controllersFlags) run(ctx context.Context, as identities) error {
 	}
 	return controllers.Run(ctx, as.main, controllers.Options{
 		Controllers: f.controllers, As: as.controller,
-		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug,
+		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug, Metrics: controllers.Metrics(),
 		Clock: f.time.clock(), Quiescence: f.time.parts,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,7 +129,7 @@ func (k *kubeAPIServer) run(cmd *cobra.Command) error {
 // runFull configures the components that run beside the server.
 func (k *kubeAPIServer) runFull() {
 	f, c := &k.server, &k.controllers
-	f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
+	f.debug = debugHandlers(c, &k.scheduler)
 	f.peers = map[string]string{"controller-manager": componentstatus.InProcess, "scheduler": componentstatus.InProcess}
 	if modes := f.authorization.modes; f.authorization.configFile == "" && slices.Contains(modes, "RBAC") &&
 		!slices.Contains(modes, "Node") {

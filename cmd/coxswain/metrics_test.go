@@ -54,12 +54,14 @@ func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
 		}
 	}
 	has("/metrics", `apiserver_request_sli_duration_seconds_bucket{`, `scheduler_pending_pods{queue="active"} `,
-		`scheduler_scheduler_cache_size{type="nodes"} 2`, `workqueue_depth{name=`,
+		`scheduler_cache_size{type="nodes"} 2`, `workqueue_depth{name=`,
 		`workqueue_queue_duration_seconds_bucket{`,
 		`rest_client_requests_total\{code="20[01]",host="127.0.0.1:\d+",method="POST"\}`,
 		`rest_client_request_duration_seconds_bucket\{host="127.0.0.1:\d+",verb="GET",le=`,
 		`go_goroutines `, `process_resident_memory_bytes `, `kubernetes_build_info\{`,
-		`etcd_disk_wal_fsync_duration_seconds_count `, `etcd_mvcc_db_total_size_in_bytes`)
+		`etcd_disk_wal_fsync_duration_seconds_count `, `etcd_mvcc_db_total_size_in_bytes`,
+		`running_managed_controllers\{manager="kube-controller-manager",name="job"\} 1`,
+		`root_ca_cert_publisher_sync_total\{code="200"\}`, `node_collector_zone_size\{zone=""\} 2`)
 	has("/flagz", `secure-port=0\n`)
 	has("/api/v1/nodes/node-1/proxy/metrics", `kubelet_node_name\{node="node-1"\} 1`, `kubelet_running_pods 0`,
 		`rest_client_requests_total{`, `go_goroutines `)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,7 +125,7 @@ func (t *testServer) run(ctx context.Context) error {
 		f.admission.Disable = append(f.admission.Disable, "ServiceAccount") // no controller creates ServiceAccounts
 		return runServer(ctx, f, func(ctx context.Context, r *running) error { return t.announce(ctx, r, target) })
 	}
-	f.debug = map[string]http.Handler{controllers.DebugPath: t.controllers.debug}
+	f.debug = debugHandlers(&t.controllers, &t.scheduler)
 	f.peers = map[string]string{"controller-manager": componentstatus.InProcess, "scheduler": componentstatus.InProcess}
 	return runServer(ctx, f, func(ctx context.Context, r *running) error { return t.runParts(ctx, r, target) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -56,7 +55,7 @@ func newUp() *cobra.Command {
 			}
 			f.advertiseLater = f.onLoopback() && n.runtime == node.Process && n.count > 0
 			preferToKeep(apiServerOOMScore)
-			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
+			f.debug = debugHandlers(c, s)
 			f.peers = map[string]string{"controller-manager": componentstatus.InProcess,
 				"scheduler": componentstatus.InProcess}
 			n.dir, n.hide = filepath.Join(f.dataDir, "node"), []string{f.dataDir}

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -47,6 +48,7 @@ type attacher struct {
 	drivers     storagelisters.CSIDriverLister
 	attachments storagelisters.VolumeAttachmentLister
 	recorder    record.EventRecorder
+	forced      func() *prometheus.CounterVec
 
 	mu sync.Mutex
 	// unused maps an attachment's name to the time since when no pod has needed it while the Node still
@@ -67,6 +69,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	if err := errors.Join(controller.IndexByNode(a.pods), controller.IndexByPVC(a.pods)); err != nil {
 		return nil, err
 	}
+	a.addMetrics(env.Metrics)
 	a.Controller = controller.New(env, "persistentvolume-attach-detach", a.reconcile)
 	enqueueNode := func(pod *corev1.Pod) {
 		if pod.Spec.NodeName != "" && len(pod.Spec.Volumes) > 0 {
@@ -294,7 +297,7 @@ func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeA
 	if v.DeletionTimestamp != nil {
 		return nil
 	}
-	wait, err := a.stillInUse(ctx, node, v)
+	wait, forced, err := a.stillInUse(ctx, node, v)
 	if err != nil {
 		return err
 	}
@@ -307,28 +310,33 @@ func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeA
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("detach volume %s from node %s: %w", *v.Spec.Source.PersistentVolumeName, node, err)
 	}
+	if forced != "" {
+		a.forced().WithLabelValues(forced).Inc()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.unused, v.Name)
 	return nil
 }
 
-// stillInUse returns how long to wait for the Node to release the volume; 0 if the Node does not use it. It
-// reads the Node from the API server: by a stale cache a volume could be detached from under a running pod.
-func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.VolumeAttachment) (time.Duration, error) {
+// stillInUse returns how long to wait for the Node to release the volume; 0 if the Node does not use it. forced is the
+// reason to detach a volume that the Node uses. It reads the Node from the API server: by a stale cache a volume could
+// be detached from under a running pod.
+func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.VolumeAttachment) (wait time.Duration,
+	forced string, err error) {
 	n, err := a.env.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return 0, nil
+		return 0, "", nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("get node %s: %w", node, err)
+		return 0, "", fmt.Errorf("get node %s: %w", node, err)
 	}
 	volume, err := a.volumes.Get(*v.Spec.Source.PersistentVolumeName)
 	if err != nil || volume.Spec.CSI == nil || !slices.Contains(n.Status.VolumesInUse, uniqueName(volume)) {
-		return 0, nil
+		return 0, "", nil
 	}
 	if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
-		return 0, nil
+		return 0, "out-of-service", nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -336,7 +344,7 @@ func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.Vol
 	if _, ok := a.unused[v.Name]; !ok {
 		a.unused[v.Name] = now
 	}
-	return a.unused[v.Name].Add(unmountTimeout).Sub(now), nil
+	return a.unused[v.Name].Add(unmountTimeout).Sub(now), "timeout", nil
 }
 
 // report writes the attached volumes into the Node's status.

@@ -67,6 +67,11 @@ func TestAttachDetach_AttachesVolumesOfScheduledPods(t *testing.T) {
 		return len(attached) == 1 && attached[0].Name == "kubernetes.io/csi/disk.example.com^h-disk"
 	})
 	c.AwaitEvent("SuccessfulAttachVolume", `AttachVolume.Attach succeeded for volume "disk"`)
+	const plugin = "kubernetes.io/csi:disk.example.com"
+	c.AwaitMetric(1, "storage_count_attachable_volumes_in_use", "node", "n1", "volume_plugin", plugin)
+	for _, state := range []string{"desired_state_of_world", "actual_state_of_world"} {
+		c.AwaitMetric(1, "attachdetach_controller_total_volumes", "plugin_name", plugin, "state", state)
+	}
 
 	// Only one node may have the volume, and it keeps it as long as it reports the volume in use.
 	pod("second", "n2")
@@ -82,4 +87,5 @@ func TestAttachDetach_AttachesVolumesOfScheduledPods(t *testing.T) {
 	})
 	require.GreaterOrEqual(t, c.Since(start), 6*time.Minute)
 	c.Reaches("the node has none", func() bool { return len(c.Node("n1").Status.VolumesAttached) == 0 })
+	c.AwaitMetric(1, "attach_detach_controller_attachdetach_controller_forced_detaches", "reason", "timeout")
 }

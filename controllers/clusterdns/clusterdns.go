@@ -157,14 +157,15 @@ func (p *publisher) reconcile(ctx context.Context, _ string) error {
 	service, err := p.services.Services(metav1.NamespaceSystem).Get(serviceName)
 	switch {
 	case apierrors.IsNotFound(err):
-		if err := endpointslices.Delete(ctx, p.env.Client(), existing); err != nil || len(endpoints) == 0 {
+		if _, err := endpointslices.Delete(ctx, p.env.Client(), existing); err != nil || len(endpoints) == 0 {
 			return err
 		}
 		return p.createService(ctx)
 	case err != nil:
 		return err
 	case service.DeletionTimestamp != nil || service.Labels[managedBy] != Manager:
-		return endpointslices.Delete(ctx, p.env.Client(), existing)
+		_, err := endpointslices.Delete(ctx, p.env.Client(), existing)
+		return err
 	}
 	changes := endpointslices.Reconcile(endpointslices.Owner{
 		Namespace: metav1.NamespaceSystem, Name: serviceName, MaxEndpoints: maxPerSlice, Placeholder: true,

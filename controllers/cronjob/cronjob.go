@@ -16,6 +16,7 @@ import (
 	"time"
 	_ "time/tzdata" // images from scratch have no time zones of their own
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -42,6 +43,7 @@ type cronJobs struct {
 	jobs     cache.SharedIndexInformer
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
+	skew     func() *prometheus.HistogramVec
 }
 
 // New returns the controller.
@@ -55,6 +57,9 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		jobs:     batch.Jobs().Informer(),
 		recorder: env.Recorder("cronjob-controller"), clock: env.Clock,
 		OwnerExpectations: controller.NewOwnerExpectations(env.Clock, controller.MaxFailureDelay),
+		skew: env.Metrics.Histogram("cronjob_controller_job_creation_skew_duration_seconds",
+			"Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+			prometheus.ExponentialBuckets(1, 2, 10)),
 	}
 	c.Controller = controller.New(env, "cronjob", c.reconcile)
 	c.Debug = c
@@ -248,6 +253,7 @@ func (s *sync) run(ctx context.Context, due time.Time) error {
 	switch {
 	case err == nil:
 		s.recorder.Eventf(s.cj, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", j.Name)
+		s.skew().WithLabelValues().Observe(j.CreationTimestamp.Sub(due).Seconds())
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	case apierrors.IsAlreadyExists(err):

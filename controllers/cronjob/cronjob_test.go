@@ -111,6 +111,7 @@ func TestCronJob_RunsEveryMinute(t *testing.T) {
 	})
 	c.AwaitEvent("SuccessfulCreate", "Created job "+j.Name)
 	c.AwaitEvent("SawCompletedJob", "Saw completed job: "+j.Name+", condition: Complete")
+	c.AwaitMetric(2, "cronjob_controller_job_creation_skew_duration_seconds")
 }
 
 func TestCronJob_ConcurrencyPolicy(t *testing.T) {

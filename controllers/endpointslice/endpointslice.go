@@ -6,6 +6,7 @@
 //	endpointslice.go  the controller: its informers, and one sync of a Service
 //	endpoint.go       a pod as an endpoint: addresses, ports, conditions, hints
 //	topology.go       hints that distribute the endpoints among zones
+//	metrics.go        kube-controller-manager's metrics of slices
 //
 // Package endpointslices computes which slices to write, so that a change of one pod writes one slice.
 package endpointslice
@@ -54,6 +55,7 @@ type endpointSlices struct {
 	recorder record.EventRecorder
 	expected controller.VersionExpectations
 	triggers backend.Triggers
+	metrics  *metrics
 	max      int // endpoints per slice
 	// hinted has the keys of Services that got hints by their annotation. It only decides which Events are
 	// recorded, so a restart may lose it.
@@ -67,7 +69,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		client: env.Client, services: core.Services().Lister(), pods: core.Pods().Lister(),
 		nodes:  core.Nodes().Lister(),
 		slices: slices.Lister(), informer: slices.Informer(), max: env.Settings.Endpoints.MaxPerSlice,
-		recorder: env.Recorder("endpoint-slice-controller"),
+		recorder: env.Recorder("endpoint-slice-controller"), metrics: newMetrics(env.Metrics, core.Services().Lister()),
 	}
 	e.Controller = controller.NewWithBackoff(env, "endpointslice", e.reconcile, minBackoff, maxBackoff)
 	backend.Watch(e.Controller, env.Informers, env.Settings.Endpoints.SliceBatchPeriod)
@@ -112,14 +114,20 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 		e.triggers.Forget(key)
 		e.expected.Forget(key)
 		e.hinted.Delete(key)
+		e.metrics.Forget(key)
 		return nil // the garbage collector deletes the slices, which the Service owns
 	}
-	if err != nil || !backend.Chosen(svc) || svc.DeletionTimestamp != nil {
+	if err != nil || svc.DeletionTimestamp != nil {
 		return err
+	}
+	if !backend.Chosen(svc) {
+		e.metrics.Forget(key)
+		return nil
 	}
 	// This check comes before the lists below: a cache that has caught up now cannot return older objects
 	// later.
 	if !e.expected.Satisfied(key) {
+		e.metrics.syncs().WithLabelValues("stale").Inc()
 		return nil // the watch event of our write will enqueue the key
 	}
 	pods, err := e.pods.Pods(namespace).List(labels.SelectorFromSet(svc.Spec.Selector))
@@ -146,7 +154,9 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 		e.unhinted(svc)
 	}
 	expect := func(s *discoveryv1.EndpointSlice) { e.expected.Expect(key, e.informer, s.ResourceVersion) }
-	if err := changes.Finalize(ctx, e.client(), e.triggers.Since(svc, pods), expect); err != nil {
+	err = changes.Finalize(ctx, e.client(), e.triggers.Since(svc, pods), expect)
+	e.metrics.finalized(key, svc, changes, err)
+	if err != nil {
 		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s: %v", key, err)
 		return err

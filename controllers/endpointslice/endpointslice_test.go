@@ -18,6 +18,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -470,4 +471,36 @@ func TestEndpointSlice_HoldsMaxEndpointsPerSlice(t *testing.T) {
 		}
 		return total == 7
 	})
+}
+
+func TestEndpointSlice_CountsWhatItWrites(t *testing.T) {
+	t.Parallel()
+	c := network{controllertest.NewClockedWith(t, controllers.Settings{}, "endpointslice").Cluster}
+	c.CreateNode("node-0", nil)
+	c.CreateNode("node-1", nil)
+	c.service("web", func(s *corev1.Service) {
+		s.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameZone)
+	})
+	c.service("none", nil)
+	for i := range 3 {
+		c.backendPod(i, nil)
+	}
+	const prefix = "endpoint_slice_controller_"
+	c.AwaitMetric(3, prefix+"endpoints_desired")
+	c.AwaitMetric(2, prefix+"num_endpoint_slices")
+	c.AwaitMetric(2, prefix+"desired_endpoint_slices")
+	c.AwaitMetric(1, prefix+"services_count_by_traffic_distribution", "traffic_distribution", "PreferSameZone")
+	c.AwaitMetric(2, prefix+"changes", "operation", "create")
+	require.EqualValues(t, 3, seriestest.Sum(t, c.Metrics, prefix+"endpoints_added_per_sync"))
+	require.NotZero(t, seriestest.Value(t, c.Metrics, prefix+"syncs", "result", "success"))
+	require.NotZero(t, seriestest.Value(t, c.Metrics, prefix+"endpointslices_changed_per_sync",
+		"topology", "Disabled", "traffic_distribution", "PreferSameZone"))
+	require.NoError(t, c.Client.CoreV1().Pods("default").Delete(c.Context(), "web-0", *metav1.NewDeleteOptions(0)))
+	c.AwaitMetric(2, prefix+"endpoints_desired")
+	c.Eventually("the removed endpoint is counted", func() bool {
+		return seriestest.Sum(t, c.Metrics, prefix+"endpoints_removed_per_sync") == 1
+	})
+	require.NoError(t, c.Client.CoreV1().Services("default").Delete(c.Context(), "web", metav1.DeleteOptions{}))
+	c.AwaitMetric(1, prefix+"num_endpoint_slices")
+	c.AwaitMetric(0, prefix+"endpoints_desired")
 }

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,6 +38,8 @@ const (
 
 	minBackoff = time.Second
 	maxBackoff = 100 * time.Second
+
+	subsystem = "endpoint_slice_mirroring_controller" // of metrics
 )
 
 type mirror struct {
@@ -48,6 +51,9 @@ type mirror struct {
 	informer  cache.SharedIndexInformer
 	recorder  record.EventRecorder
 	expected  controller.VersionExpectations
+	metrics   *endpointslices.Metrics
+
+	skipped, duration func() *prometheus.HistogramVec
 }
 
 // New returns the controller. A key names Endpoints and the Service of the same namespace and name.
@@ -57,6 +63,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(),
 		informer: slices.Informer(),
 		recorder: env.Recorder("endpoint-slice-mirroring-controller"),
+		metrics:  endpointslices.NewMetrics(env.Metrics, subsystem, "Endpoints"),
+		skipped: env.Metrics.Histogram(subsystem+"_addresses_skipped_per_sync", "Number of addresses skipped on each "+
+			"Endpoints sync due to being invalid or exceeding MaxEndpointsPerSubset",
+			prometheus.ExponentialBuckets(2, 2, 15)),
+		duration: env.Metrics.Histogram(subsystem+"_endpoints_sync_duration", "Duration of syncEndpoints() in seconds",
+			prometheus.ExponentialBuckets(0.001, 2, 15)),
 	}
 	m.Controller = controller.NewWithBackoff(env, "endpointslicemirroring", m.reconcile, minBackoff, maxBackoff)
 	batch := env.Settings.Endpoints.MirroredBatchPeriod
@@ -111,8 +123,12 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 	}
 	if e == nil {
 		m.expected.Forget(key)
-		return endpointslices.Delete(ctx, m.env.Client(), existing)
+		m.metrics.Forget(key)
+		_, err := endpointslices.Delete(ctx, m.env.Client(), existing)
+		return err
 	}
+	began := m.env.Clock.Now()
+	defer func() { m.duration().WithLabelValues().Observe(m.env.Clock.Since(began).Seconds()) }()
 	desired, skipped := desiredOf(e, m.env.Settings.Endpoints.MirroredMaxPerSubset)
 	if skipped > 0 {
 		m.recorder.Eventf(e, corev1.EventTypeWarning, "TooManyAddressesToMirror",
@@ -125,7 +141,10 @@ func (m *mirror) reconcile(ctx context.Context, key string) error {
 		Reference:    *metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
 	}, existing, desired)
 	expect := func(s *discoveryv1.EndpointSlice) { m.expected.Expect(key, m.informer, s.ResourceVersion) }
-	if err := changes.Finalize(ctx, m.env.Client(), since(e), expect); err != nil {
+	err = changes.Finalize(ctx, m.env.Client(), since(e), expect)
+	m.skipped().WithLabelValues().Observe(float64(skipped))
+	m.metrics.Finalized(key, changes, true)
+	if err != nil {
 		m.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Endpoints %s: %v", key, err)
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
@@ -71,6 +72,16 @@ func TestEndpointSliceMirroring_MirrorsEndpointsOfUsers(t *testing.T) {
 	require.NoError(t, err)
 	c.awaitShown("db",
 		"-192.0.2.3/sql:5432 192.0.2.1/sql:5432 192.0.2.2/sql:5432 192.0.2.4/sql:6000 2001:db8::1/sql:6000")
+	const prefix = "endpoint_slice_mirroring_controller_"
+	c.AwaitMetric(5, prefix+"endpoints_desired")
+	c.AwaitMetric(3, prefix+"num_endpoint_slices")
+	c.AwaitMetric(3, prefix+"desired_endpoint_slices")
+	c.AwaitMetric(3, prefix+"changes", "operation", "create")
+	require.EqualValues(t, 5, seriestest.Sum(t, c.Metrics, prefix+"endpoints_added_per_sync"))
+	for _, histogram := range []string{"updated_per_sync", "removed_per_sync", "sync_duration"} {
+		require.NotZero(t, seriestest.Value(t, c.Metrics, prefix+"endpoints_"+histogram), histogram)
+	}
+	require.NotZero(t, seriestest.Value(t, c.Metrics, prefix+"addresses_skipped_per_sync"))
 	for _, s := range c.Slices("db") {
 		require.Equal(t, "endpointslicemirroring-controller.k8s.io", s.Labels[discoveryv1.LabelManagedBy])
 		require.Equal(t, "a", s.Labels["team"])

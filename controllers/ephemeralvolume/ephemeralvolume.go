@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,8 @@ type ephemeralVolumes struct {
 	pods     corelisters.PodLister
 	claims   corelisters.PersistentVolumeClaimLister
 	recorder record.EventRecorder
+
+	creations, failures func() *prometheus.CounterVec
 }
 
 // New returns the controller. Its keys are pods.
@@ -33,6 +36,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		env: env, informer: core.Pods().Informer(), pods: core.Pods().Lister(),
 		claims:   core.PersistentVolumeClaims().Lister(),
 		recorder: env.Recorder("ephemeral_volume"),
+		creations: env.Metrics.Counter("ephemeral_volume_controller_create_total",
+			"Number of PersistentVolumeClaim creation requests"),
+		failures: env.Metrics.Counter("ephemeral_volume_controller_create_failures_total",
+			"Number of PersistentVolumeClaim creation requests"),
 	}
 	if err := controller.IndexByPVC(e.informer); err != nil {
 		return nil, err
@@ -104,10 +111,12 @@ func (e *ephemeralVolumes) claim(ctx context.Context, pod *corev1.Pod, v *corev1
 		Spec: template.Spec,
 	}
 	_, err = e.env.Client().CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	e.creations().WithLabelValues().Inc()
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil
 	}
 	if err != nil {
+		e.failures().WithLabelValues().Inc()
 		return fmt.Errorf("create PVC %s: %w", name, err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 func podWithVolume() *corev1.Pod {
@@ -45,6 +46,10 @@ func TestEphemeralVolume_CreatesTheClaimOfThePod(t *testing.T) {
 	require.NoError(t, e.Client().CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "p-scratch",
 		metav1.DeleteOptions{}))
 	e.Eventually("it is made again", func() bool { return len(claims(t, e)) == 1 })
+	e.Eventually("both are counted", func() bool {
+		return seriestest.Value(t, e.Registry, "ephemeral_volume_controller_create_total") == 2
+	})
+	require.Zero(t, seriestest.Value(t, e.Registry, "ephemeral_volume_controller_create_failures_total"))
 }
 
 func TestEphemeralVolume_RejectsClaimsOfOtherOwners(t *testing.T) {

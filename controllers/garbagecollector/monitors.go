@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,9 +68,10 @@ type monitors struct {
 	shared    *informer.Factory
 	clock     clock.WithTicker
 	log       *slog.Logger
-	real      clock.RealClock // for pauses and timeouts
-	changed   chan struct{}   // of one element: the set of resources may have changed
-	synced    chan struct{}   // closed when the graph is complete for the first time
+	failures  func() *prometheus.CounterVec // of discovery
+	real      clock.RealClock               // for pauses and timeouts
+	changed   chan struct{}                 // of one element: the set of resources may have changed
+	synced    chan struct{}                 // closed when the graph is complete for the first time
 
 	// asked counts the requests for discovery, and followed is the value of asked when follow last finished.
 	// They differ while a change of the set of resources is pending (busy).
@@ -95,6 +97,8 @@ func newMonitors(env *controller.Env, g *collector) *monitors {
 	return &monitors{
 		collector: g, discovery: env.Reader.Discovery(), client: env.Reader, shared: env.Informers,
 		clock: env.Clock, log: g.Log,
+		failures: env.Metrics.Counter("garbagecollector_controller_resources_sync_error_total",
+			"Number of garbage collector resources sync errors"),
 		changed: make(chan struct{}, 1), synced: make(chan struct{}),
 		kinds: map[schema.GroupVersionKind]resource{}, running: map[schema.GroupVersionResource]*monitor{},
 	}
@@ -163,6 +167,7 @@ func (m *monitors) follow(ctx context.Context) bool {
 	found, failed, err := m.discover(ctx)
 	if err != nil {
 		m.log.Warn("failed to discover resources", "err", err)
+		m.failures().WithLabelValues().Inc()
 		return false
 	}
 	for gvr, monitor := range m.running {

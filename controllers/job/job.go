@@ -10,6 +10,7 @@
 //	scale.go    pods to create and to delete, and the delay after failures
 //	track.go    counting each pod exactly once, by finalizer; writing the status
 //	orphan.go   pods that keep a finalizer for a Job that no longer counts them
+//	metrics.go  kube-controller-manager's metrics of Jobs
 package job
 
 import (
@@ -55,6 +56,7 @@ type jobs struct {
 	pods     cache.SharedIndexInformer
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
+	metrics  *metrics
 
 	dependents *controller.Dependents
 }
@@ -68,7 +70,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	c := &jobs{
 		client: env.Client, jobs: batch.Lister(), informer: batch.Informer(), podList: core.Lister(),
 		pods:     core.Informer(),
-		recorder: env.Recorder("job-controller"), clock: env.Clock,
+		recorder: env.Recorder("job-controller"), clock: env.Clock, metrics: newMetrics(env.Metrics),
 		OwnerExpectations: controller.NewOwnerExpectations(env.Clock, controller.MaxFailureDelay),
 	}
 	c.Controller = controller.New(env, "job", c.reconcile)
@@ -79,7 +81,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 			},
 			func(j *batchv1.Job) *metav1.LabelSelector { return j.Spec.Selector })}
 	controller.Watch(c.Controller, batch.Informer(), controller.Handler[*batchv1.Job]{
-		Add:    func(j *batchv1.Job) { c.EnqueueObject(j) },
+		Add:    c.jobAdded,
 		Update: func(_, j *batchv1.Job) { c.jobUpdated(j) },
 		Delete: c.jobDeleted,
 	})
@@ -87,6 +89,13 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted,
 	})
 	return c.Controller, nil
+}
+
+func (c *jobs) jobAdded(j *batchv1.Job) {
+	c.EnqueueObject(j)
+	if managedElsewhere(j) {
+		c.metrics.external.Of(*j.Spec.ManagedBy).Inc()
+	}
 }
 
 func (c *jobs) jobUpdated(j *batchv1.Job) {
@@ -102,8 +111,9 @@ func (c *jobs) jobDeleted(j *batchv1.Job) {
 }
 
 func (c *jobs) podAdded(pod *corev1.Pod) {
+	c.metrics.podChanged(nil, pod)
 	if pod.DeletionTimestamp != nil {
-		c.podDeleted(pod)
+		c.podEnding(pod)
 		return
 	}
 	c.dependents.Changed(pod)
@@ -111,9 +121,10 @@ func (c *jobs) podAdded(pod *corev1.Pod) {
 }
 
 func (c *jobs) podUpdated(old, pod *corev1.Pod) {
+	c.metrics.podChanged(old, pod)
 	c.enqueueOrphan(pod)
 	if pod.DeletionTimestamp != nil {
-		c.podDeleted(pod)
+		c.podEnding(pod)
 		return
 	}
 	c.dependents.Moved(old, pod)
@@ -125,6 +136,11 @@ func (c *jobs) podUpdated(old, pod *corev1.Pod) {
 }
 
 func (c *jobs) podDeleted(pod *corev1.Pod) {
+	c.metrics.podChanged(pod, nil)
+	c.podEnding(pod)
+}
+
+func (c *jobs) podEnding(pod *corev1.Pod) {
 	c.enqueueOrphan(pod)
 	c.dependents.Gone(pod)
 }
@@ -148,6 +164,7 @@ type sync struct {
 	lost        intervals             // of an Indexed Job: the indexes that have failed for good
 	latest      map[int]*corev1.Pod   // the failed pod with the highest failure count, by index
 	verdict     *batchv1.JobCondition // nil while the Job is not over
+	action      string                // what scale did, for the metrics
 }
 
 func (c *jobs) reconcile(ctx context.Context, key string) error {
@@ -162,9 +179,15 @@ func (c *jobs) reconcile(ctx context.Context, key string) error {
 		c.Failures.Forget(key)
 		return nil
 	}
-	s := &sync{jobs: c, key: key, job: job.DeepCopy(), was: job.Status.DeepCopy(), now: c.clock.Now()}
-	var err error
-	if s.pods, err = c.claim(ctx, job); err != nil {
+	s := &sync{jobs: c, key: key, job: job.DeepCopy(), was: job.Status.DeepCopy(), now: c.clock.Now(),
+		action: "reconciling"}
+	err := s.claimAndRun(ctx)
+	c.metrics.synced(job, s.action, c.clock.Since(s.now), err)
+	return err
+}
+
+func (s *sync) claimAndRun(ctx context.Context) (err error) {
+	if s.pods, err = s.claim(ctx, s.job); err != nil {
 		return err
 	}
 	return s.run(ctx)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
@@ -64,6 +65,18 @@ func TestJob_RunsToCompletion(t *testing.T) {
 	c.awaitPodsReleased()
 	c.AwaitEvent("SuccessfulCreate", "Created pod: pi-")
 	c.AwaitEvent("Completed", "Job completed")
+	c.AwaitMetric(5, "job_controller_job_pods_finished_total", "completion_mode", "NonIndexed", "result", "succeeded")
+	c.AwaitMetric(1, "job_controller_jobs_finished_total", "completion_mode", "NonIndexed", "result", "succeeded",
+		"reason", "CompletionsReached")
+	c.AwaitMetric(5, "job_controller_terminated_pods_tracking_finalizer_total", "event", "add")
+	c.AwaitMetric(5, "job_controller_terminated_pods_tracking_finalizer_total", "event", "delete")
+	c.AwaitMetric(5, "job_controller_job_pods_creation_total", "reason", "new", "status", "succeeded")
+	for _, action := range []string{"pods_created", "tracking"} {
+		labels := []string{"completion_mode", "NonIndexed", "result", "success", "action", action}
+		syncs := seriestest.Value(t, c.Metrics, "job_controller_job_syncs_total", labels...)
+		require.NotZero(t, syncs, action)
+		require.Equal(t, syncs, seriestest.Value(t, c.Metrics, "job_controller_job_sync_duration_seconds", labels...))
+	}
 }
 
 func TestJob_RunsNoMoreThanParallelismAtOnce(t *testing.T) {
@@ -82,6 +95,7 @@ func TestJob_RunsNoMoreThanParallelismAtOnce(t *testing.T) {
 	c.Reaches("1 runs", active(1))
 	c.Reaches("the others are gone", func() bool { return len(c.Pods()) == 1 })
 	require.Zero(t, c.Job("pi").Status.Failed, "what was taken away has not failed")
+	require.NotZero(t, seriestest.Value(t, c.Metrics, "job_controller_job_syncs_total", "action", "pods_deleted"))
 	c.EditJob("pi", func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(4)) })
 	c.Reaches("4 run", active(4))
 }
@@ -128,6 +142,10 @@ func TestJob_FailsWhenItsBackoffLimitIsExceeded(t *testing.T) {
 	require.Len(t, c.Pods(), 3)
 	c.awaitPodsReleased()
 	c.AwaitEvent("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+	c.AwaitMetric(3, "job_controller_job_pods_finished_total", "completion_mode", "NonIndexed", "result", "failed")
+	c.AwaitMetric(1, "job_controller_jobs_finished_total", "result", "failed", "reason", "BackoffLimitExceeded")
+	c.AwaitMetric(2, "job_controller_job_pods_creation_total", "reason", "recreate_terminating_or_failed",
+		"status", "succeeded")
 }
 
 func TestJob_FailsAtItsDeadlineAndDeletesItsPods(t *testing.T) {
@@ -225,6 +243,9 @@ func TestJob_BackoffLimitPerIndex(t *testing.T) {
 	require.EqualValues(t, 2, j.Status.Failed)
 	require.EqualValues(t, 2, j.Status.Succeeded)
 	c.awaitPodsReleased()
+	c.AwaitMetric(2, "job_controller_job_finished_indexes_total", "status", "succeeded", "backoffLimit", "perIndex")
+	c.AwaitMetric(1, "job_controller_job_finished_indexes_total", "status", "failed", "backoffLimit", "perIndex")
+	c.AwaitMetric(1, "job_controller_jobs_finished_total", "completion_mode", "Indexed", "reason", "FailedIndexes")
 }
 
 func TestJob_MaxFailedIndexes(t *testing.T) {
@@ -270,6 +291,8 @@ func TestJob_PodFailurePolicy(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("Container c for pod default/%s failed with exit code 42 matching FailJob rule "+
 		"at index 1", third.Name), failed.Message)
 	require.EqualValues(t, 2, j.Status.Failed)
+	c.AwaitMetric(1, "job_controller_pod_failures_handled_by_failure_policy_total", "action", "Ignore")
+	c.AwaitMetric(1, "job_controller_pod_failures_handled_by_failure_policy_total", "action", "FailJob")
 }
 
 func TestJob_SuccessPolicy(t *testing.T) {
@@ -391,6 +414,15 @@ func TestJob_IgnoresJobsManagedByOthers(t *testing.T) {
 	c.AwaitJob("ours", batchv1.JobComplete)
 	require.Equal(t, batchv1.JobStatus{}, c.Job("foreign").Status)
 	require.Len(t, c.Pods(), 1)
+	c.AwaitMetric(1, "job_controller_jobs_by_external_controller_total", "controller_name", "example.com/batch")
+	// Clients choose the names of controllers, so the number of series is limited.
+	for i := range 20 {
+		c.CreateJob(fmt.Sprint("other-", i), func(j *batchv1.Job) {
+			j.Spec.ManagedBy = new(fmt.Sprintf("example.com/batch-%d", i))
+		})
+	}
+	c.AwaitMetric(1, "job_controller_jobs_by_external_controller_total", "controller_name", "example.com/batch-19")
+	require.LessOrEqual(t, seriestest.Value(t, c.Metrics, "job_controller_jobs_by_external_controller_total"), 16.0)
 }
 
 // TestJob_CountsEachPodOnceDespiteRestarts restarts the controllers, and fails and completes pods at random.

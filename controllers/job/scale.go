@@ -28,6 +28,7 @@ const (
 
 // scale creates missing pods or deletes surplus ones, never both in one sync.
 func (s *sync) scale(ctx context.Context) error {
+	s.action = "tracking"
 	switch {
 	case s.verdict != nil || suspended(s.job):
 		return s.delete(ctx, s.active)
@@ -92,6 +93,7 @@ func (s *sync) delete(ctx context.Context, pods []*corev1.Pod) error {
 	for i, pod := range pods {
 		uids[i] = pod.UID
 	}
+	s.action = "pods_deleted"
 	s.Expected.ExpectDeletions(s.key, uids...)
 	errs := make([]error, len(pods))
 	controller.InParallel(len(pods), func(i int) { errs[i] = s.deletePod(ctx, pods[i]) })
@@ -154,16 +156,20 @@ func (s *sync) create(ctx context.Context, n int) error {
 		indexes = s.pendingIndexes(n)
 	}
 	created := make([]*corev1.Pod, len(indexes))
-	_, err := controller.SlowStart(len(indexes), func(i int) (err error) {
+	s.action = "pods_created"
+	tried, err := controller.SlowStart(len(indexes), func(i int) (err error) {
 		created[i], err = s.createPod(ctx, indexes[i])
 		return err
 	})
+	done := 0
 	for _, pod := range created {
 		if pod != nil {
+			done++
 			s.active = append(s.active, pod)
 			s.Versions.Expect(s.key, s.jobs.pods, pod.ResourceVersion)
 		}
 	}
+	s.podsCreated(done, tried-done)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil
 	}

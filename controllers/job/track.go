@@ -135,6 +135,7 @@ func (s *sync) removeFinalizers(ctx context.Context, pods []*corev1.Pod) error {
 	for i, pod := range pods {
 		if errs[i] == nil {
 			released[pod.UID] = true
+			s.policyApplied(pod)
 			s.Versions.Expect(s.key, s.jobs.pods, versions[i])
 		}
 	}
@@ -171,6 +172,7 @@ func (s *sync) write(ctx context.Context) error {
 		return ignoreNotFound(err)
 	}
 	s.Versions.Expect(s.key, s.informer, updated.ResourceVersion)
+	s.metrics.written(s.was, updated)
 	s.job, s.was = updated.DeepCopy(), updated.Status.DeepCopy()
 	switch {
 	case condition(s.job, batchv1.JobComplete) != nil:

@@ -29,6 +29,7 @@ type ipam struct {
 	env      *controller.Env
 	nodes    corelisters.NodeLister
 	recorder record.EventRecorder
+	metrics  *metrics
 	// Only the one worker accesses the following fields.
 
 	sets []*subnets
@@ -54,6 +55,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	if n.sets, err = parse(s); err != nil {
 		return nil, err
 	}
+	n.metrics = n.newMetrics(env.Metrics)
 	controller.Watch(n.Controller, nodes.Informer(), controller.Handler[*corev1.Node]{
 		Add: func(node *corev1.Node) { n.EnqueueObject(node) },
 		Update: func(_, node *corev1.Node) {
@@ -61,7 +63,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 				n.EnqueueObject(node)
 			}
 		},
-		Delete: func(node *corev1.Node) { n.EnqueueObject(node) },
+		Delete: func(node *corev1.Node) {
+			n.released(node.Spec.PodCIDRs)
+			n.EnqueueObject(node)
+		},
 	})
 	return n.Controller, nil
 }
@@ -95,13 +100,14 @@ func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 	chosen := n.assigned[node.Name] // of an earlier write with a lost response, perhaps
 	if chosen == nil {
 		for _, s := range n.sets {
-			subnet, ok := s.next(used)
+			subnet, tries, ok := s.next(used)
 			if !ok {
 				n.pending[node.Name] = true
 				n.recorder.Eventf(reference(node), corev1.EventTypeNormal, "CIDRNotAvailable",
 					"Node %s status is now: CIDRNotAvailable", node.Name)
 				return nil // a deleted Node enqueues it again
 			}
+			n.metrics.tries().WithLabelValues(s.cluster.String()).Observe(float64(tries))
 			chosen = append(chosen, subnet)
 		}
 	}
@@ -121,7 +127,12 @@ func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 	_, err = n.env.Client().CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	switch {
-	case err == nil, apierrors.IsNotFound(err):
+	case err == nil:
+		for _, s := range n.sets {
+			n.metrics.allocations().WithLabelValues(s.cluster.String()).Inc()
+		}
+		return nil
+	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsConflict(err):
 		// Another client has assigned subnets, or the name now belongs to another Node.

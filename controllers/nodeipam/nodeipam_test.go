@@ -36,6 +36,11 @@ func TestNodeIPAM_AssignsAndReusesSubnets(t *testing.T) {
 	awaits("a", "10.8.0.0/24", "fd00:8::/64")
 	c.CreateNode("b", nil)
 	awaits("b", "10.8.2.0/24", "fd00:8:0:2::/64")
+	const prefix, v4 = "node_ipam_controller_", "10.8.0.0/22"
+	c.AwaitMetric(2, prefix+"cidrset_cidrs_allocations_total", "clusterCIDR", v4)
+	c.AwaitMetric(2, prefix+"cidrset_allocation_tries_per_request", "clusterCIDR", "fd00:8::/60")
+	c.AwaitMetric(4, prefix+"cirdset_max_cidrs", "clusterCIDR", v4)
+	c.AwaitMetric(0.75, prefix+"cidrset_usage_cidrs", "clusterCIDR", v4)
 	c.Restart()
 	c.CreateNode("c", nil)
 	awaits("c", "10.8.3.0/24", "fd00:8:0:3::/64")
@@ -43,4 +48,5 @@ func TestNodeIPAM_AssignsAndReusesSubnets(t *testing.T) {
 	c.AwaitEvent("CIDRNotAvailable", "Node d status is now: CIDRNotAvailable")
 	require.NoError(t, c.Client.CoreV1().Nodes().Delete(c.Context(), "b", metav1.DeleteOptions{}))
 	c.Reaches("d has b's", func() bool { return c.Node("d").Spec.PodCIDR == "10.8.2.0/24" })
+	c.AwaitMetric(1, prefix+"cidrset_cidrs_releases_total", "clusterCIDR", v4)
 }

@@ -37,15 +37,16 @@ func (s *subnets) number(a netip.Addr) int {
 	return n
 }
 
-// next returns the next subnet that overlaps with no used prefix; false if there is none.
-func (s *subnets) next(used []netip.Prefix) (netip.Prefix, bool) {
+// next returns the next subnet that overlaps with no used prefix, and how many subnets before it were taken; false if
+// there is none.
+func (s *subnets) next(used []netip.Prefix) (subnet netip.Prefix, tries int, ok bool) {
 	taken := make([]bool, s.count())
 	for _, p := range used {
 		if !p.Overlaps(s.cluster) {
 			continue
 		}
 		if p.Bits() <= s.cluster.Bits() {
-			return netip.Prefix{}, false
+			return netip.Prefix{}, 0, false
 		}
 		first := s.number(p.Addr())
 		for i := range 1 << max(0, s.bits-p.Bits()) {
@@ -56,8 +57,8 @@ func (s *subnets) next(used []netip.Prefix) (netip.Prefix, bool) {
 		n := (s.start + i) % len(taken)
 		if !taken[n] {
 			s.start = (n + 1) % len(taken)
-			return s.nth(n), true
+			return s.nth(n), i, true
 		}
 	}
-	return netip.Prefix{}, false
+	return netip.Prefix{}, len(taken), false
 }

@@ -33,7 +33,7 @@ func TestSubnets(t *testing.T) {
 			used = append(used, prefix(u))
 		}
 		for _, want := range c.want {
-			got, ok := s.next(used)
+			got, _, ok := s.next(used)
 			require.Equal(t, want != "", ok, "%+v", c)
 			if ok {
 				require.Equal(t, want, got.String(), "%+v", c)
@@ -43,8 +43,8 @@ func TestSubnets(t *testing.T) {
 	}
 
 	s := &subnets{cluster: prefix("10.0.0.0/22"), bits: 24}
-	first, _ := s.next(nil)
-	second, _ := s.next(nil)
+	first, _, _ := s.next(nil)
+	second, _, _ := s.next(nil)
 	require.NotEqual(t, first, second, "a subnet that was just freed is not the next one")
 }
 

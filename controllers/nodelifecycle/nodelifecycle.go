@@ -10,7 +10,7 @@
 // The package tainteviction decides which pods must leave a tainted Node, and when.
 //
 // health.go detects missing heartbeats, zones.go limits evictions when many Nodes are unhealthy, writes.go has the
-// writes.
+// writes, metrics.go the metrics.
 // https://kubernetes.io/docs/concepts/architecture/nodes/#node-controller
 package nodelifecycle
 
@@ -47,6 +47,7 @@ type lifecycle struct {
 	recorder record.EventRecorder
 	clock    clock.WithTicker
 	settings controller.NodeSettings
+	metrics  *metrics
 
 	// The state of the rounds that is not in the API: the time of each Node's last heartbeat, by this process' clock,
 	// and the zones. It is lost at a restart, which gives every Node the full grace period again. Only the round
@@ -95,7 +96,7 @@ func newLifecycle(env *controller.Env) (*lifecycle, error) {
 		client: env.Client, nodes: core.Nodes().Lister(), leases: env.Informers.Coordination().V1().Leases().Lister(),
 		pods:     core.Pods().Informer(),
 		recorder: env.Recorder("node-controller"), clock: env.Clock, settings: env.Settings.Node,
-		real: clock.RealClock{}, health: map[string]*health{}, zones: map[string]*zone{},
+		metrics: newMetrics(env.Metrics), real: clock.RealClock{}, health: map[string]*health{}, zones: map[string]*zone{},
 	}
 	l.Controller = controller.New(env, "nodelifecycle", l.reconcile)
 	return l, controller.IndexByNode(l.pods)
@@ -148,7 +149,9 @@ func (l *lifecycle) round(ctx context.Context) error {
 	l.forget(nodes)
 	var errs []error
 	for i, node := range nodes {
+		began := l.clock.Now()
 		updated, err := l.observe(ctx, node, now)
+		l.metrics.node().WithLabelValues().Observe(l.clock.Since(began).Seconds())
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
 		}
@@ -160,6 +163,7 @@ func (l *lifecycle) round(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
+	l.metrics.round().WithLabelValues().Observe(l.clock.Since(now).Seconds())
 	return errors.Join(errs...)
 }
 
@@ -181,6 +185,7 @@ func (l *lifecycle) forget(nodes []*corev1.Node) {
 	for name := range l.zones {
 		if !zones[name] {
 			delete(l.zones, name)
+			l.metrics.forget(name)
 		}
 	}
 }

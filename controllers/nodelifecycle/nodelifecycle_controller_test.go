@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
@@ -37,6 +38,25 @@ func TestNodeLifecycle_EvictsPodsFromANodeWithoutHeartbeats(t *testing.T) {
 	require.GreaterOrEqual(t, c.Since(begin), 350*time.Second)
 	require.Equal(t, "DeletionByTaintManager", controllertest.PodCondition(c.Pod("p"), corev1.DisruptionTarget).Reason)
 	c.AwaitEvent("TaintManagerEviction", "Marking for deletion Pod default/p")
+	c.AwaitMetric(1, "node_collector_evictions_total", "zone", "")
+	c.AwaitMetric(3, "node_collector_zone_size", "zone", "")
+	c.AwaitMetric(1, "node_collector_unhealthy_nodes_in_zone", "zone", "")
+	require.InDelta(t, 66.7, seriestest.Value(t, c.Metrics, "node_collector_zone_health", "zone", ""), 0.1)
+	rounds := seriestest.Value(t, c.Metrics, "node_collector_update_all_nodes_health_duration_seconds")
+	require.NotZero(t, rounds)
+	require.Greater(t, seriestest.Value(t, c.Metrics, "node_collector_update_node_health_duration_seconds"), rounds)
+
+	// The series of a zone end with its last Node.
+	c.CreateNode("far", func(n *corev1.Node) {
+		n.Labels = map[string]string{corev1.LabelTopologyRegion: "r", corev1.LabelTopologyZone: "z"}
+	})
+	c.Passing(time.Second, "the zone is counted", func() bool {
+		return seriestest.Value(t, c.Metrics, "node_collector_zone_size", "zone", "r:\x00:z") == 1
+	})
+	require.NoError(t, c.Client.CoreV1().Nodes().Delete(c.Context(), "far", metav1.DeleteOptions{}))
+	c.Passing(time.Second, "the zone is forgotten", func() bool {
+		return seriestest.Value(t, c.Metrics, "node_collector_zone_size") == 3
+	})
 }
 
 func TestNodeLifecycle_TaintsByCondition(t *testing.T) {

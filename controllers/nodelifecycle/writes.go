@@ -67,7 +67,11 @@ func (l *lifecycle) taintForEviction(ctx context.Context, node *corev1.Node, now
 			return nil
 		}
 	}
-	return l.retaint(ctx, node, corev1.TaintEffectNoExecute, desired)
+	err := l.retaint(ctx, node, corev1.TaintEffectNoExecute, desired)
+	if err == nil && len(desired) > 0 && !hasEvictionTaint(node) {
+		l.metrics.evicted(node)
+	}
+	return err
 }
 
 // hasEvictionTaint reports whether a Node has one of the NoExecute taints that this controller sets.

@@ -59,6 +59,7 @@ func (l *lifecycle) updateZones(nodes []*corev1.Node, now time.Time) {
 			z = &zone{rate: -1}
 			l.zones[name] = z
 		}
+		l.metrics.counted(name, c.ready, c.unready)
 		next := l.stateOf(c.ready, c.unready)
 		if next != z.state {
 			l.Log.Info("zone changed", "zone", name, "state", next, "before", z.state, "ready", c.ready,

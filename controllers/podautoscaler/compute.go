@@ -31,7 +31,7 @@ func (s *session) compute(ctx context.Context) (replicas int32, metric string, e
 	var firstSpec *autoscalingv2.MetricSpec
 	invalid, specs := 0, s.hpa.Spec.Metrics
 	for i := range specs {
-		p, err := s.propose(ctx, &specs[i])
+		p, err := s.measured(ctx, &specs[i])
 		if err != nil {
 			reason := sources[specs[i].Type].reason
 			s.recorder.Event(s.hpa, corev1.EventTypeWarning, reason, err.Error())
@@ -65,14 +65,14 @@ func (s *session) selectPods() error {
 		s.recorder.Event(s.hpa, corev1.EventTypeWarning, "SelectorRequired", "selector is required")
 		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector",
 			"the HPA target's scale is missing a selector")
-		return fmt.Errorf("selector is required")
+		return invalidSpec{errors.New("selector is required")}
 	}
 	selector, err := labels.Parse(text)
 	if err != nil {
 		message := fmt.Sprintf("couldn't convert selector into a corresponding internal selector object: %v", err)
 		s.recorder.Event(s.hpa, corev1.EventTypeWarning, "InvalidSelector", message)
 		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector", "%s", message)
-		return fmt.Errorf("%s", message)
+		return invalidSpec{errors.New(message)}
 	}
 	s.selector = selector
 	others, err := s.ambiguous()
@@ -139,7 +139,7 @@ func init() { // as an initializer it would be a cycle
 func (s *session) propose(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	source, ok := sources[spec.Type]
 	if !ok {
-		return proposal{}, fmt.Errorf("unknown metric source type %q", spec.Type)
+		return proposal{}, invalidSpec{fmt.Errorf("unknown metric source type %q", spec.Type)}
 	}
 	return source.propose(s, ctx, spec)
 }
@@ -207,7 +207,7 @@ func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, cont
 func (s *session) proposePods(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	m := spec.Pods
 	if m.Target.AverageValue == nil {
-		return proposal{}, errors.New("invalid pods metric source: no average value target was set")
+		return proposal{}, invalidSpec{errors.New("invalid pods metric source: no average value target was set")}
 	}
 	pods, err := s.selectedPods()
 	if err != nil {
@@ -297,7 +297,8 @@ func (s *session) compare(source string, value int64, target autoscalingv2.Metri
 		out = s.byShare(value, milli(*target.AverageValue))
 		current.AverageValue = quantity(out.value)
 	default:
-		err = fmt.Errorf("invalid %s metric source: neither a value target nor an average value target was set", source)
+		err = invalidSpec{fmt.Errorf("invalid %s metric source: neither a value target nor an average value target was "+
+			"set", source)}
 	}
 	return out, current, err
 }

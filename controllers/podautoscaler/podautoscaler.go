@@ -10,6 +10,7 @@
 //	behavior.go       how fast the count may change: stabilization windows, policies, bounds
 //	status.go         conditions
 //	metrics.go        reading the metrics APIs
+//	monitor.go        kube-controller-manager's metrics of autoscalers
 //
 // Past recommendations and changes, which stabilization and policies need, are kept in memory, as in
 // Kubernetes. After a restart the current scale is the first recommendation, so that no target is scaled down before a
@@ -54,6 +55,7 @@ type autoscaler struct {
 	pods     corelisters.PodLister
 	metrics  *metricsClient
 	recorder record.EventRecorder
+	monitor  *monitor
 	// scales returns a mapper and a getter for the scales of targets. They are created at the first use, because they
 	// need discovery.
 	scales func() (meta.ResettableRESTMapper, scale.ScalesGetter)
@@ -92,6 +94,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 				scale.NewDiscoveryScaleKindResolver(d))
 		}),
 	}
+	a.monitor = a.newMonitor(env.Metrics)
 	// After a failure the next sync comes after the period as well, without back-off.
 	a.Controller = controller.NewWithBackoff(env, "horizontalpodautoscaling", a.reconcile, a.settings.SyncPeriod,
 		a.settings.SyncPeriod)
@@ -142,8 +145,9 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 // sync scales the target of an autoscaler once and writes the autoscaler's status if it changed. It modifies hpa.
 func (a *autoscaler) sync(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
 	before := hpa.Status.DeepCopy()
-	s := &session{autoscaler: a, key: key, hpa: hpa, memory: a.memoryOf(key)}
+	s := &session{autoscaler: a, key: key, hpa: hpa, memory: a.memoryOf(key), now: a.env.Clock.Now(), action: "none"}
 	err := s.run(ctx)
+	a.monitor.reconciled(s.action, a.env.Clock.Since(s.now), err)
 	hpa.Status.ObservedGeneration = &hpa.Generation
 	if !equality.Semantic.DeepEqual(before, &hpa.Status) {
 		if writeErr := a.writeStatus(ctx, key, hpa); writeErr != nil && !apierrors.IsNotFound(writeErr) {
@@ -196,11 +200,11 @@ type session struct {
 	selector labels.Selector
 	// reason is the reason of a change of the scale, for events.
 	reason string
+	action string // for the metrics
 }
 
 func (s *session) run(ctx context.Context) error {
 	hpa := s.hpa
-	s.now = s.env.Clock.Now()
 	resource, err := s.findTarget(ctx)
 	if err != nil {
 		s.recorder.Event(hpa, corev1.EventTypeWarning, "FailedGetScale", err.Error())
@@ -224,6 +228,7 @@ func (s *session) run(ctx context.Context) error {
 	if desired == current {
 		return nil
 	}
+	s.action = actionLabel(current, desired)
 	return s.rescale(ctx, resource, desired)
 }
 
@@ -232,7 +237,7 @@ func (s *session) findTarget(ctx context.Context) (schema.GroupResource, error) 
 	ref := s.hpa.Spec.ScaleTargetRef
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
-		return schema.GroupResource{}, fmt.Errorf("invalid API version in scale target reference: %w", err)
+		return schema.GroupResource{}, invalidSpec{fmt.Errorf("invalid API version in scale target reference: %w", err)}
 	}
 	kind := schema.GroupKind{Group: gv.Group, Kind: ref.Kind}
 	mapper, getter := s.scales()

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -234,6 +235,22 @@ func TestPodAutoscaler_ScalesByTheCPUUtilizationOfItsPods(t *testing.T) {
 	require.EqualValues(t, 5, *s.ReplicaSetOf("web").Spec.Replicas)
 	s.Passing(15*time.Second, "it scales down", func() bool { return *s.ReplicaSetOf("web").Spec.Replicas < 5 })
 	s.AwaitEvent("SuccessfulRescale", "reason: All metrics below target")
+	const prefix = "horizontal_pod_autoscaler_controller_"
+	for _, action := range []string{"scale_up", "scale_down"} {
+		labels := []string{"action", action, "error", "none", "metric_type", "Resource"}
+		require.NotZero(t, seriestest.Value(t, s.Metrics, prefix+"reconciliations_total", labels[:4]...), action)
+		computations := seriestest.Value(t, s.Metrics, prefix+"metric_computation_total", labels...)
+		require.NotZero(t, computations, action)
+		require.Equal(t, computations,
+			seriestest.Value(t, s.Metrics, prefix+"metric_computation_duration_seconds", labels...), action)
+	}
+	require.NotZero(t, seriestest.Value(t, s.Metrics, prefix+"reconciliations_total", "error", "internal"))
+	require.NotZero(t, seriestest.Value(t, s.Metrics, prefix+"reconciliation_duration_seconds"))
+	require.EqualValues(t, 1, seriestest.Value(t, s.Metrics, prefix+"num_horizontal_pod_autoscalers"))
+	s.Reaches("the desired replicas are exported", func() bool {
+		return int32(seriestest.Value(t, s.Metrics, prefix+"desired_replicas", "namespace", "default",
+			"hpa_name", "web")) == s.hpa().Status.DesiredReplicas
+	})
 }
 
 func TestPodAutoscaler_UsesTheLargestProposalOfItsMetrics(t *testing.T) {

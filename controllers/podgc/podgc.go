@@ -38,6 +38,7 @@ type podGC struct {
 	pods   corelisters.PodLister
 	nodes  corelisters.NodeLister
 	clock  clock.PassiveClock
+	*metrics
 	// threshold is the number of terminated pods that are kept; 0 keeps all.
 	threshold int
 	// missing records since when the cache has lacked each Node that pods name. A restart starts the quarantine again.
@@ -50,7 +51,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	g := &podGC{
 		client: env.Client, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), clock: env.Clock,
-		threshold: *env.Settings.TerminatedPodThreshold, missing: map[string]time.Time{},
+		metrics: newMetrics(env.Metrics), threshold: *env.Settings.TerminatedPodThreshold, missing: map[string]time.Time{},
 	}
 	g.Controller = controller.New(env, "podgc", g.reconcile)
 	controller.Watch(g.Controller, core.Pods().Informer(), controller.Handler[*corev1.Pod]{})
@@ -70,14 +71,20 @@ func (g *podGC) reconcile(ctx context.Context, _ string) error {
 		return err
 	}
 	errs := make([]error, len(orphans))
-	controller.InParallel(len(orphans), func(i int) { errs[i] = g.endOrphan(ctx, orphans[i]) })
+	controller.InParallel(len(orphans), func(i int) {
+		errs[i] = g.count(orphans[i], "orphaned", g.endOrphan(ctx, orphans[i]))
+	})
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil && (pod.Spec.NodeName == "" || g.outOfService(pod.Spec.NodeName)) {
-			errs = append(errs, g.end(ctx, pod, nil))
+		switch {
+		case pod.DeletionTimestamp == nil:
+		case pod.Spec.NodeName == "":
+			errs = append(errs, g.count(pod, "unscheduled", g.end(ctx, pod, nil)))
+		case g.outOfService(pod.Spec.NodeName):
+			errs = append(errs, g.count(pod, "out-of-service", g.end(ctx, pod, nil)))
 		}
 	}
 	for _, pod := range surplus(pods, g.threshold) {
-		errs = append(errs, g.delete(ctx, pod))
+		errs = append(errs, g.count(pod, "terminated", g.delete(ctx, pod)))
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package podgc_test
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
@@ -43,6 +45,8 @@ func TestPodGC_DeletesOrphansAfterTheQuarantine(t *testing.T) {
 	condition := pod.Status.Conditions[len(pod.Status.Conditions)-1]
 	require.Equal(t, corev1.DisruptionTarget, condition.Type)
 	require.Equal(t, "DeletionByPodGC", condition.Reason)
+	require.NotZero(t, seriestest.Value(t, c.Metrics, "pod_gc_collector_force_delete_pods_total",
+		"namespace", "default", "reason", "orphaned"))
 	pod, err = c.Client.CoreV1().Pods("default").Get(c.Context(), "stays", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, pod.DeletionTimestamp)
@@ -95,4 +99,16 @@ func TestPodGC_DeletesTerminatingPodsOfNodesOutOfService(t *testing.T) {
 	c.Passing(5*time.Second, "the pod above the threshold is deleted", c.Goes("evicted"))
 	require.False(t, c.Goes("first")())
 	require.False(t, c.Goes("last")())
+	for _, reason := range []string{"out-of-service", "terminated"} {
+		require.NotZero(t, seriestest.Value(t, c.Metrics, "pod_gc_collector_force_delete_pods_total",
+			"namespace", "default", "reason", reason), reason)
+	}
+	require.Zero(t, seriestest.Value(t, c.Metrics, "pod_gc_collector_force_delete_pod_errors_total"))
+	c.Faults.RefuseWhile(func() bool { return true }, http.MethodDelete, "pods")
+	c.CreatePodOn("off", "refused")
+	c.EndPod("refused", corev1.PodSucceeded, 0)
+	c.Passing(5*time.Second, "a refusal is counted", func() bool {
+		return seriestest.Value(t, c.Metrics, "pod_gc_collector_force_delete_pod_errors_total",
+			"namespace", "default", "reason", "terminated") > 0
+	})
 }

@@ -182,7 +182,9 @@ func (b *binder) assignDefaultClass(ctx context.Context, c *corev1.PersistentVol
 	c = c.DeepCopy()
 	c.Spec.StorageClassName = &class.Name
 	_, err = b.env.Client().CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c, metav1.UpdateOptions{})
+	b.retroactive().WithLabelValues().Inc()
 	if err != nil {
+		b.retroactiveErrors().WithLabelValues().Inc()
 		return false, fmt.Errorf("set the class of claim %s to the default: %w", controller.KeyOf(c), err)
 	}
 	return true, nil

@@ -9,6 +9,7 @@
 //	claim.go      a claim: find a volume, bind, ask for provisioning, or record why not
 //	volume.go     a volume: Available, Bound, Released, and reclaiming
 //	writes.go     the four writes of a binding
+//	metrics.go    kube-controller-manager's metrics of volumes and claims
 //
 // Volumes are created and deleted by provisioners, such as package nodelocal.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
@@ -18,6 +19,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -42,6 +44,8 @@ type binder struct {
 	classes  storagelisters.StorageClassLister
 	pods     cache.SharedIndexInformer
 	recorder record.EventRecorder
+
+	retroactive, retroactiveErrors func() *prometheus.CounterVec
 }
 
 // New returns the controller. Its keys are claims and volumes.
@@ -55,6 +59,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	if err := controller.IndexByPVC(b.pods); err != nil {
 		return nil, err
 	}
+	b.addMetrics(env.Metrics)
 	b.Controller = controller.New(env, "persistentvolume-binder", b.reconcile)
 	controller.Watch(b.Controller, core.PersistentVolumeClaims().Informer(),
 		controller.Handler[*corev1.PersistentVolumeClaim]{

@@ -2,6 +2,7 @@ package pvbinder_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -69,11 +70,19 @@ func TestVolumes_AClaimGetsTheSmallestMatchingVolume(t *testing.T) {
 	c.AwaitClaim("c", corev1.ClaimBound, "fast")
 	c.CreateClaim("d", "5Gi", func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = new("") })
 	c.AwaitClaim("d", corev1.ClaimBound, "other-class")
+	class := *c.Claim("a").Spec.StorageClassName
+	c.AwaitMetric(8, "pv_collector_total_pv_count", "plugin_name", "kubernetes.io/host-path")
+	c.AwaitMetric(1, "pv_collector_total_pv_count", "volume_mode", "Block")
+	c.AwaitMetric(3, "pv_collector_bound_pv_count", "storage_class", class)
+	c.AwaitMetric(3, "pv_collector_unbound_pv_count", "storage_class", class)
+	c.AwaitMetric(3, "pv_collector_bound_pvc_count", "namespace", "default", "storage_class", class,
+		"volume_attributes_class", "")
 
 	// A claim without a matching volume waits until one is created.
 	c.CreateClaim("e", "500Gi", func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = new("") })
 	c.AwaitEvent("FailedBinding", "no persistent volumes available for this claim and no storage class is set")
 	require.Equal(t, corev1.ClaimPending, c.Claim("e").Status.Phase)
+	c.AwaitMetric(1, "pv_collector_unbound_pvc_count", "namespace", "default", "storage_class", "")
 	c.CreateVolume("huge", "1Ti", func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "" })
 	c.AwaitClaim("e", corev1.ClaimBound, "huge")
 }
@@ -171,6 +180,7 @@ func TestVolumes_ClaimsGetTheDefaultClassAndWaitForTheirFirstConsumer(t *testing
 	c.CreateClaim("data", "1Gi", func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil })
 	c.AwaitEvent("FailedBinding", "no storage class is set")
 	waits := storagev1.VolumeBindingWaitForFirstConsumer
+	c.Faults.RefuseNext(1, http.MethodPut, "persistentvolumeclaims")
 	_, err := c.Client.StorageV1().StorageClasses().Create(c.Context(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "disks",
 			Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -181,6 +191,8 @@ func TestVolumes_ClaimsGetTheDefaultClassAndWaitForTheirFirstConsumer(t *testing
 		class := c.Claim("data").Spec.StorageClassName
 		return class != nil && *class == "disks"
 	})
+	c.AwaitMetric(2, "retroactive_storageclass_total")
+	c.AwaitMetric(1, "retroactive_storageclass_errors_total")
 	c.AwaitEvent("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
 
 	// The scheduler selects a node without a volume: the provisioner is asked.

@@ -173,3 +173,22 @@ func restartsOf(pod *corev1.Pod) containerRestarts {
 	}
 	return c
 }
+
+// compareAges observes the age of each ready victim, relative to the youngest ready pod.
+func (r *replicaSets) compareAges(active, victims []*corev1.Pod) {
+	if len(victims) == len(active) {
+		return
+	}
+	var youngest time.Time
+	for _, pod := range active {
+		if controller.PodReady(pod) && pod.CreationTimestamp.After(youngest) {
+			youngest = pod.CreationTimestamp.Time
+		}
+	}
+	now := r.clock.Now()
+	for _, pod := range victims {
+		if age := now.Sub(youngest); controller.PodReady(pod) && age > 0 {
+			r.ageRatio().WithLabelValues().Observe(float64(now.Sub(pod.CreationTimestamp.Time)) / float64(age))
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,6 +54,7 @@ type replicaSets struct {
 	recorder   record.EventRecorder
 	clock      clock.PassiveClock
 	dependents *controller.Dependents
+	ageRatio   func() *prometheus.HistogramVec
 }
 
 // New returns the controller. Its keys are ReplicaSets.
@@ -78,6 +80,11 @@ func NewFor(env *controller.Env, name, component string,
 		client: env.Client, source: source, pods: pods,
 		recorder: env.Recorder(component), clock: env.Clock,
 		OwnerExpectations: controller.NewOwnerExpectations(env.Clock, controller.MaxFailureDelay),
+		ageRatio: env.Metrics.Histogram("replicaset_controller_sorting_deletion_age_ratio",
+			"The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time). Should be <2. "+
+				"The intent of this metric is to measure the rough efficacy of the LogarithmicScaleDown feature "+
+				"gate's effect on the sorting (and deletion) of pods when a replicaset scales down. This only "+
+				"considers Ready pods when calculating and reporting.", prometheus.ExponentialBuckets(0.25, 2, 6)),
 	}
 	r.Controller = controller.New(env, name, r.reconcile)
 	r.dependents = &controller.Dependents{Controller: r.Controller, Kind: source.Kind(), Expected: r.Expected,
@@ -284,6 +291,7 @@ func podPrefix(name string) string {
 func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod,
 	n int) ([]*corev1.Pod, error) {
 	victims := choose(active, r.related(rs), n, r.clock.Now())
+	r.compareAges(active, victims)
 	uids := make([]types.UID, len(victims))
 	for i, pod := range victims {
 		uids[i] = pod.UID

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
@@ -30,6 +31,9 @@ func TestReplicaSet_CreatesAndDeletesExactlyTheNeededPods(t *testing.T) {
 	c.Eventually("the other pods are deleted", func() bool { return len(c.Pods()) == 15 })
 	require.Equal(t, 25, c.CountPods(watch.Deleted))
 	require.Equal(t, 40, c.CountPods(watch.Added))
+	c.AwaitMetric(25, "replicaset_controller_sorting_deletion_age_ratio")
+	require.GreaterOrEqual(t, seriestest.Sum(t, c.Metrics, "replicaset_controller_sorting_deletion_age_ratio"), 25.0,
+		"none is younger than the youngest")
 }
 
 func TestReplicaSet_ReplacesEndedAndReleasedPods(t *testing.T) {

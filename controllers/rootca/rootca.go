@@ -4,13 +4,17 @@ package rootca
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"strconv"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/lib/controller"
 )
@@ -30,6 +34,10 @@ type publisher struct {
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
 	data       map[string]string
+	clock      clock.PassiveClock
+
+	syncs    func() *prometheus.CounterVec
+	duration func() *prometheus.HistogramVec
 }
 
 // New returns the controller. Its keys are namespaces. Without a root CA in env it has no
@@ -38,7 +46,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	p := &publisher{
 		client: env.Client, namespaces: core.Namespaces().Lister(), maps: core.ConfigMaps().Lister(),
-		data: map[string]string{key: string(env.RootCA)},
+		data: map[string]string{key: string(env.RootCA)}, clock: env.Clock,
+		syncs: env.Metrics.Counter("root_ca_cert_publisher_sync_total",
+			"Number of namespace syncs happened in root ca cert publisher.", "code"),
+		duration: env.Metrics.Histogram("root_ca_cert_publisher_sync_duration_seconds",
+			"Number of namespace syncs happened in root ca cert publisher.", prometheus.ExponentialBuckets(0.001, 2, 15),
+			"code"),
 	}
 	p.Controller = controller.New(env, "root-ca-cert-publisher", p.reconcile)
 	if len(env.RootCA) == 0 {
@@ -59,6 +72,21 @@ func New(env *controller.Env) (*controller.Controller, error) {
 }
 
 func (p *publisher) reconcile(ctx context.Context, namespace string) error {
+	began := p.clock.Now()
+	err := p.publish(ctx, namespace)
+	code := "200"
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		code = strconv.Itoa(int(status.Status().Code))
+	} else if err != nil {
+		code = "500"
+	}
+	p.syncs().WithLabelValues(code).Inc()
+	p.duration().WithLabelValues(code).Observe(p.clock.Since(began).Seconds())
+	return err
+}
+
+// publish writes the ConfigMap of a namespace.
+func (p *publisher) publish(ctx context.Context, namespace string) error {
 	ns, err := p.namespaces.Get(namespace)
 	if apierrors.IsNotFound(err) {
 		return nil

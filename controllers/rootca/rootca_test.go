@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/controllers/lib/controllertest/fakeenv"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 func namespace(name string) *corev1.Namespace {
@@ -42,6 +43,9 @@ func TestRootCA_IsInEveryActiveNamespace(t *testing.T) {
 	b, err := e.Client().CoreV1().ConfigMaps("b").Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"ca.crt": "PEM"}, b.Data)
+	require.EqualValues(t, 3, seriestest.Value(t, e.Registry, "root_ca_cert_publisher_sync_total", "code", "200"))
+	require.EqualValues(t, 3, seriestest.Value(t, e.Registry, "root_ca_cert_publisher_sync_duration_seconds",
+		"code", "200"))
 }
 
 func TestRootCA_IsRestoredAfterDeletionOrChange(t *testing.T) {

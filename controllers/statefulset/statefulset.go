@@ -68,6 +68,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	if c.history, err = history.New(env.Client, env.Informers, &c.Versions); err != nil {
 		return nil, err
 	}
+	c.addMetrics(env.Metrics)
 	c.Controller = controller.New(env, "statefulset", c.reconcile)
 	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.Expected,
 		Adopters: c.adopters}

@@ -213,6 +213,10 @@ func TestStatefulSet_MaxUnavailable(t *testing.T) {
 		s := c.statefulSet("web").Status
 		return s.ReadyReplicas == 3 && s.UpdatedReplicas == 2
 	})
+	for metric, n := range map[string]float64{"max_unavailable": 2, "unavailable_replicas": 2} {
+		c.AwaitMetric(n, "statefulset_controller_statefulset_"+metric, "statefulset_namespace", "default",
+			"statefulset_name", "web", "pod_management_policy", "Parallel")
+	}
 	c.Passing(10*time.Minute, "the update continues", func() bool {
 		return c.statefulSet("web").Status.UpdatedReplicas == 5
 	})

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,9 @@ type evictions struct {
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
 
+	deletions func() *prometheus.CounterVec
+	delay     func() *prometheus.HistogramVec
+
 	mu sync.Mutex
 	// seen records when each taint without timeAdded was first seen.
 	seen map[seenTaint]time.Time
@@ -51,6 +55,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	e := &evictions{
 		client: env.Client, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), onNode: core.Pods().Informer(),
 		recorder: env.Recorder("taint-eviction-controller"), clock: env.Clock,
+		deletions: env.Metrics.Counter("taint_eviction_controller_pod_deletions_total",
+			"Total number of Pods deleted by TaintEvictionController since its start."),
+		delay: env.Metrics.Histogram("taint_eviction_controller_pod_deletion_duration_seconds",
+			"Latency, in seconds, between the time when a taint effect has been activated for the Pod and its "+
+				"deletion via TaintEvictionController.",
+			[]float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240}),
 		seen: map[seenTaint]time.Time{}, waiting: map[string]bool{},
 	}
 	if err := controller.IndexByNode(e.onNode); err != nil {
@@ -167,7 +177,7 @@ func (e *evictions) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	e.cancel(key)
-	return e.evict(ctx, pod, now)
+	return e.evict(ctx, pod, now, deadline)
 }
 
 // now returns the wall time, without a monotonic reading. Deadlines are wall times, since the times of taints and pods
@@ -236,8 +246,8 @@ func boundAt(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// evict sets the condition DisruptionTarget on a pod and deletes it.
-func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+// evict sets the condition DisruptionTarget on a pod and deletes it. The pod was due at deadline.
+func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now, deadline time.Time) error {
 	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s",
 		controller.KeyOf(pod))
 	marked := pod.DeepCopy()
@@ -258,6 +268,10 @@ func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now time.Time) e
 	err := pods.Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // the pod no longer exists, or another pod has its name
+	}
+	if err == nil {
+		e.deletions().WithLabelValues().Inc()
+		e.delay().WithLabelValues().Observe(e.now().Sub(deadline).Seconds())
 	}
 	return err
 }

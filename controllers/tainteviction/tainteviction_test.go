@@ -39,4 +39,6 @@ func TestTaintEviction_DependsOnTolerations(t *testing.T) {
 	c.AwaitEvent("TaintManagerEviction", "Cancelling deletion of Pod default/spared")
 	require.False(t, c.Goes("spared")())
 	require.False(t, c.Goes("tolerant")())
+	c.AwaitMetric(2, "taint_eviction_controller_pod_deletions_total")
+	c.AwaitMetric(2, "taint_eviction_controller_pod_deletion_duration_seconds")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,12 +24,16 @@ type ttl struct {
 	client func() kubernetes.Interface
 	jobs   batchlisters.JobLister
 	clock  clock.PassiveClock
+	delay  func() *prometheus.HistogramVec
 }
 
 // New returns the controller. Its keys are Jobs.
 func New(env *controller.Env) (*controller.Controller, error) {
 	jobs := env.Informers.Batch().V1().Jobs()
-	t := &ttl{client: env.Client, jobs: jobs.Lister(), clock: env.Clock}
+	t := &ttl{client: env.Client, jobs: jobs.Lister(), clock: env.Clock,
+		delay: env.Metrics.Histogram("ttl_after_finished_controller_job_deletion_duration_seconds",
+			"The time it took to delete the job since it became eligible for deletion",
+			prometheus.ExponentialBuckets(0.1, 2, 14))}
 	t.Controller = controller.New(env, "ttlafterfinished", t.reconcile)
 	wake := func(j *batchv1.Job) {
 		if _, ok := expiry(j); ok {
@@ -81,6 +86,9 @@ func (t *ttl) reconcile(ctx context.Context, key string) error {
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete job %s: %w", key, err)
+	}
+	if expiration, _ := expiry(job); err == nil {
+		t.delay().WithLabelValues().Observe(t.clock.Since(expiration).Seconds())
 	}
 	return nil
 }

@@ -48,4 +48,5 @@ func TestTTLAfterFinished(t *testing.T) {
 	c.Reaches("the Job with the raised TTL is deleted", deleted("goes-later"))
 	require.False(t, deleted("stays")())
 	c.Reaches("their pods are deleted as well", func() bool { return len(c.Pods()) == 1 })
+	c.AwaitMetric(3, "ttl_after_finished_controller_job_deletion_duration_seconds")
 }

@@ -22,6 +22,23 @@ const (
 	Skip
 )
 
+// String returns the name of the code in metrics.
+func (c Code) String() string {
+	switch c {
+	case Success:
+		return "Success"
+	case Error:
+		return "Error"
+	case Unschedulable:
+		return "Unschedulable"
+	case UnschedulableAndUnresolvable:
+		return "UnschedulableAndUnresolvable"
+	case Skip:
+		return "Skip"
+	}
+	return "Unknown"
+}
+
 // Status is the outcome of a step, with the reasons that a user will read. It is immutable. Plugins keep statuses
 // with constant reasons in variables, so that a rejection of a node does not allocate.
 type Status struct {

@@ -63,6 +63,8 @@ type Env struct {
 	ServerCertificate func(context.Context) (*x509.Certificate, error)
 	// QueueMetrics may be nil.
 	QueueMetrics *workqueue.Metrics
+	// Metrics may be nil.
+	Metrics *Metrics
 	// Settings are set by flags with the names of kube-controller-manager's.
 	Settings Settings
 	// Workers returns how many keys the named controller reconciles concurrently.

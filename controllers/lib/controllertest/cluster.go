@@ -4,6 +4,7 @@ package controllertest
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 	"github.com/coxswain-dev/coxswain/testenv"
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
@@ -56,6 +59,8 @@ type Cluster struct {
 	// Impersonate makes the user of Config impersonate the controllers' accounts. It is for a Config of a proxy
 	// before the API server, which does not pass credentials on.
 	Impersonate bool
+	// Metrics has the metrics of the controllers that were started last.
+	Metrics *prometheus.Registry
 	// Began is the resourceVersion at the start of the test.
 	Began string
 }
@@ -102,6 +107,8 @@ func NewControlPlane(t testing.TB) *Cluster {
 // StartControllers starts controllers, each with its own identity, and returns when they are ready. They end
 // with the test, or when stop is called; stop waits for them.
 func (c *Cluster) StartControllers(o controllers.Options) (stop func()) {
+	c.Metrics = prometheus.NewRegistry()
+	o.Metrics = c.Metrics
 	ready := make(chan struct{})
 	o.Ready = func() { close(ready) }
 	if o.Log == nil {
@@ -179,6 +186,14 @@ func (c *Cluster) Eventually(condition string, f func() bool) {
 			require.FailNow(c, "never: "+condition)
 		}
 	}
+}
+
+// AwaitMetric waits until the sum of the metric's series with these label values is n; see seriestest.Value.
+func (c *Cluster) AwaitMetric(n float64, name string, labels ...string) {
+	c.Helper()
+	c.Eventually(fmt.Sprintf("%s%v is %v", name, labels, n), func() bool {
+		return seriestest.Value(c, c.Metrics, name, labels...) == n
+	})
 }
 
 // AwaitEvent waits for an Event with a reason and a text in its message.

@@ -22,11 +22,12 @@ func (c *Changes) Finalize(ctx context.Context, client kubernetes.Interface, tri
 	}
 	slices := client.DiscoveryV1().EndpointSlices(c.Namespace)
 	var errs []error
-	note := func(s *discoveryv1.EndpointSlice, err error, doing string) {
+	note := func(s *discoveryv1.EndpointSlice, err error, doing string, count *int) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", doing, err))
 			return
 		}
+		*count++
 		stored(s)
 	}
 	for _, s := range c.Create {
@@ -34,17 +35,19 @@ func (c *Changes) Finalize(ctx context.Context, client kubernetes.Interface, tri
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
-		note(created, err, "create a slice")
+		note(created, err, "create a slice", &c.written.created)
 	}
 	for _, s := range c.Update {
 		updated, err := slices.Update(ctx, s, metav1.UpdateOptions{})
-		note(updated, err, "update slice "+s.Name)
+		note(updated, err, "update slice "+s.Name, &c.written.updated)
 	}
-	return errors.Join(append(errs, Delete(ctx, client, c.Delete))...)
+	deleted, err := Delete(ctx, client, c.Delete)
+	c.written.deleted += deleted
+	return errors.Join(append(errs, err)...)
 }
 
-// Delete deletes slices. Some of them may be gone already.
-func Delete(ctx context.Context, client kubernetes.Interface, slices []*discoveryv1.EndpointSlice) error {
+// Delete deletes slices, and returns the number of slices that no longer exist. Some may have been gone before.
+func Delete(ctx context.Context, client kubernetes.Interface, slices []*discoveryv1.EndpointSlice) (int, error) {
 	var errs []error
 	for _, s := range slices {
 		err := client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name,
@@ -53,7 +56,7 @@ func Delete(ctx context.Context, client kubernetes.Interface, slices []*discover
 			errs = append(errs, fmt.Errorf("delete slice %s: %w", s.Name, err))
 		}
 	}
-	return errors.Join(errs...)
+	return len(slices) - len(errs), errors.Join(errs...)
 }
 
 func annotate(s *discoveryv1.EndpointSlice, triggerTime time.Time) {

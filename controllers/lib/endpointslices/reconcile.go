@@ -41,6 +41,12 @@ type Changes struct {
 	Unchanged []*discoveryv1.EndpointSlice
 
 	existing []*discoveryv1.EndpointSlice
+
+	// For Metrics: the desired endpoints and the least number of slices for them, how the endpoints differ from the
+	// existing ones, and the slices that Finalize has written.
+	endpoints, desiredSlices int
+	added, updated, removed  int
+	written                  struct{ created, updated, deleted int }
 }
 
 // Reconcile compares the existing slices of an owner with the desired endpoints.
@@ -51,6 +57,7 @@ func Reconcile(owner Owner, existing []*discoveryv1.EndpointSlice, desired Desir
 		// A slice of an address type that has gone, or of an earlier Service of this name.
 		if _, ok := desired[s.AddressType]; !ok || !c.owns(s) {
 			c.Delete = append(c.Delete, s)
+			c.removed += len(s.Endpoints)
 			continue
 		}
 		byType[s.AddressType] = append(byType[s.AddressType], s)
@@ -92,6 +99,9 @@ func (c *Changes) reconcileAddressType(t discoveryv1.AddressType, existing []*di
 	}
 	for _, key := range slices.Sorted(maps.Keys(byPorts)) {
 		r.spare = append(r.spare, byPorts[key]...)
+		for _, s := range byPorts[key] {
+			r.removed += len(s.Endpoints)
+		}
 	}
 	r.reuse()
 }
@@ -100,7 +110,7 @@ func (c *Changes) reconcileAddressType(t discoveryv1.AddressType, existing []*di
 type reconciler struct {
 	*Changes
 	addressType discoveryv1.AddressType
-	added       []*discoveryv1.EndpointSlice // new ones
+	created     []*discoveryv1.EndpointSlice
 	spare       []*discoveryv1.EndpointSlice // existing ones without a desired endpoint
 }
 
@@ -108,6 +118,8 @@ type reconciler struct {
 // go into slices that must be written anyway, then into one that has room for all the rest, then into new slices.
 func (r *reconciler) reconcilePorts(g *portGroup, existing []*discoveryv1.EndpointSlice) {
 	left := maps.Clone(g.endpoints)
+	r.endpoints += len(g.endpoints)
+	r.desiredSlices += max(1, (len(g.endpoints)+r.MaxEndpoints-1)/r.MaxEndpoints)
 	var changed, unchanged, emptied []*discoveryv1.EndpointSlice
 	for _, s := range slices.SortedFunc(slices.Values(existing), byName) {
 		next, differs := r.keep(s, left)
@@ -126,6 +138,7 @@ func (r *reconciler) reconcilePorts(g *portGroup, existing []*discoveryv1.Endpoi
 	}
 	r.spare = append(r.spare, emptied...)
 	rest := slices.Sorted(maps.Keys(left))
+	r.added += len(rest)
 	fill := func(s *discoveryv1.EndpointSlice) {
 		n := min(len(rest), max(0, r.MaxEndpoints-len(s.Endpoints)))
 		for _, id := range rest[:n] {
@@ -143,7 +156,7 @@ func (r *reconciler) reconcilePorts(g *portGroup, existing []*discoveryv1.Endpoi
 			changed = append(changed, s)
 		} else {
 			s = r.newSlice(g.ports)
-			r.added = append(r.added, s)
+			r.created = append(r.created, s)
 		}
 		fill(s)
 	}
@@ -178,12 +191,12 @@ func (r *reconciler) placeholder(g *portGroup, empty []*discoveryv1.EndpointSlic
 		}
 	}
 	r.spare = append(r.spare, empty...)
-	r.added = append(r.added, r.newSlice(g.ports))
+	r.created = append(r.created, r.newSlice(g.ports))
 }
 
 // keep returns a copy of s with the endpoints that are still desired, each in its present state, takes
 // them out of left, and reports whether the copy differs from s.
-func (r *reconciler) keep(s *discoveryv1.EndpointSlice, left map[string]discoveryv1.Endpoint) (
+func (c *Changes) keep(s *discoveryv1.EndpointSlice, left map[string]discoveryv1.Endpoint) (
 	next *discoveryv1.EndpointSlice, differs bool) {
 	next = s.DeepCopy()
 	next.Endpoints = next.Endpoints[:0]
@@ -192,21 +205,25 @@ func (r *reconciler) keep(s *discoveryv1.EndpointSlice, left map[string]discover
 		now, ok := left[id]
 		if !ok {
 			differs = true
+			c.removed++
 			continue
 		}
 		delete(left, id)
-		if r.KeepHints {
+		if c.KeepHints {
 			now.Hints = s.Endpoints[i].Hints
 		}
-		differs = differs || !equality.Semantic.DeepEqual(s.Endpoints[i], now)
+		if !equality.Semantic.DeepEqual(s.Endpoints[i], now) {
+			differs = true
+			c.updated++
+		}
 		next.Endpoints = append(next.Endpoints, now)
 	}
-	return next, r.setMetadata(next) || differs
+	return next, c.setMetadata(next) || differs
 }
 
 // reuse turns a deletion and a creation of two slices into an update of one.
 func (r *reconciler) reuse() {
-	for _, s := range r.added {
+	for _, s := range r.created {
 		if len(r.spare) == 0 {
 			r.Create = append(r.Create, s)
 			continue

@@ -179,9 +179,12 @@ func TestDelete_ContinuesAfterAFailureAndReportsIt(t *testing.T) {
 	client.PrependReactor("delete", "endpointslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return a.(clienttesting.DeleteAction).GetName() == "a", nil, refused
 	})
-	require.ErrorIs(t, Delete(t.Context(), client, existing), refused)
+	deleted, err := Delete(t.Context(), client, existing)
+	require.ErrorIs(t, err, refused)
+	require.Equal(t, len(existing)-1, deleted)
 	list, err := client.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, list.Items, 1)
-	require.NoError(t, Delete(t.Context(), client, existing[1:]), "those that are gone are no failure")
+	_, err = Delete(t.Context(), client, existing[1:])
+	require.NoError(t, err, "those that are gone are no failure")
 }

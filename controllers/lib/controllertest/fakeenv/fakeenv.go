@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -52,6 +53,9 @@ type Env struct {
 	Fake  *fake.Clientset
 	Clock *Clock
 
+	// Registry has the controller's metrics.
+	Registry *prometheus.Registry
+
 	running *controller.Controller
 	events  chan string
 }
@@ -66,8 +70,9 @@ func New(t testing.TB, objects ...runtime.Object) *Env {
 		Informers: informer.NewFactory(e.Fake, informer.Options{}), Clock: clock,
 		Recorder: func(string) record.EventRecorder { return &record.FakeRecorder{Events: e.events} },
 		Log:      slog.New(slog.DiscardHandler), Workers: func(string) int { return 1 },
-		Settings: controller.Settings{}.WithDefaults(),
+		Settings: controller.Settings{}.WithDefaults(), Metrics: &controller.Metrics{},
 	}
+	e.Registry = prometheus.NewRegistry()
 	return e
 }
 
@@ -76,6 +81,7 @@ func (e *Env) Start(construct func(*controller.Env) (*controller.Controller, err
 	e.Helper()
 	c, err := construct(e.Env)
 	require.NoError(e, err)
+	require.NoError(e, e.Registry.Register(e.Metrics))
 	ctx := e.Context()
 	e.Informers.StartWithContext(ctx)
 	c.Start(ctx)
