@@ -113,7 +113,7 @@ func (e *endpoint) routes() {
 	ofNode("/metrics/cadvisor", e.cadvisorMetrics)
 	ofNode("/metrics/resource", e.resourceMetrics)
 	ofNode("/metrics/probes", e.probeMetrics)
-	ofNode("/configz", e.configz)
+	ofNode("/configz", e.configz())
 	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *hostedNode) { _, _ = w.Write([]byte("ok")) })
 }
 

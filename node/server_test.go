@@ -260,6 +260,8 @@ func TestEndpoint_AdmitsUsersWithRights(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond)
 	require.Equal(t, http.StatusForbidden, code(scraper, "/stats/summary"))
 	require.Equal(t, http.StatusForbidden, code(scraper, "/pods"))
+	require.Equal(t, http.StatusForbidden, code(scraper, "/configz"))
+	require.Equal(t, http.StatusOK, code(config, "/configz"))
 	require.Equal(t, http.StatusOK, code(config, "/pods"))
 	require.Equal(t, http.StatusOK, code(config, "/healthz"))
 	require.Equal(t, http.StatusNotFound, code(config, "/containerLogs/default/none/c"))

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/internal/zpages"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/node/process"
 	"github.com/coxswain-dev/coxswain/scheduler"
@@ -77,6 +79,8 @@ type schedulerFlags struct {
 	metrics prometheus.Registerer
 
 	resources scheduler.PodResources
+	// running is the configuration of the running scheduler, for /configz; nil before it runs.
+	running atomic.Pointer[schedulerconfig.Config]
 }
 
 // debugHandlers returns the handlers of controllers and scheduler in the process of an API server, by path.
@@ -91,6 +95,20 @@ func (f *schedulerFlags) resourceMetrics() http.Handler {
 	return promhttp.HandlerFor(pods, promhttp.HandlerOpts{})
 }
 
+// configz returns the handler of /configz.
+func (f *schedulerFlags) configz() http.Handler {
+	return zpages.Configz("componentconfig", func() any {
+		c := f.running.Load()
+		if c == nil {
+			c = schedulerconfig.Default()
+		}
+		return c
+	})
+}
+
+// configzPath is the path at which components serve their configuration.
+const configzPath = "/configz"
+
 // resourcesPath is the path at which kube-scheduler serves the resources of all pods.
 const resourcesPath = "/metrics/resources"
 
@@ -102,7 +120,7 @@ func newScheduler() *cobra.Command {
 		Short: "Run the scheduler, as kube-scheduler does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.debug = map[string]http.Handler{resourcesPath: f.resourceMetrics()}
+			p.debug = map[string]http.Handler{resourcesPath: f.resourceMetrics(), configzPath: f.configz()}
 			// The metrics of leader election are in the controllers' registry, although no controllers run here.
 			return p.run(cmd.Context(), prometheus.Gatherers{registry, controllers.Metrics()}, f.run)
 		},
@@ -122,6 +140,12 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 	}
 	config := as.main
 	if f.config == "" {
+		o.Config = schedulerconfig.Default()
+		l := &o.Config.LeaderElection
+		l.LeaderElect = &f.leader.elect
+		l.LeaseDuration.Duration, l.RenewDeadline.Duration, l.RetryPeriod.Duration = f.leader.leaseDuration,
+			f.leader.renewDeadline, f.leader.retryPeriod
+		f.running.Store(o.Config)
 		return scheduler.Run(ctx, config, o)
 	}
 	document, err := os.ReadFile(f.config)
@@ -134,6 +158,7 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 	}
 	o.Config, o.LeaderElect = c, *c.LeaderElection.LeaderElect
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 0, 0, 0 // the configuration sets them
+	f.running.Store(c)
 	if c.ClientConnection.Kubeconfig != "" {
 		own, err := loadIdentities(c.ClientConnection.Kubeconfig)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/internal/zpages"
 )
 
 type controllersFlags struct {
@@ -139,12 +140,16 @@ func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
 
 func newControllers() *cobra.Command {
 	f, p := &controllersFlags{debug: &controllers.Debug{}}, &processFlags{}
-	p.debug = map[string]http.Handler{controllers.DebugPath: f.debug}
+	p.debug = map[string]http.Handler{controllers.DebugPath: f.debug, configzPath: f.configz()}
 	cmd := &cobra.Command{
 		Use:   "controllers",
 		Short: "Run the controllers, as kube-controller-manager does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The endpoint shows the flags, so they are parsed before it is served.
+			if err := f.parse(); err != nil {
+				return err
+			}
 			return p.run(cmd.Context(), controllers.Metrics(), f.run)
 		},
 	}
@@ -216,14 +221,26 @@ func (f *controllersFlags) run(ctx context.Context, as identities) error {
 	if err := f.signing.settings(&f.settings); err != nil {
 		return err
 	}
-	return controllers.Run(ctx, as.main, controllers.Options{
-		Controllers: f.controllers, As: as.controller,
-		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug, Metrics: controllers.Metrics(),
+	o := f.options()
+	o.As = as.controller
+	return controllers.Run(ctx, as.main, o)
+}
+
+// options returns the options that the flags specify, after parse.
+func (f *controllersFlags) options() controllers.Options {
+	return controllers.Options{
+		Controllers: f.controllers,
+		Settings:    f.settings, Workers: f.concurrent(), Debug: f.debug, Metrics: controllers.Metrics(),
 		Clock: f.time.clock(), Quiescence: f.time.parts,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{
 			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline,
 			RetryPeriod: f.leader.retryPeriod,
 		},
-	})
+	}
+}
+
+// configz returns the handler of /configz.
+func (f *controllersFlags) configz() http.Handler {
+	return zpages.Configz(controllers.ConfigName, func() any { return f.options().Configuration() })
 }

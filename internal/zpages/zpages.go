@@ -1,5 +1,5 @@
 // Package zpages serves the pages of a component about itself: /statusz (KEP-4827) and /flagz (KEP-4828), as text or as
-// an object of config.k8s.io/v1beta1, and the metric kubernetes_build_info.
+// an object of config.k8s.io/v1beta1, /configz, and the metric kubernetes_build_info.
 package zpages
 
 import (
@@ -145,4 +145,12 @@ func BuildInfo(v version.Info) prometheus.Collector {
 		ConstLabels: prometheus.Labels{"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion,
 			"git_commit": v.GitCommit, "git_tree_state": v.GitTreeState, "build_date": v.BuildDate,
 			"go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform}}, func() float64 { return 1 })
+}
+
+// Configz returns the handler of /configz, which answers with the component's configuration under its name. config
+// returns an object with kind and apiVersion.
+func Configz(name string, config func() any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeObject(w, "application/json", map[string]any{name: config()})
+	})
 }
