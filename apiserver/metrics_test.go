@@ -6,10 +6,12 @@ import (
 	"maps"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/coxswain-dev/coxswain/api/builtin"
@@ -117,4 +119,41 @@ func (s *server) hasBoundedMetrics() {
 	}
 	maps.DeleteFunc(bySize, func(_ string, size int) bool { return size < maxMetrics/100 })
 	require.Less(s.t, len(body), maxMetrics, "%v", bySize)
+}
+
+// The servers keep records of their own in etcd, such as the ports of Services and times to live. They are not
+// resources, so neither metrics nor discovery have them.
+func TestMetrics_HaveNoResourcesOutsideTheAPI(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create("/api/v1/namespaces/default/services", m{"metadata": m{"name": "web",
+		"annotations": m{"coxswain.dev/ttl": "1h"}}, "spec": m{"type": "NodePort", "ports": []any{m{"port": 80}}}})
+	served := map[string]map[string]bool{}
+	add := func(group, path string) {
+		var list metav1.APIResourceList
+		require.NoError(t, json.Unmarshal(s.get(path).ok(http.StatusOK).body, &list))
+		if served[group] == nil {
+			served[group] = map[string]bool{"": true}
+		}
+		for _, res := range list.APIResources {
+			resource, _, _ := strings.Cut(res.Name, "/")
+			served[group][resource] = true
+		}
+	}
+	add("", "/api/v1")
+	var groups metav1.APIGroupList
+	require.NoError(t, json.Unmarshal(s.get("/apis").ok(http.StatusOK).body, &groups))
+	for _, group := range groups.Groups {
+		for _, version := range group.Versions {
+			add(group.Name, "/apis/"+version.GroupVersion)
+		}
+	}
+	require.NotContains(t, served, "claims")
+	label := regexp.MustCompile(`(?m)^(\w+)\{.*?\bgroup="([^"]*)",(?:.*?\b)?resource="([^"]*)"`)
+	series := label.FindAllStringSubmatch(string(s.get("/metrics").ok(http.StatusOK).body), -1)
+	require.NotEmpty(t, series)
+	for _, match := range series {
+		require.Contains(t, served, match[2], match[0])
+		require.Contains(t, served[match[2]], match[3], match[0])
+	}
 }

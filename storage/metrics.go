@@ -48,6 +48,9 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.store.each(func(collection *Collection) {
+		if IsInternal(collection.name) {
+			return
+		}
 		group, resource := groupResource(collection.name)
 		ch <- prometheus.MustNewConstMetric(receivedDesc, prometheus.CounterValue,
 			float64(collection.received.Load()), group, resource)
@@ -79,7 +82,7 @@ type meter struct {
 	recent             *series.Recent[operation, *metered]
 }
 
-// operation is an operation on a collection; "" stands for all of them.
+// operation is an operation on a collection; "" stands for all of them, and for internal ones.
 type operation struct{ name, collection string }
 
 type metered struct {
@@ -131,6 +134,9 @@ func (m *meter) end(o operation) {
 
 // observe counts a request that has ended.
 func (m *meter) observe(name, collection string, began time.Time, err error) {
+	if IsInternal(collection) {
+		collection = ""
+	}
 	o := operation{name, collection}
 	counted := m.recent.Of(o)
 	counted.duration.Observe(time.Since(began).Seconds())
@@ -140,6 +146,12 @@ func (m *meter) observe(name, collection string, began time.Time, err error) {
 		m.failures.WithLabelValues(o.labels()...).Inc()
 	}
 }
+
+// internalCollections is the prefix of the collections that API servers use among themselves.
+const internalCollections = "claims/"
+
+// IsInternal reports whether API servers use a collection among themselves. No resource of the API corresponds to it.
+func IsInternal(collection string) bool { return strings.HasPrefix(collection, internalCollections) }
 
 // groupResource splits a collection's name as Kubernetes' metrics do: the legacy group is "".
 func groupResource(collection string) (group, resource string) {

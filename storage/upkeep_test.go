@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coxswain-dev/coxswain/internal/series/seriestest"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -364,4 +366,16 @@ func TestCollector_CountsRequestsAndEvents(t *testing.T) {
 	require.Equal(t, 1.0, metric(t, s, "apiserver_storage_events_received_total", "apps/deployments"))
 	require.Positive(t, metric(t, s, "apiserver_storage_size_bytes", "etcd-0"))
 	require.Positive(t, metric(t, s, "etcd_mvcc_db_total_size_in_use_in_bytes", ""))
+}
+
+func TestCollector_HasNoLabelsOfInternalCollections(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, startBackend(t), Options{Clock: clock.RealClock{}})
+	create(t, s, Key{Collection: "claims/nodeports", Name: "30000"}, []byte(`{}`))
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(s.Collector()))
+	require.Equal(t, 1.0, seriestest.Value(t, registry, "etcd_requests_total", "operation", "create", "group", ""))
+	for _, name := range []string{"etcd_requests_total", "apiserver_storage_events_received_total"} {
+		require.Zero(t, seriestest.Value(t, registry, name, "group", "claims"), name)
+	}
 }

@@ -32,14 +32,10 @@ type link struct {
 	meter
 }
 
-// internalCollections is the prefix of the collections that API servers use among themselves. No resource corresponds
-// to them. They contain only names.
-const internalCollections = "claims/"
-
 // chain returns the chain of a collection, or nil if its documents are stored in plain text. A rule for the resource
 // precedes a rule for its group.
 func (t *table) chain(collection string) chain {
-	if strings.HasPrefix(collection, internalCollections) {
+	if storage.IsInternal(collection) { // it contains only names
 		return nil
 	}
 	group, resource, _ := strings.Cut(collection, "/")
