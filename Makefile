@@ -157,6 +157,14 @@ helm:
 extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of external metrics; the first build takes minutes
 	@$(TOOL) test/extensions -ldflags "-s -w" tool ./adapter
 
+.PHONY: dashboards
+dashboards: ## the list of metrics that dashboards query, from a checkout of kube-prometheus: KUBE_PROMETHEUS=DIR
+	@test -d "$(KUBE_PROMETHEUS)/manifests" || { echo "KUBE_PROMETHEUS: not a checkout of kube-prometheus"; exit 1; }
+	cd test/promql && go run . \
+		"github.com/prometheus-operator/kube-prometheus at $$(git -C $(abspath $(KUBE_PROMETHEUS)) rev-parse --short=12 HEAD)" \
+		$(abspath $(KUBE_PROMETHEUS))/manifests/*rometheusRule.yaml \
+		$(abspath $(KUBE_PROMETHEUS))/manifests/grafana-dashboardDefinitions.yaml > ../../cmd/coxswain/testdata/dashboards.txt
+
 .PHONY: .tools/lint .tools/gotestsum
 .tools/lint .tools/gotestsum:
 	@$(TOOL) tools/lint . tool

@@ -14,12 +14,24 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// This test is not parallel, since a command sets the process's logger.
-func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
+// up is a running control plane of two Nodes, as a user starts it.
+type up struct {
+	*testing.T
+	config *rest.Config
+	client kubernetes.Interface
+}
+
+// startUp runs coxswain up until the test ends.
+func startUp(t *testing.T) *up {
 	dir := filepath.Join(t.TempDir(), "data")
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := newCommand()
@@ -27,23 +39,32 @@ func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
 	cmd.SetOut(io.Discard)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-ended)
-	}()
-	const patience, tick = time.Minute, 50 * time.Millisecond
+	})
 	kubeconfig := filepath.Join(dir, "admin.kubeconfig")
 	require.Eventually(t, func() bool { _, err := os.Stat(kubeconfig); return err == nil }, patience, tick)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	require.NoError(t, err)
-	client := kubernetes.NewForConfigOrDie(config).Discovery().RESTClient()
-	get := func(path string) string {
-		text, err := client.Get().AbsPath(path).DoRaw(t.Context())
-		if err != nil {
-			return err.Error()
-		}
-		return string(text)
+	return &up{t, config, kubernetes.NewForConfigOrDie(config)}
+}
+
+const patience, tick = time.Minute, 50 * time.Millisecond
+
+// get returns the answer to a GET, or the error.
+func (u *up) get(path string) string {
+	text, err := u.client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(u.Context())
+	if err != nil {
+		return err.Error()
 	}
+	return string(text)
+}
+
+// This test is not parallel, since a command sets the process's logger.
+func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
+	u := startUp(t)
+	get := u.get
 	has := func(path string, families ...string) {
 		t.Helper()
 		for _, family := range families {
@@ -65,10 +86,21 @@ func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
 	has("/flagz", `secure-port=0\n`)
 	has("/api/v1/nodes/node-1/proxy/metrics", `kubelet_node_name\{node="node-1"\} 1`, `kubelet_running_pods 0`,
 		`rest_client_requests_total{`, `go_goroutines `)
+	has("/api/v1/nodes/node-1/proxy/configz", `\{"kubeletconfig":\{.*"kind":"KubeletConfiguration"`)
+	_, err := u.client.Discovery().RESTClient().Get().AbsPath("/configz").DoRaw(t.Context())
+	require.True(t, apierrors.IsNotFound(err), "kube-apiserver has no /configz: %v", err)
+	_, err = u.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}}}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	has("/metrics/resources", `kube_pod_resource_request\{namespace="default",node="node-.",pod="web",priority="0",`+
+		`resource="cpu",scheduler="default-scheduler",unit="cores"\} 0.25`)
 	has("/api/v1/nodes/node-1/proxy/metrics/cadvisor", `machine_cpu_cores{`)
 	has("/api/v1/nodes/node-1/proxy/metrics/resource", `node_cpu_usage_seconds_total `)
 	require.NotContains(t, get("/api/v1/nodes/node-1/proxy/metrics"), "etcd_")
-	components, own := 0, strings.TrimPrefix(config.Host, "https://")
+	components, own := 0, strings.TrimPrefix(u.config.Host, "https://")
 	for _, line := range regexp.MustCompile(
 		`(?m)^(# \w+ )?(workqueue|scheduler|rest_client|leader_election)_.*\n`).FindAllString(get("/metrics"), -1) {
 		// The process has one registry, which also counts requests of other tests to their servers.
