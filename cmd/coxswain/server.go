@@ -173,6 +173,9 @@ func newAPIServer() *cobra.Command {
 			if err := n.check(); err != nil {
 				return err
 			}
+			if err := f.checkPeers(); err != nil {
+				return err
+			}
 			f.components = func(s *running) error { return s.writeComponents(n) }
 			preferToKeep(apiServerOOMScore)
 			return runServer(cmd.Context(), f, func(_ context.Context, s *running) error {
@@ -183,6 +186,7 @@ func newAPIServer() *cobra.Command {
 		},
 	}
 	f.add(cmd.Flags())
+	f.addPeers(cmd.Flags())
 	n.addNames(cmd.Flags(), 3, "number of Nodes that node.kubeconfig has identities for")
 	return cmd
 }

@@ -70,6 +70,10 @@ func TestCompose(t *testing.T) {
 		return strings.Count(states, "healthy\n") == 5 && !strings.Contains(states, "unhealthy")
 	})
 
+	health := c.run(kubectlLite, "get", "componentstatuses", "-o", "jsonpath={.items[*].conditions[*].status}")
+	require.Equal(t, "True True True", health)
+	require.Contains(t, do(t.Context(), "logs", "--no-color", "controllers"), "controllers started")
+
 	certs := strings.TrimSpace(do(t.Context(), "ps", "--all", "-q", "certs"))
 	for component, files := range map[string][]string{
 		"etcd":        {"etcd/ca.crt", "etcd/peer.crt", "etcd/peer.key", "etcd/server.crt", "etcd/server.key"},
