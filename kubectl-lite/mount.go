@@ -82,6 +82,9 @@ func adapt(cmd *cobra.Command, out *formattedWriter) {
 				return err
 			}
 			out.follow(cmd)
+			if readsDocuments(cmd) {
+				return session.LimitStdin(func() { run(cmd, args) })
+			}
 			run(cmd, args)
 			return nil
 		}
@@ -104,6 +107,13 @@ func checkFilesOf(cmd *cobra.Command) error {
 	recursive, _ := cmd.Flags().GetBool("recursive")
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "-" || session.IsURL(name) })
 	return session.CheckFiles(names, recursive)
+}
+
+// readsDocuments reports whether the command reads documents from standard input (-f -). --raw sends a file unchanged.
+func readsDocuments(cmd *cobra.Command) bool {
+	names, err := cmd.Flags().GetStringSlice("filename")
+	raw := cmd.Flags().Lookup("raw")
+	return err == nil && slices.Contains(names, "-") && (raw == nil || raw.Value.String() == "")
 }
 
 // quantityFlags are the flags of kubectl's commands with quantities, or lists of names and quantities.
@@ -251,9 +261,10 @@ func newRun(s *session.Session) *cobra.Command {
 	return mount(run.NewCmdRun)(s)
 }
 
-// asksForSession reports whether the arguments may have one of run's flags -i, -t, --stdin, --tty and --attach.
+// asksForSession reports whether the arguments or the kuberc may have one of run's flags -i, -t, --stdin, --tty and
+// --attach.
 func asksForSession(s *session.Session) bool {
-	return slices.ContainsFunc(s.Args, func(arg string) bool {
+	return slices.ContainsFunc(append(preferredArgs(s.Args, "run"), s.Args...), func(arg string) bool {
 		long := slices.ContainsFunc([]string{"--stdin", "--tty", "--attach"}, func(flag string) bool {
 			return strings.HasPrefix(arg, flag)
 		})

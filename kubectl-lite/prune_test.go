@@ -12,11 +12,11 @@ import (
 	"github.com/coxswain-dev/coxswain/kubectl-lite/clitest"
 )
 
-// shop starts a server with objects of one label: kept and old have been applied, made has been created by another
-// command. other has been applied too and has another label. It returns the name of a file that contains only kept.
-func shop(t *testing.T) (*fakeServer, string) {
+// shop makes a namespace with objects of one label: kept and old have been applied, made has been created by another
+// command. other has been applied too and has another label. Another namespace has a kept of its own. It returns the
+// name of a file that contains only kept.
+func shop(t *testing.T, l clitest.Live, namespace string) string {
 	t.Helper()
-	f := newFakeServer(t)
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name+".yaml")
@@ -26,57 +26,57 @@ func shop(t *testing.T) (*fakeServer, string) {
 	kind := func(kind, name, label string) string {
 		return "apiVersion: v1\nkind: " + kind + "\nmetadata: {name: " + name + ", labels: {app: " + label + "}}\n---\n"
 	}
-	file := write("kept", kind("ConfigMap", "kept", "shop"))
+	kept := write("kept", kind("ConfigMap", "kept", "shop"))
 	all := write("all", kind("ConfigMap", "kept", "shop")+kind("ConfigMap", "old", "shop")+kind("Secret", "old", "shop")+
 		kind("ServiceAccount", "old", "shop")+kind("ConfigMap", "other", "market"))
 	made := write("made", kind("ConfigMap", "made", "shop"))
-	require.Zero(t, f.run(t, "", "apply", "--validate=false", "-f", all).Code)
-	require.Zero(t, f.run(t, "", "create", "--validate=false", "-f", made).Code)
-	require.Zero(t, f.run(t, "", "create", "ns", "away").Code)
-	require.Zero(t, f.run(t, "", "apply", "-n", "away", "--validate=false", "-f", file).Code)
-	return f, file
+	l.Succeed(t, "", "create ns "+namespace)
+	l.Succeed(t, "", "create ns "+namespace+"-away")
+	l.Succeed(t, "", "apply -n "+namespace+" -f "+all)
+	l.Succeed(t, "", "create -n "+namespace+" -f "+made)
+	l.Succeed(t, "", "apply -n "+namespace+"-away -f "+kept)
+	require.Equal(t, shopNames, shopObjects(t, l, namespace))
+	return kept
 }
 
-// names returns the objects in all namespaces.
-func (f *fakeServer) names() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []string
-	for _, path := range sortedKeys(f.objects) {
-		if _, rest, ok := strings.Cut(path, "/namespaces/"); ok && strings.Contains(rest, "/") {
-			all = append(all, rest)
-		}
+// shopObjects returns the objects of a shop in its namespace and the other one.
+func shopObjects(t *testing.T, l clitest.Live, namespace string) []string {
+	t.Helper()
+	objects := strings.Fields(l.Succeed(t, "", "get cm,secret,sa -l app -o name -n "+namespace))
+	for _, name := range strings.Fields(l.Succeed(t, "", "get cm,secret,sa -l app -o name -n "+namespace+"-away")) {
+		objects = append(objects, "away/"+name)
 	}
-	return all
+	return objects
 }
 
-var shopNames = []string{"away/configmaps/kept", "default/configmaps/kept", "default/configmaps/made",
-	"default/configmaps/old", "default/configmaps/other", "default/secrets/old", "default/serviceaccounts/old"}
+var shopNames = []string{"configmap/kept", "configmap/made", "configmap/old", "configmap/other", "secret/old",
+	"serviceaccount/old", "away/configmap/kept"}
 
 // Prune deletes an object only if it was applied before, has the labels, and has a kind to prune.
 func TestPrune_DeletesAppliedObjectsWithoutADocument(t *testing.T) {
 	t.Parallel()
+	l := clitest.Start(t)
 	for name, tt := range map[string]struct {
 		flags string
 		out   string
 		gone  []string
 	}{
-		"by label": {"-l app=shop", "configmap/old pruned\nsecret/old pruned\n",
-			[]string{"default/configmaps/old", "default/secrets/old"}},
+		"label": {"-l app=shop", "configmap/old pruned\nsecret/old pruned\n",
+			[]string{"configmap/old", "secret/old"}},
 		"all": {"--all", "configmap/old pruned\nconfigmap/other pruned\nsecret/old pruned\n",
-			[]string{"default/configmaps/old", "default/configmaps/other", "default/secrets/old"}},
-		"kinds of a list": {"-l app=shop --prune-allowlist=core/v1/Secret --prune-allowlist=core/v1/ServiceAccount",
-			"secret/old pruned\nserviceaccount/old pruned\n",
-			[]string{"default/secrets/old", "default/serviceaccounts/old"}},
+			[]string{"configmap/old", "configmap/other", "secret/old"}},
+		"list": {"-l app=shop --prune-allowlist=core/v1/Secret --prune-allowlist=core/v1/ServiceAccount",
+			"secret/old pruned\nserviceaccount/old pruned\n", []string{"secret/old", "serviceaccount/old"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, kept := shop(t)
-			require.Equal(t, shopNames, f.names())
-			got := f.run(t, "", append(strings.Fields("apply --validate=false --prune "+tt.flags), "-f", kept)...)
-			require.Equal(t, clitest.Outcome{Out: "configmap/kept unchanged\n" + tt.out}, got)
+			kept := shop(t, l, name)
+			got := l.Run(t, "", "apply --prune "+tt.flags+" -n "+name+" -f "+kept)
+			require.Equal(t, "configmap/kept unchanged\n"+tt.out, got.Out)
+			require.Zero(t, got.Code, got.ErrOut)
+			left := shopObjects(t, l, name)
 			require.Equal(t, tt.gone, slices.DeleteFunc(slices.Clone(shopNames), func(name string) bool {
-				return slices.Contains(f.names(), name)
+				return slices.Contains(left, name)
 			}))
 		})
 	}
@@ -84,18 +84,16 @@ func TestPrune_DeletesAppliedObjectsWithoutADocument(t *testing.T) {
 
 func TestPrune_DryRunDeletesNoObject(t *testing.T) {
 	t.Parallel()
-	for flag, tt := range map[string]struct {
-		words string
-		sent  int // requests to delete
-	}{"client": {"(dry run)", 0}, "server": {"(server dry run)", 2}} {
+	l := clitest.Start(t)
+	for flag, words := range map[string]string{"client": "(dry run)", "server": "(server dry run)"} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
-			f, kept := shop(t)
-			got := f.run(t, "", "apply", "--validate=false", "--prune", "-l", "app=shop", "--dry-run="+flag, "-f", kept)
-			require.Equal(t, clitest.Outcome{Out: strings.ReplaceAll("configmap/kept unchanged WORDS\n"+
-				"configmap/old pruned WORDS\nsecret/old pruned WORDS\n", "WORDS", tt.words)}, got)
-			require.Equal(t, shopNames, f.names())
-			require.Equal(t, tt.sent, f.asked("DELETE "))
+			kept := shop(t, l, flag)
+			got := l.Run(t, "", "apply --prune -l app=shop --dry-run="+flag+" -n "+flag+" -f "+kept)
+			require.Equal(t, strings.ReplaceAll("configmap/kept unchanged WORDS\nconfigmap/old pruned WORDS\n"+
+				"secret/old pruned WORDS\n", "WORDS", words), got.Out)
+			require.Zero(t, got.Code, got.ErrOut)
+			require.Equal(t, shopNames, shopObjects(t, l, flag))
 		})
 	}
 }

@@ -88,8 +88,8 @@ func groups() []group {
 			{"api-resources", mountGetter(apiresources.NewCmdAPIResources)},
 			{"api-versions", mountGetter(apiresources.NewCmdAPIVersions)}, {"auth", newAuth},
 			{"certificate", mountGetter(certificates.NewCmdCertificate)}, {"proxy", mount(proxy.NewCmdProxy)}}},
-		{"This tool", []verb{{"config", newConfig}, {"kustomize", newKustomize}, {"options", newOptions},
-			{"plugin", newPlugin}, {"completion", newCompletion}, {"version", newVersion}}},
+		{"This tool", []verb{{"config", newConfig}, {"kuberc", newKuberc}, {"kustomize", newKustomize},
+			{"options", newOptions}, {"plugin", newPlugin}, {"completion", newCompletion}, {"version", newVersion}}},
 	}
 }
 
@@ -173,6 +173,7 @@ func newRoot(streams genericiooptions.IOStreams, args []string, verbs map[string
 	root.PersistentFlags().BoolVar(&s.WarningsAsErrors, "warnings-as-errors", false,
 		"Treat warnings received from the server as errors and exit with a non-zero exit code")
 	addVerbosity(root)
+	addKuberc(root)
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, v := range g.verbs {
@@ -229,7 +230,18 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	if streams.ErrOut == io.Writer(os.Stderr) {
 		logVisibly()
 	}
-	root, s := newRoot(streams, args, namedVerbs(args))
+	verbs, preferences := namedVerbs(args), hasPreferences(args)
+	if preferences {
+		verbs = nil
+	}
+	root, s := newRoot(streams, args, verbs)
+	defer s.Finish()
+	if preferences {
+		var err error
+		if args, err = applyPreferences(root, s, args); err != nil {
+			return session.Report(s.ErrOut, err)
+		}
+	}
 	root.SetArgs(args)
 	ran, err := runPlugin(ctx, s, root, args)
 	if !ran {
@@ -240,6 +252,5 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	if err == nil {
 		err = s.CheckWarnings()
 	}
-	defer s.Finish()
 	return session.Report(s.ErrOut, err)
 }

@@ -95,10 +95,8 @@ func clientVersion() *version.Info {
 		return info
 	}
 	info.GoVersion = build.GoVersion
-	for _, dep := range build.Deps {
-		if dep.Path == "k8s.io/client-go" && info.GitVersion == "" {
-			info.GitVersion = strings.Replace(dep.Version, "v0.", "v1.", 1)
-		}
+	if info.GitVersion == "" {
+		info.GitVersion = libraryVersion()
 	}
 	if parts := strings.SplitN(strings.TrimPrefix(info.GitVersion, "v"), ".", 3); len(parts) == 3 {
 		info.Major, info.Minor = parts[0], parts[1]
@@ -114,6 +112,20 @@ func clientVersion() *version.Info {
 		}
 	}
 	return info
+}
+
+// libraryVersion returns the version of Kubernetes that the libraries of this binary belong to.
+func libraryVersion() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, dep := range build.Deps {
+		if dep.Path == "k8s.io/client-go" {
+			return strings.Replace(dep.Version, "v0.", "v1.", 1)
+		}
+	}
+	return ""
 }
 
 // supportedSkew is the number of minor versions that a client may be older or newer than its server.

@@ -283,7 +283,8 @@ var hostileLines = map[string][]string{
 }
 
 // notTried are commands without a line in hostileLines.
-var notTried = map[string]string{"proxy": "lasts, and prints nothing that a server sent"}
+var notTried = map[string]string{"proxy": "lasts, and prints nothing that a server sent",
+	"kuberc set": "writes a file of the user's", "kuberc view": "prints a file of the user's"}
 
 func leaves(cmd *cobra.Command, path string) (all []string) {
 	for _, sub := range cmd.Commands() {

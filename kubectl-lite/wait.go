@@ -9,7 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -180,6 +183,14 @@ func (o *waitOptions) await(ctx context.Context, info *resource.Info, expect exp
 	}
 	info.Object = latest
 	return o.showMet(info, true)
+}
+
+// uidOf returns the UID of an object, or "" if it is not there yet.
+func uidOf(obj runtime.Object) types.UID {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		return accessor.GetUID()
+	}
+	return ""
 }
 
 func (o *waitOptions) showMet(info *resource.Info, met bool) error {

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/kubectl/pkg/kuberc"
 
 	"github.com/coxswain-dev/coxswain/testenv"
 )
@@ -45,6 +46,7 @@ var tool func(context.Context, []string, genericiooptions.IOStreams) int
 // Main runs the tests of a package, for its TestMain. main is kubectllite.Main.
 func Main(m *testing.M, main func(context.Context, []string, genericiooptions.IOStreams) int) {
 	tool = main
+	kuberc.RecommendedKubeRCFile = filepath.Join(os.DevNull, "none") // not the user's
 	if os.Getenv(ChildVariable) != "" {
 		os.Exit(main(context.Background(), os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout,
 			ErrOut: os.Stderr}))

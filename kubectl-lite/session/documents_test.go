@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/text/encoding/unicode"
 )
 
 var aliased = "a: &a " + strings.Repeat("x", 50_000) + "\nb: [" + strings.Repeat("*a,", 20_000) + "]\n"
@@ -23,8 +24,18 @@ func TestDocuments_AreReadOneByOneAndLimitedInSize(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, `{"a": 1}{"b": 2}`, strings.TrimSpace(string(read)))
 
-	_, err = io.ReadAll(newDocuments(strings.NewReader("a: 1\n---\n" + aliased)))
-	assert.ErrorContains(t, err, "exceeds the limit")
+	wide, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String("a: 1\n---\nb: 2\n")
+	require.NoError(t, err)
+	read, err = io.ReadAll(newDocuments(strings.NewReader(wide)))
+	require.NoError(t, err)
+	assert.Equal(t, "a: 1\n\n---\nb: 2\n", string(read))
+
+	documents := newDocuments(strings.NewReader("a: 1\n---\n" + aliased + "---\nb: 2\n"))
+	for range 2 {
+		read, err = io.ReadAll(documents)
+		assert.ErrorContains(t, err, "exceeds the limit")
+		assert.NotContains(t, string(read), "b: 2", "a reader may go on after an error")
+	}
 }
 
 func TestCheckFiles_RejectsLargeAliases(t *testing.T) {

@@ -41,13 +41,21 @@ func openManifest(address string) (io.Reader, error) {
 	}
 }
 
-// BoundDownloads limits the size of the URLs of -f that cli-runtime reads. It uses the default client of net/http.
+// BoundDownloads limits the size of the URLs of -f that cli-runtime reads, and of their documents when the aliases are
+// expanded. cli-runtime uses the default client of net/http.
 var BoundDownloads = sync.OnceFunc(func() {
 	http.DefaultClient = &http.Client{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
 		res, err := http.DefaultTransport.RoundTrip(r)
 		if err == nil {
-			res.Body = &limitedBody{ReadCloser: res.Body, limit: longestManifest, left: longestManifest}
+			body := &limitedBody{ReadCloser: res.Body, limit: longestManifest, left: longestManifest}
+			res.Body = downloaded{newDocuments(body), body}
 		}
 		return res, err
 	})}
 })
+
+// downloaded is a body with limited documents.
+type downloaded struct {
+	io.Reader
+	io.Closer
+}
