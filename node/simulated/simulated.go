@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,7 +95,7 @@ type container struct {
 	ends    bool // ends by itself, at endsAt with code
 	endsAt  time.Time
 	code    int32
-	stopped *runtime.Exit
+	stopped atomic.Pointer[runtime.Exit] // set once
 }
 
 func (r *Runtime) newContainer(pod *corev1.Pod, c *corev1.Container, id string, run int32,
@@ -153,9 +154,9 @@ func (s *container) fail(this bool, started time.Time) {
 func (s *container) ID() string { return s.name }
 
 func (s *container) State(now time.Time) runtime.State {
-	switch {
-	case s.stopped != nil:
-		return runtime.State{Exit: s.stopped}
+	switch stopped := s.stopped.Load(); {
+	case stopped != nil:
+		return runtime.State{Exit: stopped}
 	case s.ends && !now.Before(s.endsAt):
 		return runtime.State{Exit: &runtime.Exit{Code: s.code, At: s.endsAt}}
 	}
@@ -180,13 +181,11 @@ func (s *container) State(now time.Time) runtime.State {
 // Stop ends a server like a well-behaved process on SIGTERM: with code 0. A container that would have ended by itself
 // was interrupted and exits with 143, which shells report for SIGTERM, so that a Job does not count it as completed.
 func (s *container) Stop(now time.Time, _ time.Duration) {
-	if s.stopped != nil {
-		return
-	}
-	s.stopped = &runtime.Exit{At: now}
+	exit := &runtime.Exit{At: now}
 	if s.ends {
-		s.stopped.Code = 143
+		exit.Code = 143
 	}
+	s.stopped.CompareAndSwap(nil, exit) // the first call counts
 }
 
 func (*container) Resize(context.Context, *corev1.Container) error { return nil }

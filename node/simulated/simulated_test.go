@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
@@ -174,4 +176,21 @@ func TestScript_StartsFromAnnotations(t *testing.T) {
 	line, err := lines.Next()
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(line.Text))
+}
+
+// The agent may stop a container while others read its state.
+func TestContainer_IsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	pod := annotatedPod(AnnotationRunFor, "1h")
+	c := new(Runtime).newContainer(pod, &pod.Spec.Containers[0], "id", 0, someTime)
+	var running sync.WaitGroup
+	for i := range 8 {
+		running.Go(func() {
+			c.Stop(someTime.Add(time.Duration(i)*time.Second), 0)
+			exit := c.State(someTime).Exit
+			assert.EqualValues(t, 143, exit.Code)
+			assert.Same(t, exit, c.State(someTime.Add(2*time.Hour)).Exit, "the first call counts")
+		})
+	}
+	running.Wait()
 }
