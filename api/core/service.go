@@ -38,6 +38,7 @@ func services() *api.Resource {
 			ValidateName:   naming.NameIsDNSLabel,
 			Validate:       api.Check(validateService),
 			ValidateUpdate: api.CheckUpdate(validateServiceUpdate),
+			Warnings:       api.Warn(warnService),
 			Status: api.StatusOf(
 				func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status },
 				(*corev1.ServiceStatus).DeepCopy,
