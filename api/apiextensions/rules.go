@@ -8,15 +8,9 @@ import (
 
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 
+	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/structural"
-)
-
-// The cost limits for one object, of each rule of a schema and of all of them together. They are kube-apiserver's, in
-// the units of cel.PerCallLimit.
-const (
-	ruleCostLimit   = 10_000_000
-	schemaCostLimit = 100_000_000
 )
 
 var ruleReasons = []string{string(internal.FieldValueDuplicate), string(internal.FieldValueForbidden),
@@ -91,8 +85,8 @@ func hasLineBreaks(text string) bool { return strings.ContainsAny(text, "\n\r") 
 // estimate checks a compiled rule.
 func (w *walk) estimate(r *internal.ValidationRule, e *structural.RuleEstimate, in scope, path *field.Path) {
 	add := func(err *field.Error) { w.ruleErrs = append(w.ruleErrs, err) }
-	if !w.unchanged && e.Cost > ruleCostLimit {
-		add(field.Forbidden(path.Child("rule"), tooExpensive("estimated rule cost", e.Cost, ruleCostLimit)))
+	if !w.unchanged && e.Cost > cel.MaxRuleEstimate {
+		add(field.Forbidden(path.Child("rule"), tooExpensive("estimated rule cost", e.Cost, cel.MaxRuleEstimate)))
 	}
 	w.costs.observe(path.Child("rule"), e.Cost)
 	if e.Err != nil {
@@ -102,9 +96,9 @@ func (w *walk) estimate(r *internal.ValidationRule, e *structural.RuleEstimate, 
 	case e.MessageErr != nil:
 		add(field.Invalid(path.Child("messageExpression"), *r, e.MessageErr.Error()))
 	case r.MessageExpression != "" && e.Err == nil:
-		if !w.unchanged && e.MessageCost > ruleCostLimit {
+		if !w.unchanged && e.MessageCost > cel.MaxRuleEstimate {
 			add(field.Forbidden(path.Child("messageExpression"),
-				tooExpensive("estimated messageExpression cost", e.MessageCost, ruleCostLimit)))
+				tooExpensive("estimated messageExpression cost", e.MessageCost, cel.MaxRuleEstimate)))
 		}
 		w.costs.observe(path.Child("messageExpression"), e.MessageCost)
 	}
@@ -136,7 +130,7 @@ func (c *costs) observe(path *field.Path, cost uint64) {
 	} else {
 		c.total += cost
 	}
-	if cost < schemaCostLimit/100 {
+	if cost < cel.MaxSchemaEstimate/100 {
 		return
 	}
 	c.highest = append(c.highest, ruleCost{path, cost})
@@ -146,7 +140,7 @@ func (c *costs) observe(path *field.Path, cost uint64) {
 
 // totalCost checks the total cost of all rules.
 func (w *walk) totalCost(path *field.Path) (errs field.ErrorList) {
-	if w.costs.total <= schemaCostLimit {
+	if w.costs.total <= cel.MaxSchemaEstimate {
 		return nil
 	}
 	for _, r := range w.costs.highest {
@@ -155,7 +149,7 @@ func (w *walk) totalCost(path *field.Path) (errs field.ErrorList) {
 	}
 	return append(errs, field.Forbidden(path, tooExpensive(
 		"x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", w.costs.total,
-		schemaCostLimit)))
+		cel.MaxSchemaEstimate)))
 }
 
 func tooExpensive(subject string, cost, limit uint64) string {

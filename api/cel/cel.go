@@ -8,8 +8,8 @@
 // configuration or a JSON patch.
 //
 // Everything is built on first use: a program that only imports this package has no environment (environment.go).
-// Kubernetes' functions are in one file per library (library_*.go), the costs of calls in cost.go, and the estimate of
-// worst-case costs in estimate.go.
+// Kubernetes' functions are in one file per library (library_*.go), the costs of calls in cost.go, the estimate of
+// worst-case costs in estimate.go, and all limits of costs in limits.go.
 //
 // The package depends neither on storage nor on servers. Permission checks go to an Authorizer.
 // https://kubernetes.io/docs/reference/using-api/cel/
@@ -31,21 +31,6 @@ func Compilations() int64 { return compilations.Load() }
 
 // CountCompilation counts an expression that is about to be compiled outside of this package.
 func CountCompilation() { compilations.Add(1) }
-
-// The limits of kube-apiserver (k8s.io/apiserver/pkg/apis/cel). A unit of cost is about the time that it takes to read
-// one value; 10,000,000 units take about a second.
-const (
-	// PerCallLimit limits the cost of one expression.
-	PerCallLimit = 1_000_000
-	// PolicyBudget limits the cost of all expressions of a policy for one binding and one parameter, MatchBudget that
-	// of match conditions.
-	PolicyBudget = 10_000_000
-	MatchBudget  = 2_500_000
-	// MaxMessage limits the result of a messageExpression, in bytes.
-	MaxMessage = 5 << 10
-	// checkEvery is the number of iterations of a loop between checks of the context.
-	checkEvery = 100
-)
 
 // Result is the set of types that an expression may evaluate to.
 type Result struct {

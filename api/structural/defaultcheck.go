@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
@@ -22,9 +23,9 @@ type DefaultChecks struct {
 	steps int   // checks so far; at most maxDefaultSteps
 }
 
-// The limits of the work for the defaults of one definition. RuleBudget limits that of one schema.
+// The limits of the work for the defaults of one definition. cel.RuleBudget limits that of one schema.
 const (
-	definitionBudget = 3 * RuleBudget
+	definitionBudget = 3 * cel.RuleBudget
 	maxDefaultSteps  = 1_000_000
 )
 
@@ -35,7 +36,7 @@ func (s *Schema) ValidateDefaults(path *field.Path, c *DefaultChecks) field.Erro
 		return nil
 	}
 	v := defaultValidation{DefaultChecks: c, compiler: ruleCompiler{stored: true, nodes: map[*Schema]*ruleNode{}},
-		budget: min(RuleBudget, definitionBudget-c.spent)}
+		budget: min(cel.RuleBudget, definitionBudget-c.spent)}
 	before := v.budget
 	v.schema(s, path, place{root: s.asRoot(), isRoot: true})
 	c.spent += before - v.budget

@@ -17,9 +17,6 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// RuleBudget limits the cost of all rules for one object, in the units of cel.PerCallLimit: about a second.
-const RuleBudget = 10_000_000
-
 // HasRules reports whether the schema has rules that are evaluated.
 func (s *Schema) HasRules() bool { return s != nil && s.rules != nil }
 
@@ -32,7 +29,7 @@ func (s *Schema) ValidateRules(ctx context.Context, obj, old map[string]any) (er
 	if node == nil {
 		return nil, nil, nil
 	}
-	e := ruleEvaluation{ctx: ctx, budget: RuleBudget}
+	e := ruleEvaluation{ctx: ctx, budget: cel.RuleBudget}
 	var before any
 	var c correlation
 	if old != nil {

@@ -3,12 +3,12 @@
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/.
 //
 // A request is classified (classify.go): the first flow schema that matches it, by precedence and name, gives it a
-// priority level and, by the schema's distinguisher, a flow. A level (level.go) has a number of seats, and a request
-// that is served holds as many of them as it is wide. If none are free, a level of type Reject rejects the request, and
-// one of type Queue lets it wait (queue.go) in the shortest of a few queues that its flow has been dealt by shuffle
-// sharding (shard.go). configure.go has the width of a list, and computes the seats of the levels from their shares;
-// every ten seconds levels without demand lend seats to levels with demand (borrow.go). metrics.go and dump.go show the
-// state.
+// priority level and, by the schema's distinguisher, a flow. A level (level.go) has a number of seats, and a
+// request that is served holds as many of them as it is wide (width.go: a list by its number of objects). If none
+// are free, a level of type Reject rejects the request, and one of type Queue lets it wait (queue.go) in the
+// shortest of a few queues that its flow has been dealt by shuffle sharding (shard.go). configure.go computes the
+// seats of the levels from their shares; every ten seconds levels without demand lend seats to levels with demand
+// (borrow.go). metrics.go and dump.go show the state.
 //
 // limits.go and slots.go have simpler limits, which are independent of the levels. The package knows neither HTTP nor
 // the place where the configuration is stored.
