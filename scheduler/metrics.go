@@ -55,7 +55,7 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			prometheus.HistogramOpts{Name: "scheduler_scheduling_algorithm_duration_seconds",
 				Help: "Scheduling algorithm latency in seconds", Buckets: exponential(0.0001, 2, 18)}),
 		points: histogram("scheduler_framework_extension_point_duration_seconds",
-			"Latency for running all plugins of a specific extension point.", exponential(0.0001, 2, 12),
+			"Latency for running all plugins of a specific extension point.", exponential(0.0001, 4, 6),
 			"extension_point", "status", "profile"),
 		sli: histogram("scheduler_pod_scheduling_sli_duration_seconds",
 			"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might "+
@@ -79,7 +79,7 @@ func newMetrics(c clock.PassiveClock) *metrics {
 				"PreFilter, Filter, PreScore, and Score).",
 		}, []string{"plugin", "extension_point", "profile"}),
 		plugins: histogram("scheduler_plugin_execution_duration_seconds",
-			"Duration for running a plugin at a specific extension point.", exponential(0.00001, 10, 5),
+			"Duration for running a plugin at a specific extension point.", exponential(0.00001, 10, 4),
 			"plugin", "extension_point", "status"),
 		goroutines: goroutines, binding: goroutines.WithLabelValues("binding"),
 		state: &stateCollector{
