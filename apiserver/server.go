@@ -116,8 +116,8 @@ type Options struct {
 	Limits Limits
 	// Audit records requests; nil for none. The caller closes it when Serve has returned.
 	Audit *audit.Auditor
-	// Debug maps paths to the handlers of components in the same process that answer GET there or, if the path ends with
-	// a slash, below it. The requests are authorized like all others.
+	// Debug maps paths to the handlers of components in the same process. They answer GET at their path or, if it ends
+	// with a slash, below it. The requests are authorized like all others.
 	Debug map[string]http.Handler
 	// Metrics are the metrics of components in the same process. They are served at /metrics beside the server's own.
 	Metrics []prometheus.Gatherer

@@ -20,7 +20,8 @@ func (o Options) Configuration() any {
 	all := object{
 		"kind": "KubeControllerManagerConfiguration", "apiVersion": ConfigName + "/v1alpha1",
 		"Generic": object{"Controllers": o.Controllers, "LeaderElection": o.leaderElectionFields()},
-		"KubeCloudShared": object{"AllocateNodeCIDRs": s.NodeIPAM.Allocate, "ClusterCIDR": joined(s.NodeIPAM.ClusterCIDRs),
+		"KubeCloudShared": object{"AllocateNodeCIDRs": s.NodeIPAM.Allocate,
+			"ClusterCIDR":       joined(s.NodeIPAM.ClusterCIDRs),
 			"NodeMonitorPeriod": duration(s.Node.MonitorPeriod)},
 		"EndpointController": object{"EndpointUpdatesBatchPeriod": duration(s.Endpoints.BatchPeriod)},
 		"EndpointSliceController": object{"MaxEndpointsPerSlice": s.Endpoints.MaxPerSlice,

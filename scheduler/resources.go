@@ -13,9 +13,9 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 )
 
-// PodResources collects the requests and limits of all pods, which kube-scheduler serves at /metrics/resources. They are
-// computed when they are collected, and there are none while no scheduler runs. The zero value is ready for use, and safe
-// for concurrent use.
+// PodResources collects the requests and limits of all pods, which kube-scheduler serves at /metrics/resources. They
+// are computed when they are collected, and there are none while no scheduler runs. The zero value is ready for use,
+// and safe for concurrent use.
 type PodResources struct {
 	pods atomic.Pointer[corelisters.PodLister]
 }

@@ -24,6 +24,7 @@ var floors = map[string][]string{
 	"internal/backoff":              {},
 	"internal/kubeversion":          {},
 	"internal/series":               {},
+	"internal/series/seriestest":    {},
 	"internal/zpages":               {},
 	"storage":                       {"internal/backoff", "internal/series"},
 	"internal/limits":               {},
@@ -38,13 +39,14 @@ var floors = map[string][]string{
 	"apiserver": with(clocks, "api", "storage", "internal/backoff", "internal/kubeversion", "internal/quota",
 		"internal/limits", "internal/series", "internal/zpages"),
 	"controllers": with(clocks, "internal/backoff", "internal/client/events", "internal/client/informer",
-		"internal/client/workqueue", "internal/limits", "internal/quota"),
+		"internal/client/workqueue", "internal/limits", "internal/quota", "internal/series"),
 	"scheduler": with(clocks, "internal/backoff", "internal/client/events", "internal/client/informer",
 		"internal/limits"),
 	"network": with(clocks, "internal/backoff", "internal/client/delegatedauth", "internal/client/events",
 		"internal/client/informer", "internal/client/workqueue", "internal/limits", "internal/series"),
 	"node": with(clocks, "network", "internal/backoff", "internal/client/delegatedauth", "internal/client/events",
-		"internal/client/informer", "internal/client/workqueue", "internal/kubeversion", "internal/limits"),
+		"internal/client/informer", "internal/client/workqueue", "internal/kubeversion", "internal/limits",
+		"internal/zpages"),
 	"kubectl-lite": {"internal/backoff", "internal/limits"},
 	"testenv": with(clocks, "api", "storage", "apiserver", "controllers", "scheduler", "node", "network",
 		"kubectl-lite", "internal/client/manifests"),
@@ -64,7 +66,7 @@ func with(some []string, more ...string) []string { return slices.Concat(some, m
 // testFloors lists additional imports of tests, and of packages for tests: a control plane to run against, the API's
 // other clients, to run beside the one under test, and the version that all of them report.
 var testFloors = []string{"testenv", "controllers", "scheduler", "node", "internal/clock/virtualtime",
-	"internal/kubeversion"}
+	"internal/kubeversion", "internal/series/seriestest"}
 
 // apiFront are the packages of api that other folders may import. Only code that assembles a server, and tests, may
 // import api/builtin; the groups and the kit are internal to api.

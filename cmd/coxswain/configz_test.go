@@ -23,7 +23,8 @@ func TestConfigz_ShowsTheConfigurationOfTheComponent(t *testing.T) {
 		{(&schedulerFlags{}).configz(), "componentconfig", "KubeSchedulerConfiguration",
 			"kubescheduler.config.k8s.io/v1"},
 	} {
-		routes := (&endpointFlags{}).routes(prometheus.NewRegistry(), map[string]http.Handler{configzPath: component.handler})
+		routes := (&endpointFlags{}).routes(prometheus.NewRegistry(),
+			map[string]http.Handler{configzPath: component.handler})
 		w := httptest.NewRecorder()
 		routes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/configz", nil))
 		require.Equal(t, http.StatusOK, w.Code)

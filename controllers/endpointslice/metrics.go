@@ -34,7 +34,8 @@ func newMetrics(m *controller.Metrics, services corelisters.ServiceLister) *metr
 		Metrics: endpointslices.NewMetrics(m, subsystem, "Service"),
 		syncs:   m.Counter(subsystem+"_syncs", "Number of EndpointSlice syncs", "result"),
 		perSync: m.Histogram(subsystem+"_endpointslices_changed_per_sync",
-			"Number of EndpointSlices changed on each Service sync", prometheus.DefBuckets, "topology", "traffic_distribution"),
+			"Number of EndpointSlices changed on each Service sync", prometheus.DefBuckets,
+			"topology", "traffic_distribution"),
 	}
 }
 

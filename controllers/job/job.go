@@ -164,7 +164,7 @@ type sync struct {
 	lost        intervals             // of an Indexed Job: the indexes that have failed for good
 	latest      map[int]*corev1.Pod   // the failed pod with the highest failure count, by index
 	verdict     *batchv1.JobCondition // nil while the Job is not over
-	action      string                // what scale did, for the metrics
+	action      string                // of scale, for the metrics
 }
 
 func (c *jobs) reconcile(ctx context.Context, key string) error {

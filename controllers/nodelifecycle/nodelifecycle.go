@@ -96,7 +96,8 @@ func newLifecycle(env *controller.Env) (*lifecycle, error) {
 		client: env.Client, nodes: core.Nodes().Lister(), leases: env.Informers.Coordination().V1().Leases().Lister(),
 		pods:     core.Pods().Informer(),
 		recorder: env.Recorder("node-controller"), clock: env.Clock, settings: env.Settings.Node,
-		metrics: newMetrics(env.Metrics), real: clock.RealClock{}, health: map[string]*health{}, zones: map[string]*zone{},
+		metrics: newMetrics(env.Metrics),
+		real:    clock.RealClock{}, health: map[string]*health{}, zones: map[string]*zone{},
 	}
 	l.Controller = controller.New(env, "nodelifecycle", l.reconcile)
 	return l, controller.IndexByNode(l.pods)

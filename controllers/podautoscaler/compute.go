@@ -297,8 +297,8 @@ func (s *session) compare(source string, value int64, target autoscalingv2.Metri
 		out = s.byShare(value, milli(*target.AverageValue))
 		current.AverageValue = quantity(out.value)
 	default:
-		err = invalidSpec{fmt.Errorf("invalid %s metric source: neither a value target nor an average value target was "+
-			"set", source)}
+		err = invalidSpec{fmt.Errorf("invalid %s metric source: neither a value target nor an average value "+
+			"target was set", source)}
 	}
 	return out, current, err
 }

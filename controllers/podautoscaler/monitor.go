@@ -33,8 +33,8 @@ func (a *autoscaler) newMonitor(m *controller.Metrics) *monitor {
 				add(float64(h.Status.DesiredReplicas), h.Namespace, h.Name)
 			}
 		})
-	const actions = " The label 'action' should be either 'scale_down', 'scale_up', or 'none'. The label 'error' should " +
-		"be either 'spec', 'internal', or 'none'."
+	const actions = " The label 'action' should be either 'scale_down', 'scale_up', or 'none'. The label 'error' " +
+		"should be either 'spec', 'internal', or 'none'."
 	buckets := prometheus.ExponentialBuckets(0.001, 2, 15)
 	return &monitor{
 		reconciliations: m.Counter(subsystem+"_reconciliations_total",

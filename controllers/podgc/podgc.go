@@ -51,7 +51,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	g := &podGC{
 		client: env.Client, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), clock: env.Clock,
-		metrics: newMetrics(env.Metrics), threshold: *env.Settings.TerminatedPodThreshold, missing: map[string]time.Time{},
+		metrics:   newMetrics(env.Metrics),
+		threshold: *env.Settings.TerminatedPodThreshold, missing: map[string]time.Time{},
 	}
 	g.Controller = controller.New(env, "podgc", g.reconcile)
 	controller.Watch(g.Controller, core.Pods().Informer(), controller.Handler[*corev1.Pod]{})

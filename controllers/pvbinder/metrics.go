@@ -18,7 +18,8 @@ func (b *binder) addMetrics(m *controller.Metrics) {
 	m.State("pv_collector_total_pv_count", "Gauge measuring total number of persistent volumes",
 		[]string{"plugin_name", "volume_mode"}, func(add func(float64, ...string)) {
 			for _, v := range b.all() {
-				add(1, controller.VolumePlugin(v), string(ptr.Deref(v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)))
+				mode := ptr.Deref(v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+				add(1, controller.VolumePlugin(v), string(mode))
 			}
 		})
 	for _, state := range []struct {

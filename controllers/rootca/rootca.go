@@ -50,8 +50,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		syncs: env.Metrics.Counter("root_ca_cert_publisher_sync_total",
 			"Number of namespace syncs happened in root ca cert publisher.", "code"),
 		duration: env.Metrics.Histogram("root_ca_cert_publisher_sync_duration_seconds",
-			"Number of namespace syncs happened in root ca cert publisher.", prometheus.ExponentialBuckets(0.001, 2, 15),
-			"code"),
+			"Number of namespace syncs happened in root ca cert publisher.",
+			prometheus.ExponentialBuckets(0.001, 2, 15), "code"),
 	}
 	p.Controller = controller.New(env, "root-ca-cert-publisher", p.reconcile)
 	if len(env.RootCA) == 0 {

@@ -1,10 +1,10 @@
-// Promql lists the metrics that rules and dashboards query, one a line: the name, the labels that the queries select by,
-// and the files. It is a module of its own, so that the parser of Prometheus is no dependency of the project.
+// Promql lists the metrics that rules and dashboards query, one a line: the name, the labels that the queries select
+// by, and the files. It is a module of its own, so that the parser of Prometheus is no dependency of the project.
 //
 //	promql SOURCE FILE...
 //
-// The files are Kubernetes manifests: PrometheusRules, and ConfigMaps with Grafana's dashboards. SOURCE names their origin
-// in the first lines of the list, which is cmd/coxswain/testdata/dashboards.txt (make dashboards).
+// The files are Kubernetes manifests: PrometheusRules, and ConfigMaps with Grafana's dashboards. SOURCE names their
+// origin in the first lines of the list, which is cmd/coxswain/testdata/dashboards.txt (make dashboards).
 package main
 
 import (

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Value returns the sum of the metric's series that have these label values, given as pairs of name and value. The value
-// of a histogram is the number of its observations.
+// Value returns the sum of the metric's series that have these label values, given as pairs of name and value. The
+// value of a histogram is the number of its observations.
 func Value(t testing.TB, from prometheus.Gatherer, name string, labels ...string) float64 {
 	t.Helper()
 	sum := 0.0
