@@ -64,7 +64,7 @@ func (a *agent) perform(ctx context.Context, p *hostedPod, pod *corev1.Pod, acti
 func (a *agent) startContainer(ctx context.Context, p *hostedPod, pod *corev1.Pod, action podstate.Start) {
 	name, now := action.Container.Name, a.Clock.Now()
 	ctx, done := p.call(ctx, callTimeout)
-	c, err := a.runtime.Start(ctx, pod, action.Container, action.Run, now)
+	c, err := a.runtimeOf(pod).Start(ctx, pod, action.Container, action.Run, now)
 	done()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (a *agent) adopt(ctx context.Context, p *hostedPod) error {
 func (a *agent) adoptContainer(ctx context.Context, p *hostedPod, pod *corev1.Pod, adoption podstate.Adoption) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	c, err := a.runtime.Adopt(ctx, pod, adoption.Container, adoption.Status)
+	c, err := a.runtimeOf(pod).Adopt(ctx, pod, adoption.Container, adoption.Status)
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -127,14 +127,14 @@ func (a *agent) setUpSandbox(ctx context.Context, p *hostedPod, pod *corev1.Pod,
 	runtime.Sandbox, error) {
 	ctx, done := p.call(ctx, setUpTimeout)
 	defer done()
-	return a.runtime.SetUp(ctx, pod, addresses)
+	return a.runtimeOf(pod).SetUp(ctx, pod, addresses)
 }
 
 // tearDown calls the runtime's TearDown, with a deadline.
 func (a *agent) tearDown(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := a.runtime.TearDown(ctx, pod); err != nil {
+	if err := a.runtimeOf(pod).TearDown(ctx, pod); err != nil {
 		return fmt.Errorf("tear down pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

@@ -95,7 +95,7 @@ func rejectOtherSystem(_ *agent, _ *hostedNode, pod *corev1.Pod) *rejection {
 
 // rejectUnsupported keeps pods off a node if the runtime cannot honour their spec.
 func rejectUnsupported(a *agent, _ *hostedNode, pod *corev1.Pod) *rejection {
-	if runtime, ok := a.runtime.(runtime.Admission); ok {
+	if runtime, ok := a.runtimeOf(pod).(runtime.Admission); ok {
 		if reason := runtime.Unsupported(pod); reason != "" {
 			return &rejection{"PodFeatureUnsupported", reason}
 		}

@@ -29,7 +29,8 @@ type agent struct {
 	Options
 	links        []*link
 	runtime      runtime.Runtime
-	imageless    bool // the runtime has no images to pull
+	components   runtime.Runtime // of the pods of Components
+	imageless    bool            // the runtime has no images to pull
 	cidrs        *cidrs
 	nodes        map[string]*hostedNode // by name; the map never changes
 	allocatable  corev1.ResourceList    // of each node
@@ -37,6 +38,7 @@ type agent struct {
 	shuttingDown atomic.Bool
 	thresholds   []threshold // for eviction
 	mirrors      *mirrors
+	staticDue    chan struct{} // of one element: static pods are due
 	started      time.Time
 	port         int32                           // of the endpoint; 0 if there is none
 	serving      atomic.Pointer[tls.Certificate] // the endpoint's certificate, if none was configured
@@ -84,6 +86,7 @@ func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.R
 	a := &agent{
 		Options: o, links: links, started: o.Clock.Now(), allocatable: o.allocatable(),
 		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*hostedNode{}, pods: map[types.UID]*hostedPod{},
+		staticDue: make(chan struct{}, 1),
 	}
 	for i, name := range o.Names {
 		a.nodes[name] = &hostedNode{name: name, machineID: runtime.Digest("machine", name)[:32],
@@ -104,6 +107,7 @@ func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.R
 	var err error
 	a.runtime, err = newRuntime(a)
 	_, a.imageless = a.runtime.(runtime.Imageless)
+	a.components = newComponentRuntime(o.Components, o.Clock.Now)
 	return a, err
 }
 
@@ -169,7 +173,7 @@ func (a *agent) run(ctx context.Context) error {
 
 	var workers sync.WaitGroup
 	a.events.Start(ctx)
-	if a.StaticPodPath != "" {
+	if a.StaticPodPath != "" || len(a.Components) > 0 {
 		workers.Go(func() { a.runStaticPods(ctx) })
 	}
 	if served != nil {
@@ -244,6 +248,9 @@ func (a *agent) podGone(o any) {
 	if pod, ok := o.(*corev1.Pod); ok {
 		a.halt(pod.UID)
 		a.podSeen(pod)
+		if _, made := a.mirrors.record(pod); made {
+			a.wakeStaticPods()
+		}
 	}
 }
 
@@ -264,6 +271,9 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 		appeared = true // heartbeats may begin again, and the node's usage may have changed
 	}
 	a.nodeQueue.Add(nodeTask{node.Name, syncNode})
+	if appeared && node.Name == a.Names[0] {
+		a.wakeStaticPods()
+	}
 	if appeared {
 		a.nodeQueue.Add(nodeTask{node.Name, renewLease})
 		if len(a.thresholds) > 0 {

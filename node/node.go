@@ -108,6 +108,9 @@ type Options struct {
 	VolumeRoots []string
 	// StaticPodPath is a folder of manifests; every Node runs a pod for each of them; "" for none.
 	StaticPodPath string
+	// Components are the parts of the control plane in this process, which the first Node shows as static pods once
+	// it is registered.
+	Components []Component
 	// StartDelay is the time that the simulated runtime takes to start a pod. With 0 a pod goes from Pending to Ready
 	// in one status write.
 	StartDelay time.Duration

@@ -22,7 +22,7 @@ func (a *agent) pull(ctx context.Context, p *hostedPod, pod *corev1.Pod, action 
 	c := action.Container
 	request := runtime.PullRequest{Pod: pod, Image: c.Image, Policy: c.ImagePullPolicy, Progress: func() {}}
 	if a.imageless {
-		image, err := a.runtime.Pull(ctx, request)
+		image, err := a.runtimeOf(pod).Pull(ctx, request)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.state.Pulled(c.Name, action.Attempt, image.ID, err, a.Clock.Now())
@@ -47,7 +47,7 @@ func (a *agent) pull(ctx context.Context, p *hostedPod, pod *corev1.Pod, action 
 		defer a.pulling.Add(-1)
 		defer cancel()
 		began := a.Clock.Now()
-		image, err := a.runtime.Pull(ctx, request)
+		image, err := a.runtimeOf(pod).Pull(ctx, request)
 		if agent.Err() == nil { // otherwise the agent is stopping, and the pull has not failed
 			a.endPull(p, entry, action, request, began, image, err)
 		}

@@ -298,6 +298,6 @@ func (e *endpoint) command(w http.ResponseWriter, r *http.Request, pod *corev1.P
 
 func (e *endpoint) portForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	stream.ServePorts(w, r, func(ctx context.Context, port uint16) (net.Conn, error) {
-		return e.runtime.Dial(ctx, pod, port)
+		return e.runtimeOf(pod).Dial(ctx, pod, port)
 	})
 }

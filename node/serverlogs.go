@@ -25,7 +25,7 @@ func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, pod *co
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	open := func() (runtime.LogReader, error) { return e.runtime.OpenLog(pod, run) }
+	open := func() (runtime.LogReader, error) { return e.runtimeOf(pod).OpenLog(pod, run) }
 	first, err := open()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)

@@ -119,7 +119,7 @@ func (a *agent) podStats(ctx context.Context, pod *corev1.Pod, now time.Time) (p
 			continue
 		}
 		started := status.State.Running.StartedAt
-		u, err := a.runtime.Usage(ctx, pod, c, started.Time, now)
+		u, err := a.runtimeOf(pod).Usage(ctx, pod, c, started.Time, now)
 		if err != nil {
 			continue // the container has ended meanwhile
 		}

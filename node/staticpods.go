@@ -31,7 +31,7 @@ const staticPodsEvery = 20 * time.Second
 
 // recordOfMirrors returns an earlier agent's record of mirror pods. Without a folder it is empty.
 func (a *agent) recordOfMirrors() *mirrors {
-	if a.StaticPodPath == "" {
+	if a.StaticPodPath == "" && len(a.Components) == 0 {
 		m, _ := newMirrors("", nil) // reads no file
 		return m
 	}
@@ -73,9 +73,9 @@ func (a *agent) deleteForged(ctx context.Context, key runtime.PodKey, pod *corev
 	return nil
 }
 
-// runStaticPods keeps one pod on every node for each manifest in a folder, until ctx ends. The agent creates each pod
-// in the API and then runs it like any other; a kubelet calls such an object a mirror pod. A deleted one is created
-// again.
+// runStaticPods keeps one pod on every node for each manifest in a folder, and the pods of components on the first one,
+// until ctx ends. The agent creates each pod in the API and then runs it like any other; a kubelet calls such an object a
+// mirror pod. A deleted one is created again at once.
 func (a *agent) runStaticPods(ctx context.Context) {
 	for {
 		next := staticPodsEvery
@@ -84,9 +84,12 @@ func (a *agent) runStaticPods(ctx context.Context) {
 		}
 		timer := a.Clock.NewTimer(next)
 		manifests, err := readStaticPods(a.StaticPodPath)
+		components, invalid := a.componentManifests()
+		err = errors.Join(err, invalid)
 		for _, name := range a.Names {
 			if err == nil {
-				err = a.syncStaticPods(ctx, a.nodes[name], manifests)
+				err = a.syncStaticPods(ctx, a.nodes[name], slices.Concat(manifests, components))
+				components = nil // they are on the first Node only
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -94,6 +97,8 @@ func (a *agent) runStaticPods(ctx context.Context) {
 		}
 		select {
 		case <-timer.C():
+		case <-a.staticDue:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -101,9 +106,20 @@ func (a *agent) runStaticPods(ctx context.Context) {
 	}
 }
 
+// wakeStaticPods makes runStaticPods start its next round at once.
+func (a *agent) wakeStaticPods() {
+	select {
+	case a.staticDue <- struct{}{}:
+	default: // it is due already
+	}
+}
+
 // readStaticPods reads the manifests in a folder, except files whose names begin with a dot. It returns an error if one
 // cannot be read, because a missing pod would be deleted.
 func readStaticPods(dir string) ([]*corev1.Pod, error) {
+	if dir == "" {
+		return nil, nil
+	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -206,7 +206,7 @@ func (a *agent) host(pod *corev1.Pod, now time.Time) (*hostedPod, error) {
 
 func (a *agent) newHostedPod(pod *corev1.Pod, now time.Time) *hostedPod {
 	host, _ := runtime.HostAddress(a.Address, a.nodes[pod.Spec.NodeName].subnet())
-	return &hostedPod{state: podstate.New(pod, host, now, a.runtime.Delay(pod))}
+	return &hostedPod{state: podstate.New(pod, host, now, a.runtimeOf(pod).Delay(pod))}
 }
 
 // resume continues with a pod that an earlier agent has started.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -77,6 +78,7 @@ type schedulerFlags struct {
 	leader  leaderFlags
 	config  string
 	metrics prometheus.Registerer
+	log     *slog.Logger // nil is slog.Default
 
 	resources scheduler.PodResources
 	// running is the configuration of the running scheduler, for /configz; nil before it runs.
@@ -136,7 +138,7 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 	o := scheduler.Options{
 		LeaderElect:   f.leader.elect,
 		LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
-		Metrics: f.metrics, PodResources: &f.resources, Clock: f.time.clock(), Quiescence: f.time.parts,
+		Metrics: f.metrics, PodResources: &f.resources, Log: f.log, Clock: f.time.clock(), Quiescence: f.time.parts,
 	}
 	config := as.main
 	if f.config == "" {
@@ -209,7 +211,9 @@ type nodeFlags struct {
 
 	ready func() // if not nil, called when every Node is Ready
 
-	endpoint net.Listener // the agent's, if it is for this machine only
+	endpoint   net.Listener // the agent's, if it is for this machine only
+	components []node.Component
+	log        *slog.Logger // nil is slog.Default
 }
 
 func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
@@ -413,7 +417,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		ServerTLSBootstrap: f.bootstrap,
 		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
 		ClusterDNS: f.clusterDNS, ClusterDomain: f.clusterDomain,
-		Eviction: f.eviction, CompleteAfter: f.simulated.completeAfter(),
+		Eviction: f.eviction, CompleteAfter: f.simulated.completeAfter(), Components: f.components, Log: f.log,
 		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical, Ready: f.ready,
 		Clock: f.time.clock(), Quiescence: f.time.parts,
 	}

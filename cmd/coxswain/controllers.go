@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 
@@ -22,6 +23,7 @@ type controllersFlags struct {
 	signing     signingFlags
 	debug       *controllers.Debug
 	workers     map[string]*int
+	log         *slog.Logger // nil is slog.Default
 
 	cloud                      string
 	clusterCIDRs, serviceCIDRs []string
@@ -229,8 +231,8 @@ func (f *controllersFlags) run(ctx context.Context, as identities) error {
 // options returns the options that the flags specify, after parse.
 func (f *controllersFlags) options() controllers.Options {
 	return controllers.Options{
-		Controllers: f.controllers,
-		Settings:    f.settings, Workers: f.concurrent(), Debug: f.debug, Metrics: controllers.Metrics(),
+		Controllers: f.controllers, Log: f.log,
+		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug, Metrics: controllers.Metrics(),
 		Clock: f.time.clock(), Quiescence: f.time.parts,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{

@@ -35,7 +35,7 @@ func startUp(t *testing.T) *up {
 	dir := filepath.Join(t.TempDir(), "data")
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := newCommand()
-	cmd.SetArgs([]string{"up", "--data-dir", dir, "--secure-port", "0", "--nodes", "2"})
+	cmd.SetArgs([]string{"up", "--data-dir", dir, "--secure-port", "0", "--nodes", "2", "--show-components"})
 	cmd.SetOut(io.Discard)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
@@ -86,8 +86,15 @@ func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
 	has("/flagz", `secure-port=0\n`)
 	has("/api/v1/nodes/node-1/proxy/metrics", `kubelet_node_name\{node="node-1"\} 1`, `kubelet_running_pods 0`,
 		`rest_client_requests_total{`, `go_goroutines `)
+	has("/api/v1/namespaces/kube-system/pods/kube-controller-manager-node-0/log", `.*controllers started`)
+	has("/api/v1/namespaces/kube-system/pods/kube-scheduler-node-0/log", `.*starting kube-scheduler`)
+	has("/api/v1/namespaces/kube-system/pods/kube-apiserver-node-0/log", `.*starting kube-apiserver`)
+	pods, err := u.client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{
+		LabelSelector: "tier=control-plane,component in (kube-apiserver,kube-controller-manager,kube-scheduler)"})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 3)
 	has("/api/v1/nodes/node-1/proxy/configz", `\{"kubeletconfig":\{.*"kind":"KubeletConfiguration"`)
-	_, err := u.client.Discovery().RESTClient().Get().AbsPath("/configz").DoRaw(t.Context())
+	_, err = u.client.Discovery().RESTClient().Get().AbsPath("/configz").DoRaw(t.Context())
 	require.True(t, apierrors.IsNotFound(err), "kube-apiserver has no /configz: %v", err)
 	_, err = u.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},

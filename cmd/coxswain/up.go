@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -22,6 +23,7 @@ import (
 func newUp() *cobra.Command {
 	registry := prometheus.NewRegistry()
 	f := &serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}}
+	show := false
 	n, c, s := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}, &schedulerFlags{metrics: registry}
 	i := &upIngress{}
 	n.port, n.anyPort = kubeletPort, true
@@ -36,6 +38,9 @@ func newUp() *cobra.Command {
 			}
 			if err := f.setTime(); err != nil {
 				return err
+			}
+			if show && n.count > 0 {
+				showComponents(n, c, s)
 			}
 			c.time, s.time, n.time = f.time, f.time, f.time
 			n.setCount(cmd.Flags())
@@ -72,6 +77,8 @@ func newUp() *cobra.Command {
 	n.add(cmd.Flags(), 3)
 	c.addPool(cmd.Flags(), "; by default a network that only this machine and its pods reach")
 	i.add(cmd.Flags())
+	cmd.Flags().BoolVar(&show, "show-components", false, "show API server, controllers and scheduler as static pods of "+
+		"the first Node, in kube-system, with their logs")
 	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock for controllers, scheduler, nodes and "+
 		"API server that stands still until kubectl-lite clock advance moves it; objects are then kept in memory")
 	return cmd
@@ -88,6 +95,19 @@ func setBalancers(ranges []netip.Prefix, n *nodeFlags, c *controllersFlags) {
 		n.network.balancers = []netip.Prefix{network}
 	}
 	c.settings.Service.LoadBalancerPool = serviceranges.Pool(network, ranges)
+}
+
+// showComponents makes the first Node show the components of this process. The lines of all other parts of the process
+// are the API server's.
+func showComponents(n *nodeFlags, c *controllersFlags, s *schedulerFlags) {
+	shown := func(name string) *slog.Logger {
+		component, logger := shownComponent(name, controlPlaneLabels(name))
+		n.components = append(n.components, component)
+		return logger
+	}
+	c.log, s.log = shown("kube-controller-manager"), shown("kube-scheduler")
+	n.log = slog.Default()
+	slog.SetDefault(shown("kube-apiserver"))
 }
 
 // configureFiles sets the folders of controllers and nodes in this process, and the keys that controllers sign with.
