@@ -74,8 +74,8 @@ func (a *agent) deleteForged(ctx context.Context, key runtime.PodKey, pod *corev
 }
 
 // runStaticPods keeps one pod on every node for each manifest in a folder, and the pods of components on the first one,
-// until ctx ends. The agent creates each pod in the API and then runs it like any other; a kubelet calls such an object a
-// mirror pod. A deleted one is created again at once.
+// until ctx ends. The agent creates each pod in the API and then runs it like any other; a kubelet calls such an object
+// a mirror pod. A deleted one is created again at once.
 func (a *agent) runStaticPods(ctx context.Context) {
 	for {
 		next := staticPodsEvery

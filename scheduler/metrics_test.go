@@ -48,7 +48,8 @@ func TestScheduler_MeasuresItsWork(t *testing.T) {
 	}
 	require.EqualValues(t, 9, value("plugin_evaluation_total", "plugin", "NodeResourcesFit",
 		"extension_point", "Filter", "profile", "default-scheduler"))
-	require.EqualValues(t, 8, value("plugin_evaluation_total", "plugin", "NodeResourcesFit", "extension_point", "Score"))
+	require.EqualValues(t, 8, value("plugin_evaluation_total", "plugin", "NodeResourcesFit",
+		"extension_point", "Score"))
 	require.EqualValues(t, 2, value("plugin_execution_duration_seconds", "plugin", "NodeResourcesFit",
 		"extension_point", "Filter", "status", "Success"), "the first of nine attempts, on two nodes")
 	c.eventually("no pod is being bound", func() bool { return value("goroutines", "operation", "binding") == 0 })

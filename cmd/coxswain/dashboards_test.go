@@ -19,8 +19,8 @@ import (
 var targetLabels = []string{"cluster", "instance", "job", "metrics_path", "service"}
 
 // TestUp_HasTheMetricsOfDashboards scrapes a running control plane. Each metric that kube-prometheus' rules and
-// dashboards query is there with the labels that they select by, or testdata/dashboards-elsewhere.txt has the reason. It
-// is not parallel, since a command sets the process's logger.
+// dashboards query is there with the labels that they select by, or testdata/dashboards-elsewhere.txt has the reason.
+// It is not parallel, since a command sets the process's logger.
 func TestUp_HasTheMetricsOfDashboards(t *testing.T) {
 	u := startUp(t)
 	_, err := u.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{

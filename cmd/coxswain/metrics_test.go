@@ -98,8 +98,9 @@ func TestUp_ServesMetricsOfAllComponents(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "kube-apiserver has no /configz: %v", err)
 	_, err = u.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}}}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web",
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}}}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	has("/metrics/resources", `kube_pod_resource_request\{namespace="default",node="node-.",pod="web",priority="0",`+

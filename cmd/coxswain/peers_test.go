@@ -20,7 +20,8 @@ func TestPeers_AreChecked(t *testing.T) {
 	require.Equal(t, "127.0.0.1:10257", f.peers["controller-manager"])
 	f, err = parse("--component-health=controller-manager=controllers:10257")
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"controller-manager": "controllers:10257", "scheduler": "127.0.0.1:10259"}, f.peers)
+	require.Equal(t, map[string]string{"controller-manager": "controllers:10257", "scheduler": "127.0.0.1:10259"},
+		f.peers)
 	_, err = parse("--component-health=kubelet=node:10250")
 	require.ErrorContains(t, err, `"kubelet" is not controller-manager or scheduler`)
 	_, err = parse("--component-health=scheduler=nowhere")

@@ -77,8 +77,8 @@ func newUp() *cobra.Command {
 	n.add(cmd.Flags(), 3)
 	c.addPool(cmd.Flags(), "; by default a network that only this machine and its pods reach")
 	i.add(cmd.Flags())
-	cmd.Flags().BoolVar(&show, "show-components", false, "show API server, controllers and scheduler as static pods of "+
-		"the first Node, in kube-system, with their logs")
+	cmd.Flags().BoolVar(&show, "show-components", false, "show API server, controllers and scheduler as static pods "+
+		"of the first Node, in kube-system, with their logs")
 	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock for controllers, scheduler, nodes and "+
 		"API server that stands still until kubectl-lite clock advance moves it; objects are then kept in memory")
 	return cmd

@@ -44,7 +44,8 @@ func newMetrics(m *controller.Metrics) *metrics {
 			"(phase=Failed|Succeeded) that have the finalizer batch.kubernetes.io/job-tracking. The event label can "+
 			`be "add" or "delete".`, "event"),
 		indexes: counter("job_finished_indexes_total", "The number of finished indexes. Possible values for the "+
-			`status label are: "succeeded", "failed". Possible values for the backoffLimit label are: "perIndex" and "global"`,
+			`status label are: "succeeded", "failed". Possible values for the backoffLimit label are: "perIndex" and `+
+			`"global"`,
 			"status", "backoffLimit"),
 		created: counter("job_pods_creation_total", "The number of Pods created by the Job controller labelled with a "+
 			`reason for the Pod creation. Possible values of the "reason" label are: "new", `+
