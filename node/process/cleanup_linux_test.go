@@ -206,8 +206,8 @@ func TestCleanup_RemovesAllTracesOfAnAgent(t *testing.T) {
 	m.start().Close()
 }
 
-// TestDataFolder_CanBeRemovedWhilePodsRun removes the folder of an agent that has ended. No mount is in it, and the pods
-// end with all they have.
+// TestDataFolder_CanBeRemovedWhilePodsRun removes the folder of an agent that has ended. No mount is in it, and the
+// pods end with all they have.
 func TestDataFolder_CanBeRemovedWhilePodsRun(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -19,7 +19,7 @@ const memoryRoot = "/run/coxswain-volumes"
 // memoryDir returns the folder with the in-memory volumes of the agent with the folder dir.
 func memoryDir(dir string) string { return filepath.Join(memoryRoot, runtime.Digest(dir)[:12]) }
 
-// podMemory returns the folder with the in-memory volumes of a pod. Its shim removes it if it finds the pod's own folder
+// podMemory returns the folder with the in-memory volumes of a pod. Its shim removes it if the pod's own folder is
 // gone.
 func podMemory(dir string, uid types.UID) string { return filepath.Join(memoryDir(dir), string(uid)) }
 

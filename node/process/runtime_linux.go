@@ -154,7 +154,8 @@ func podDir(dir string, uid types.UID) string { return filepath.Join(dir, "pods"
 
 func (r *Runtime) sandbox(pod *corev1.Pod, ip string) sandbox.Config {
 	name, _ := kernelHostname(pod, r.ClusterDomain) // an error was returned by writeNetworkFiles before
-	s := sandbox.Config{Dir: r.podDir(pod.UID), Memory: podMemory(r.dir, pod.UID), Hostname: name, IP: ip, HostIPC: pod.Spec.HostIPC}
+	s := sandbox.Config{Dir: r.podDir(pod.UID), Memory: podMemory(r.dir, pod.UID), Hostname: name, IP: ip,
+		HostIPC: pod.Spec.HostIPC}
 	s.SharePIDs = ptr.Deref(pod.Spec.ShareProcessNamespace, false) && !pod.Spec.HostPID
 	if pod.Spec.HostNetwork {
 		s.IP, s.Hostname = "", ""
@@ -297,7 +298,8 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
-	return sandbox.Adopt(sandbox.Config{Dir: dir, Memory: podMemory(r.dir, uid)}).Remove(ctx, podCgroups(r.cgroup, uid)...)
+	p := sandbox.Adopt(sandbox.Config{Dir: dir, Memory: podMemory(r.dir, uid)})
+	return p.Remove(ctx, podCgroups(r.cgroup, uid)...)
 }
 
 // Sweep forgets the pods of an earlier agent that are not known.

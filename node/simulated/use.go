@@ -111,7 +111,8 @@ func notice(pod *corev1.Pod, container string) string {
 			image = c.Image
 		}
 	}
-	return fmt.Sprintf("simulated container %s (image %s): no program runs in it, so it writes no log", container, image)
+	return fmt.Sprintf("simulated container %s (image %s): no program runs in it, so it writes no log", container,
+		image)
 }
 
 // log is a function of the time: all lines are written at the start or, with LogEvery, one line after each period,
