@@ -128,32 +128,11 @@ func (c *change) object(p *boundPolicy[mutations], b *binding, reason metav1.Sta
 // plan finds the bindings and parameters of a policy that the request matches. It is called before the object is
 // changed.
 func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
-	in, ok, err := p.match.Matches(ctx, c.Request)
-	if err != nil {
-		c.object(p, nil, "", configured(nil, err))
-	}
-	if !ok {
-		return
-	}
-	for _, b := range p.bindings {
-		if b.match != nil {
-			_, ok, err := b.match.Matches(ctx, c.Request)
-			if err != nil {
-				c.object(p, b, "", configured(b, err))
-			}
-			if !ok {
-				continue
-			}
-		}
-		found, err := params(ctx, c.Request, p.param, b)
-		if err != nil {
-			c.object(p, b, "", configured(b, err))
-			continue
-		}
-		for _, one := range found {
-			c.tasks = append(c.tasks, task{p, b, in, one})
-		}
-	}
+	misconfigured := func(b *binding, err error) { c.object(p, b, "", err) }
+	_ = p.each(ctx, c.Request, misconfigured, func(b *binding, in match.Matched, one param) error {
+		c.tasks = append(c.tasks, task{p, b, in, one})
+		return nil // so each returns no error
+	})
 }
 
 // run applies the policies in order.

@@ -173,6 +173,41 @@ func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type
 	return p, compiler, declared
 }
 
+// each calls use for each parameter of each binding that a request matches, until it returns an error. It calls
+// misconfigured for a policy or a binding that cannot be evaluated; b is nil for a policy.
+func (p *boundPolicy[T]) each(ctx context.Context, r *match.Request, misconfigured func(b *binding, err error),
+	use func(*binding, match.Matched, param) error) error {
+	in, ok, err := p.match.Matches(ctx, r)
+	if err != nil {
+		misconfigured(nil, configured(nil, err))
+	}
+	if !ok {
+		return nil
+	}
+	for _, b := range p.bindings {
+		if b.match != nil {
+			_, ok, err := b.match.Matches(ctx, r)
+			if err != nil {
+				misconfigured(b, configured(b, err))
+			}
+			if !ok {
+				continue
+			}
+		}
+		found, err := params(ctx, r, p.param, b)
+		if err != nil {
+			misconfigured(b, configured(b, err))
+			continue
+		}
+		for _, one := range found {
+			if err := use(b, in, one); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func configured(binding *binding, err error) error {
 	if binding == nil {
 		return fmt.Errorf("failed to configure policy: %w", err)

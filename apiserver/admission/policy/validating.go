@@ -133,7 +133,7 @@ func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err err
 	if p.ignores {
 		return
 	}
-	r := refusal{policy: p.name, message: configured(b, err).Error()}
+	r := refusal{policy: p.name, message: err.Error()}
 	if b != nil {
 		r.binding = b.name
 	}
@@ -142,34 +142,13 @@ func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err err
 
 // evaluate evaluates one policy, for each of its bindings and their parameters.
 func (v *verdict) evaluate(ctx context.Context, p *boundPolicy[validations]) error {
-	in, ok, err := p.match.Matches(ctx, v.Request)
-	if err != nil {
-		v.misconfigured(p, nil, err)
-	}
-	if !ok {
-		return nil
-	}
 	notes := map[string][]string{}
-	for _, b := range p.bindings {
-		if b.match != nil {
-			_, ok, err := b.match.Matches(ctx, v.Request)
-			if err != nil {
-				v.misconfigured(p, b, err)
-			}
-			if !ok {
-				continue
-			}
-		}
-		found, err := params(ctx, v.Request, p.param, b)
-		if err != nil {
-			v.misconfigured(p, b, err)
-			continue
-		}
-		for _, one := range found {
-			if err := v.ask(ctx, p, b, in, one, notes); err != nil {
-				return err
-			}
-		}
+	misconfigured := func(b *binding, err error) { v.misconfigured(p, b, err) }
+	err := p.each(ctx, v.Request, misconfigured, func(b *binding, in match.Matched, one param) error {
+		return v.ask(ctx, p, b, in, one, notes)
+	})
+	if err != nil {
+		return err
 	}
 	for key, values := range notes {
 		v.Audit(p.name+"/"+key, strings.Join(values, ", "))

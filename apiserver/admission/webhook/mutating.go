@@ -25,18 +25,8 @@ type Mutating struct{ *hooks }
 // NewMutating returns a plugin that reads the webhooks from the cluster.
 func NewMutating(o Options) (*Mutating, error) {
 	h, err := newHooks(o, "mutatingwebhookconfigurations", calls.Mutating,
-		func(obj api.Object) []hookSpec {
-			all := obj.(*admissionv1.MutatingWebhookConfiguration).Webhooks
-			specs := make([]hookSpec, len(all))
-			for i := range all {
-				w := &all[i]
-				specs[i] = hookSpec{w.Name, w.ClientConfig, w.Rules, w.FailurePolicy,
-					admissionv1.MatchResources{NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
-						MatchPolicy: w.MatchPolicy},
-					w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions,
-					w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
-			}
-			return specs
+		func(obj api.Object) []admissionv1.MutatingWebhook {
+			return obj.(*admissionv1.MutatingWebhookConfiguration).Webhooks
 		})
 	return &Mutating{h}, err
 }

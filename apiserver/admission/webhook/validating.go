@@ -22,15 +22,15 @@ type Validating struct{ *hooks }
 // NewValidating returns a plugin that reads the webhooks from the cluster.
 func NewValidating(o Options) (*Validating, error) {
 	h, err := newHooks(o, "validatingwebhookconfigurations", calls.Validating,
-		func(obj api.Object) []hookSpec {
+		func(obj api.Object) []admissionv1.MutatingWebhook {
 			all := obj.(*admissionv1.ValidatingWebhookConfiguration).Webhooks
-			specs := make([]hookSpec, len(all))
+			specs := make([]admissionv1.MutatingWebhook, len(all))
 			for i := range all {
 				w := &all[i]
-				specs[i] = hookSpec{w.Name, w.ClientConfig, w.Rules, w.FailurePolicy,
-					admissionv1.MatchResources{NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
-						MatchPolicy: w.MatchPolicy},
-					w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, false}
+				specs[i] = admissionv1.MutatingWebhook{Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules,
+					FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector,
+					ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
+					AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions}
 			}
 			return specs
 		})

@@ -49,25 +49,11 @@ type hook struct {
 	versionErr  error
 }
 
-// hookSpec has the fields that webhooks of both kinds share.
-type hookSpec struct {
-	name        string
-	client      admissionv1.WebhookClientConfig
-	rules       []admissionv1.RuleWithOperations
-	failure     *admissionv1.FailurePolicyType
-	match       admissionv1.MatchResources
-	sideEffects *admissionv1.SideEffectClass
-	timeout     *int32
-	versions    []string
-	conditions  []admissionv1.MatchCondition
-	again       bool
-}
-
 // hooks are the webhooks of one kind of configuration, read from memory when a configuration has changed.
 type hooks struct {
 	cluster     match.Cluster
 	kind        schema.GroupResource
-	read        func(api.Object) []hookSpec
+	read        func(api.Object) []admissionv1.MutatingWebhook // has every field of both kinds
 	of          calls.Type
 	client      *webhook.Client
 	credentials *webhook.Credentials
@@ -140,7 +126,8 @@ type Options struct {
 }
 
 // newHooks returns the webhooks of one kind of configuration, with the plugin's own configuration.
-func newHooks(o Options, plural string, of calls.Type, read func(api.Object) []hookSpec) (*hooks, error) {
+func newHooks(o Options, plural string, of calls.Type,
+	read func(api.Object) []admissionv1.MutatingWebhook) (*hooks, error) {
 	h := &hooks{cluster: o.Cluster, kind: schema.GroupResource{Group: admissionv1.GroupName, Resource: plural},
 		read: read, of: of, client: o.Client, log: o.Log}
 	var config struct {
@@ -227,49 +214,51 @@ func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 }
 
 // compile returns the webhooks of one configuration. A webhook without rules is never called.
-func (h *hooks) compile(configuration string, specs []hookSpec) []*hook {
+func (h *hooks) compile(configuration string, specs []admissionv1.MutatingWebhook) []*hook {
 	var list []*hook
 	repeated := map[string]int{}
 	for i := range specs {
 		spec := &specs[i]
-		uid := fmt.Sprintf("%s/%s/%d", configuration, spec.name, repeated[spec.name])
-		repeated[spec.name]++
-		if len(spec.rules) > 0 {
+		uid := fmt.Sprintf("%s/%s/%d", configuration, spec.Name, repeated[spec.Name])
+		repeated[spec.Name]++
+		if len(spec.Rules) > 0 {
 			list = append(list, h.hook(uid, configuration, spec))
 		}
 	}
 	return list
 }
 
-func (h *hooks) hook(uid, configuration string, spec *hookSpec) *hook {
-	resources := spec.match
-	for _, r := range spec.rules {
+func (h *hooks) hook(uid, configuration string, spec *admissionv1.MutatingWebhook) *hook {
+	resources := admissionv1.MatchResources{NamespaceSelector: spec.NamespaceSelector,
+		ObjectSelector: spec.ObjectSelector, MatchPolicy: spec.MatchPolicy}
+	for _, r := range spec.Rules {
 		resources.ResourceRules = append(resources.ResourceRules,
 			admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
 	}
 	made := &hook{
-		uid: uid, configuration: configuration, name: spec.name, match: match.New(&resources), again: spec.again,
-		ignores:    spec.failure != nil && *spec.failure == admissionv1.Ignore,
-		conditions: match.Conditions{Name: spec.name, Of: "webhook", Kind: h.of, Log: h.log},
+		uid: uid, configuration: configuration, name: spec.Name, match: match.New(&resources),
+		again:      spec.ReinvocationPolicy != nil && *spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
+		ignores:    spec.FailurePolicy != nil && *spec.FailurePolicy == admissionv1.Ignore,
+		conditions: match.Conditions{Name: spec.Name, Of: "webhook", Kind: h.of, Log: h.log},
 	}
-	made.target = target(&spec.client)
+	made.target = target(&spec.ClientConfig)
 	made.target.Credentials = h.credentials
-	made.version, made.versionErr = admissionreview.Version(spec.versions)
+	made.version, made.versionErr = admissionreview.Version(spec.AdmissionReviewVersions)
 	switch {
-	case spec.sideEffects == nil:
-		made.sideEffects = callFailure(spec.name, apierrors.NewBadRequest("Webhook SideEffects is nil"),
+	case spec.SideEffects == nil:
+		made.sideEffects = callFailure(spec.Name, apierrors.NewBadRequest("Webhook SideEffects is nil"),
 			"Webhook SideEffects is nil")
-	case *spec.sideEffects != admissionv1.SideEffectClassNone &&
-		*spec.sideEffects != admissionv1.SideEffectClassNoneOnDryRun:
+	case *spec.SideEffects != admissionv1.SideEffectClassNone &&
+		*spec.SideEffects != admissionv1.SideEffectClassNoneOnDryRun:
 		made.sideEffects = apierrors.NewBadRequest(
-			fmt.Sprintf("admission webhook %q does not support dry run", spec.name))
+			fmt.Sprintf("admission webhook %q does not support dry run", spec.Name))
 	}
-	if spec.timeout != nil {
-		made.timeout = time.Duration(*spec.timeout) * time.Second
+	if spec.TimeoutSeconds != nil {
+		made.timeout = time.Duration(*spec.TimeoutSeconds) * time.Second
 	}
-	if len(spec.conditions) > 0 {
+	if len(spec.MatchConditions) > 0 {
 		compiler := cel.NewCompiler(false)
-		for _, c := range spec.conditions {
+		for _, c := range spec.MatchConditions {
 			made.conditions.List = append(made.conditions.List, compiler.Compile(strings.TrimSpace(c.Expression),
 				cel.Bool, cel.Declarations{Authorizer: true, Stored: true}))
 		}
