@@ -22,7 +22,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
-// rawHTTP2 opens a connection, sends n GETs, and does not read the answers.
+// rawHTTP2 opens a connection, sends n GETs, and does not read the answers. A caller that reads them gets an error if
+// they do not come.
 func rawHTTP2(t *testing.T, s *server, path string, n int) (*http2.Framer, *tls.Conn) {
 	t.Helper()
 	config, err := rest.TLSConfigFor(s.config)
@@ -33,6 +34,7 @@ func rawHTTP2(t *testing.T, s *server, path string, n int) (*http2.Framer, *tls.
 	conn, err := tls.Dial("tcp", host.Host, config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	var fields, requests bytes.Buffer
 	encoder := hpack.NewEncoder(&fields)
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", host.Host}, {":path", path}} {
