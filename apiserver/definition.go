@@ -70,4 +70,9 @@ func (s *Server) forgetKinds() {
 		gvr := schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
 		return r.Resource != "" && kinds.Resource(gvr) == nil
 	})
+	served := map[string]bool{}
+	for _, res := range kinds.Resources {
+		served[res.Collection()] = true
+	}
+	s.Store.ForgetEvents(func(collection string) bool { return !served[collection] })
 }

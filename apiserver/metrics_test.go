@@ -94,10 +94,15 @@ func TestMetrics_EndWithTheirResource(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.defineGadgets()
+	s.create("/apis/example.org/v1/namespaces/default/gadgets",
+		m{"apiVersion": "example.org/v1", "kind": "Gadget", "metadata": m{"name": "one"}})
 	counted := func() bool {
-		return regexp.MustCompile(`(?m)^apiserver_(request|response|watch).*group="example.org"`).
+		return regexp.MustCompile(`(?m)^apiserver_(request|response|watch|storage_events).*group="example.org"`).
 			Match(s.get("/metrics").ok(http.StatusOK).body)
 	}
+	require.Eventually(t, func() bool {
+		return contains(s.get("/metrics"), `apiserver_storage_events_received_total{group="example.org"`)
+	}, patience, tick)
 	require.True(t, counted())
 	s.delete(definitionsPath+"/gadgets.example.org", nil).ok(http.StatusOK)
 	require.Eventually(t, func() bool { return !counted() }, patience, tick)

@@ -48,12 +48,12 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.store.each(func(collection *Collection) {
-		if IsInternal(collection.name) {
+		received := collection.received.Load()
+		if received == 0 || IsInternal(collection.name) {
 			return
 		}
 		group, resource := groupResource(collection.name)
-		ch <- prometheus.MustNewConstMetric(receivedDesc, prometheus.CounterValue,
-			float64(collection.received.Load()), group, resource)
+		ch <- prometheus.MustNewConstMetric(receivedDesc, prometheus.CounterValue, float64(received), group, resource)
 	})
 	ctx, cancel := context.WithTimeout(c.store.ctx, collectPatience)
 	defer cancel()
@@ -72,6 +72,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.store.backend.duration.Collect(ch)
 	c.store.backend.requests.Collect(ch)
 	c.store.backend.failures.Collect(ch)
+}
+
+// ForgetEvents ends the series of received events of the collections that are gone. They begin at zero with the next
+// event.
+func (s *Store) ForgetEvents(gone func(collection string) bool) {
+	s.each(func(c *Collection) {
+		if gone(c.name) {
+			c.received.Store(0)
+		}
+	})
 }
 
 // meter is a Backend that times another.
