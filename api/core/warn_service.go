@@ -14,7 +14,7 @@ var preferCloseIsDeprecated = fmt.Sprintf("spec.trafficDistribution: %q is depre
 	corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone)
 
 // warnService returns the warnings about fields that have no effect, are deprecated or are in an unusual form. They are
-// in the words and the order of Kubernetes v1.37 (pkg/api/service/warnings.go).
+// in the words and the order of Kubernetes (pkg/api/service/warnings.go).
 func warnService(s, _ *corev1.Service) []string {
 	spec, path := &s.Spec, field.NewPath("spec")
 	headless := spec.Type == corev1.ServiceTypeClusterIP && spec.ClusterIP == corev1.ClusterIPNone

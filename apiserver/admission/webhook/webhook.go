@@ -237,7 +237,8 @@ func (h *hooks) hook(uid, configuration string, spec *admissionv1.MutatingWebhoo
 	}
 	made := &hook{
 		uid: uid, configuration: configuration, name: spec.Name, match: match.New(&resources),
-		again:      spec.ReinvocationPolicy != nil && *spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
+		again: spec.ReinvocationPolicy != nil &&
+			*spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
 		ignores:    spec.FailurePolicy != nil && *spec.FailurePolicy == admissionv1.Ignore,
 		conditions: match.Conditions{Name: spec.Name, Of: "webhook", Kind: h.of, Log: h.log},
 	}
