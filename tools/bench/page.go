@@ -75,6 +75,7 @@ type page struct {
 	options load.Options
 	runs    int
 	build   build // of the measured binary
+	machine string
 	results []load.Result
 }
 
@@ -87,7 +88,7 @@ func newPage(path string) (*page, error) {
 	if _, err := replaceTable(string(document), ""); err != nil {
 		return nil, fmt.Errorf("-page %s: %w", path, err)
 	}
-	return &page{path: path}, nil
+	return &page{path: path, machine: machine()}, nil
 }
 
 // write replaces the document's table.
@@ -96,7 +97,7 @@ func (p *page) write(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	text, err := replaceTable(string(document), p.table(machine(), now))
+	text, err := replaceTable(string(document), p.table(now))
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.path, err)
 	}
@@ -114,12 +115,12 @@ func replaceTable(document, text string) (string, error) {
 }
 
 // table returns the Markdown of the results: the circumstances of the measurement, and a row for each operation.
-func (p *page) table(machine string, now time.Time) string {
+func (p *page) table(now time.Time) string {
 	var s strings.Builder
 	o := p.options
 	fmt.Fprintf(&s, "\n    %s\n\n", p.command)
 	fmt.Fprintf(&s, "| measured | |\n|---|---|\n| on | %s |\n| of | commit %s, %s |\n| at | %s |\n",
-		now.UTC().Format("2 January 2006"), p.build.commit, p.build.goVersion, machine)
+		now.UTC().Format("2 January 2006"), p.build.commit, p.build.goVersion, p.machine)
 	fmt.Fprintf(&s, "| as | the median of %d runs of %v each; %d pods of 2 kB, %d clients unless said otherwise, "+
 		"%d watchers with %d changes a second, Deployments of %d replicas |\n\n", p.runs, o.Duration, o.Objects,
 		o.Clients, o.Watchers, o.Rate, o.Replicas)
@@ -194,7 +195,7 @@ func parseVersion(output string) (build, error) {
 	return build{commit: found[1], goVersion: found[2]}, nil
 }
 
-// machine describes the computer in a line.
+// machine describes the computer in a line, with the work that it has before the measurement.
 func machine() string {
 	parts := []string{fmt.Sprintf("%d cores", runtime.NumCPU())}
 	if name := procValue("/proc/cpuinfo", "model name"); name != "" {
@@ -205,9 +206,15 @@ func machine() string {
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		version, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-")
-		return strings.Join(append(parts, "Linux "+version), ", ")
+		parts = append(parts, "Linux "+version)
+	} else {
+		parts = append(parts, runtime.GOOS+"/"+runtime.GOARCH)
 	}
-	return strings.Join(append(parts, runtime.GOOS+"/"+runtime.GOARCH), ", ")
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		average, _, _ := strings.Cut(string(load), " ")
+		parts = append(parts, "load average before the runs "+average)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // procValue returns the first value of a key in a file of lines "key: value", or "" if there is none.

@@ -56,7 +56,7 @@ func TestPage_FailsBeforeTheMeasurementWithoutMarks(t *testing.T) {
 func TestPage_FormatsResults(t *testing.T) {
 	t.Parallel()
 	p := &page{command: "go run ./tools/bench -page docs/performance.md", options: load.DefaultOptions(), runs: 3,
-		build: build{commit: "0123456789ab", goVersion: "go1.26.1"}}
+		build: build{commit: "0123456789ab", goVersion: "go1.26.1"}, machine: "2 cores, 8 GiB, Linux 6.18.0"}
 	p.results = []load.Result{ // the order of the rows is that of operations
 		{Workload: "custom-get", Unit: "request", Operations: 1000, Elapsed: time.Second, P50: 40 * time.Microsecond,
 			P99: 3 * time.Millisecond, CPU: 31 * time.Millisecond, Resident: 80 << 20, Ratio: 1.02},
@@ -68,8 +68,8 @@ func TestPage_FormatsResults(t *testing.T) {
 			P99: 2 * time.Millisecond, CPU: 1080 * time.Millisecond, Resident: 200 << 20},
 	}
 	now := time.Date(2026, 11, 29, 23, 30, 0, 0, time.UTC)
-	text := p.table("2 cores, 8 GiB, Linux 6.18.0", now)
-	require.Equal(t, text, p.table("2 cores, 8 GiB, Linux 6.18.0", now))
+	text := p.table(now)
+	require.Equal(t, text, p.table(now))
 	require.Equal(t, `
     go run ./tools/bench -page docs/performance.md
 
