@@ -428,7 +428,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	defer s.proxy.Close()
 	defer s.webhooks.Close()
 	address := s.controlPlane.Join(ctx, ln.Addr())
-	absent := s.keepPresent(ctx)
+	var present sync.WaitGroup
+	present.Go(func() { s.controlPlane.Run(ctx) })
 	stopWork := s.work(ctx, address)
 	defer stopWork()
 	served := make(chan error, 1)
@@ -443,7 +444,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		return err
 	case <-ctx.Done():
 	}
-	<-absent // so that leave is the last write of this server's endpoint
+	present.Wait() // so that leave is the last write of this server's endpoint
 	err := s.leave(context.WithoutCancel(ctx), served)
 	if err == nil {
 		stopWork()
@@ -454,17 +455,6 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		<-served
 	}
 	return err
-}
-
-// keepPresent keeps this server's address among the endpoints of the Service kubernetes until ctx ends. The channel is
-// closed when the server does not write there any more.
-func (s *Server) keepPresent(ctx context.Context) <-chan struct{} {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.controlPlane.Run(ctx)
-	}()
-	return ended
 }
 
 // Advertise changes the address that the Service "kubernetes" points to, while the server serves.

@@ -14,8 +14,9 @@
 //	pull.go       pulls, which run in goroutines of their own
 //	host.go       the methods that runtimes may call
 //	hostednode.go one of the agent's Nodes
-//	server.go     the endpoint for logs, streams, statistics, configuration (serverauth.go, serverlogs.go, serverstats.go,
-//	              serverfs.go, servermetrics.go, serverconfig.go)
+//	server.go     the endpoint for logs, streams, statistics, probes (serverauth.go, serverlogs.go, serverstats.go,
+//	              serverfs.go, servermetrics.go, serverprobes.go)
+//	configuration.go the configuration of the agent, as the kubelet shows it
 //	ownaddress.go addresses of the endpoint, one for each node
 //	staticpods.go pods that the agent creates from a folder   (mirrors.go: the record of these pods)
 //	reclaim.go    folders of deleted volumes

@@ -26,8 +26,9 @@ type probeResults struct {
 	node *hostedNode
 }
 
-var probeTotal = prometheus.NewDesc("prober_probe_total", "[BETA] Cumulative number of a liveness, readiness or startup "+
-	"probe for a container by result.", []string{"container", "namespace", "pod", "pod_uid", "probe_type", "result"}, nil)
+var probeTotal = prometheus.NewDesc("prober_probe_total", "[BETA] Cumulative number of a liveness, readiness or "+
+	"startup probe for a container by result.",
+	[]string{"container", "namespace", "pod", "pod_uid", "probe_type", "result"}, nil)
 
 // Describe implements prometheus.Collector.
 func (probeResults) Describe(ch chan<- *prometheus.Desc) { ch <- probeTotal }

@@ -132,8 +132,8 @@ func (a *agent) podStats(ctx context.Context, pod *corev1.Pod, now time.Time) (p
 	return s, all
 }
 
-// statsSummary serves the kubelet's Summary. With only_cpu_and_memory it leaves out the other statistics, as the kubelet
-// does.
+// statsSummary serves the kubelet's Summary. With only_cpu_and_memory it leaves out the other statistics, as the
+// kubelet does.
 func (e *endpoint) statsSummary(w http.ResponseWriter, r *http.Request, n *hostedNode) {
 	s := e.summary(r.Context(), n)
 	if only, err := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory")); err != nil || !only {

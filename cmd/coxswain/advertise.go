@@ -2,19 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
-	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
 )
 
@@ -43,49 +39,18 @@ func (f *serverFlags) listen() (*listener.Group, error) {
 	address := netip.AddrPortFrom(host, uint16(ln.Addr().(*net.TCPAddr).Port)).String()
 	own, err := listener.Local(address)
 	if err != nil {
-		slog.Warn("the endpoint of the Service kubernetes does not answer", "address", address, "err", err)
+		slog.Warn("cannot serve the endpoint of the Service kubernetes", "address", address, "err", err)
 		return group, nil
 	}
 	group.Add(own)
 	return group, nil
 }
 
-// hostsCertificate is a certificate of the server's own CA, to which hosts can be added. It is safe for concurrent use.
-type hostsCertificate struct {
-	ca      *pki.CA
-	current atomic.Pointer[pki.Certificate]
-
-	mu    sync.Mutex // guards hosts
-	hosts []string
-}
-
-func newHostsCertificate(ca *pki.CA, hosts ...string) (*hostsCertificate, error) {
-	c := &hostsCertificate{ca: ca}
-	return c, c.add(hosts...)
-}
-
-// add makes the certificate valid for further hosts.
-func (c *hostsCertificate) add(hosts ...string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.hosts, hosts))))
-	cert, err := c.ca.Serving(all...)
-	if err != nil {
-		return err
-	}
-	c.hosts = all
-	c.current.Store(&cert)
-	return nil
-}
-
-// Current implements pki.Certificate.
-func (c *hostsCertificate) Current() (*tls.Certificate, error) { return (*c.current.Load()).Current() }
-
 // podEndpoint serves the pods of this machine at an address in their network.
 type podEndpoint struct {
 	server    *apiserver.Server
 	listeners *listener.Group
-	cert      *hostsCertificate // nil if the server has a certificate of files
+	cert      *certs.HostsCertificate // nil if the server has a certificate of files
 
 	address netip.AddrPort // where it listens
 	device  int            // the number of the device with the address
@@ -108,7 +73,7 @@ func (e *podEndpoint) serve(ctx context.Context, ip netip.Addr) error {
 		e.own = nil
 	}
 	if e.cert != nil {
-		if err := e.cert.add(ip.String()); err != nil {
+		if err := e.cert.Add(ip.String()); err != nil {
 			return fmt.Errorf("issue a certificate for %s: %w", ip, err)
 		}
 	}

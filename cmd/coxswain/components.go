@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/kubeconfig"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/ownprocess"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/internal/zpages"
@@ -398,22 +400,24 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	if err != nil {
 		return err
 	}
-	own := ln != nil && f.runtime != node.Process && as.serving != nil && f.serving.certFile == "" && hasLoopbackNetwork
+	own := ln != nil && f.runtime != node.Process && as.serving != nil && f.serving.certFile == "" &&
+		hasLoopbackNetwork
 	if own {
-		tc.GetCertificate = (&nodeCertificates{issue: as.serving, name: f.names()[0]}).get
+		tc.GetCertificate = (&certs.NodeCertificates{Issue: as.serving, Name: f.names()[0]}).Get
 	}
 	reserved, err := f.allReserved()
 	if err != nil {
 		return err
 	}
 	if f.runtime == node.Process {
-		preferToKeep(agentOOMScore)
+		ownprocess.PreferToKeep(ownprocess.AgentOOMScore)
 	}
 	o := node.Options{
 		Reserved: reserved, Agents: agentsFolder,
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide,
 		VolumeRoots: f.volumes, Identity: as.node,
-		Address: f.address, ListenAddress: f.bind, Port: f.port, Listener: ln, OwnAddresses: own, ClientCAs: clients, TLS: tc,
+		Address: f.address, ListenAddress: f.bind, Port: f.port, Listener: ln, OwnAddresses: own,
+		ClientCAs: clients, TLS: tc,
 		ServerTLSBootstrap: f.bootstrap,
 		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
 		ClusterDNS: f.clusterDNS, ClusterDomain: f.clusterDomain,
@@ -459,9 +463,10 @@ func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
 	return tc, err
 }
 
-// listen sets the Nodes' address, if there is none yet, to the one that the API server can connect to. If the API server
-// is on this machine, the result is the agent's listener, for this machine only. As the kubelet's, the address is then
-// that of the default route's device. Simulated Nodes are loopback addresses, because nothing outside can reach them.
+// listen sets the Nodes' address, if there is none yet, to the one that the API server can connect to. If the API
+// server is on this machine, the result is the agent's listener, for this machine only. As the kubelet's, the address
+// is then that of the default route's device. Simulated Nodes are loopback addresses, because nothing outside can
+// reach them.
 func (f *nodeFlags) listen(server string) (net.Listener, error) {
 	if f.address != "" {
 		return nil, nil
@@ -483,6 +488,10 @@ func (f *nodeFlags) listen(server string) (net.Listener, error) {
 	}
 	return ln, nil
 }
+
+// hasLoopbackNetwork reports whether every address in 127.0.0.0/8 is this machine's, as on Linux. Elsewhere 127.0.0.1
+// alone is.
+const hasLoopbackNetwork = goruntime.GOOS == "linux"
 
 // addressTowards returns this machine's source address for connections to a server, or "" if it is unknown. It sends no
 // packets.

@@ -131,10 +131,7 @@ func (k *kubeAPIServer) runFull() {
 	f, c := &k.server, &k.controllers
 	f.debug = debugHandlers(c, &k.scheduler)
 	f.peers = map[string]string{"controller-manager": componentstatus.InProcess, "scheduler": componentstatus.InProcess}
-	if modes := f.authorization.modes; f.authorization.configFile == "" && slices.Contains(modes, "RBAC") &&
-		!slices.Contains(modes, "Node") {
-		f.authorization.modes = append([]string{"Node"}, modes...) // without it Nodes have no rights
-	}
+	f.authorization.AddNode()
 	c.controllers = []string{"*"}
 	if authorities := onlyCAs(f.trusted); len(authorities) > 0 {
 		f.trusted = authorities
@@ -162,7 +159,7 @@ func (k *kubeAPIServer) checkOptions() error {
 	if _, err := f.admission.Names(); err != nil {
 		return err
 	}
-	authorization, err := f.authorization.options()
+	authorization, err := f.authorization.Options()
 	if err != nil {
 		return err
 	}

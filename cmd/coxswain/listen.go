@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/ownprocess"
 )
 
 // listen listens on the address of a flag. Its error names the cause and the flag.
@@ -23,7 +25,7 @@ func listenError(flag, address string, err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf(
 			"--%s: %s is in use by another process%s: stop that process, or choose another port with --%s",
-			flag, address, portHolder(address), flag)
+			flag, address, ownprocess.PortHolder(address), flag)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("--%s: this user may not listen on %s: choose a port from 1024 on with --%s", flag,
 			address, flag)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/ownprocess"
 	"github.com/coxswain-dev/coxswain/network/cni"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 )
@@ -42,7 +43,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal starts an orderly shutdown; a second one exits the process at once.
 	context.AfterFunc(ctx, stop)
-	paceCollections()
+	ownprocess.PaceCollections()
 	cmd := newCommand()
 	if name == "kube-apiserver" {
 		cmd = newKubeAPIServer()

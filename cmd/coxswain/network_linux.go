@@ -220,12 +220,12 @@ func (n *podNetwork) followMachine(ctx context.Context, r *router.Router) error 
 		all := r.Machines()
 		if n.endpoint != nil {
 			if err := listener.Admit(n.endpoint, all...); err != nil {
-				slog.Error("pods cannot reach the agent of their node", "err", err)
+				slog.Error("cannot serve the agent to its pods", "err", err)
 			}
 		}
 		if n.machine != nil && len(all) > 0 {
 			if err := n.machine(ctx, all[0]); err != nil {
-				slog.Error("pods cannot reach the API server at the Service kubernetes", "err", err)
+				slog.Error("cannot serve the Service kubernetes to pods", "err", err)
 			}
 		}
 		select {

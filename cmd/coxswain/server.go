@@ -28,9 +28,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/authzflags"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/ownprocess"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/internal/zpages"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -66,7 +68,7 @@ type serverFlags struct {
 	limits          limitFlags
 	audit           audit.Options
 
-	authorization authorizationFlags
+	authorization authzflags.Flags
 	// components, if not nil, writes the kubeconfigs of components that are not in this process.
 	components func(*running) error
 	// debug has additional handlers of components in this process.
@@ -125,7 +127,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 		admission.DefaultTolerationSeconds,
 		"how long pods without a toleration of their own stay on a node that is not reachable")
 	f.authn.add(fs)
-	f.authorization.add(fs)
+	f.authorization.Add(fs)
 	f.limits.add(fs)
 	f.audit.AddFlags(fs)
 	f.addEtcd(fs)
@@ -177,7 +179,7 @@ func newAPIServer() *cobra.Command {
 				return err
 			}
 			f.components = func(s *running) error { return s.writeComponents(n) }
-			preferToKeep(apiServerOOMScore)
+			ownprocess.PreferToKeep(ownprocess.APIServerOOMScore)
 			return runServer(cmd.Context(), f, func(_ context.Context, s *running) error {
 				b := banner{running: s, started: started, served: time.Now(), commands: []string{"get namespaces"}}
 				b.show(cmd.OutOrStdout(), "")
@@ -278,7 +280,7 @@ func (f *serverFlags) serve(ctx context.Context, ln *listener.Group, store *stor
 	if err := f.tls.apply(tc); err != nil {
 		return err
 	}
-	authorization, err := f.authorization.options()
+	authorization, err := f.authorization.Options()
 	if err != nil {
 		return err
 	}
@@ -330,7 +332,7 @@ func (f *serverFlags) serve(ctx context.Context, ln *listener.Group, store *stor
 	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, inMemory: f.time.manual != nil, own: own,
 		roots: slices.Concat(own.Cluster.PEM(), f.trusted),
 		pods:  &podEndpoint{server: server, listeners: ln}}
-	r.pods.cert, _ = cert.(*hostsCertificate)
+	r.pods.cert, _ = cert.(*certs.HostsCertificate)
 	if r.dir != "" {
 		if err := f.writeKubeconfigs(r); err != nil {
 			return err
@@ -414,7 +416,7 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 		}
 		return cert, nil
 	}
-	return newHostsCertificate(ca, f.certificateHosts()...)
+	return certs.NewHostsCertificate(ca, f.certificateHosts()...)
 }
 
 // certificateHosts returns the names and addresses in a server certificate from our own CA.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
+	"github.com/coxswain-dev/coxswain/cmd/coxswain/ownprocess"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
@@ -59,7 +60,7 @@ func newUp() *cobra.Command {
 				setBalancers(ranges, n, c)
 			}
 			f.advertiseLater = f.onLoopback() && n.runtime == node.Process && n.count > 0
-			preferToKeep(apiServerOOMScore)
+			ownprocess.PreferToKeep(ownprocess.APIServerOOMScore)
 			f.debug = debugHandlers(c, s)
 			f.peers = map[string]string{"controller-manager": componentstatus.InProcess,
 				"scheduler": componentstatus.InProcess}
@@ -128,8 +129,8 @@ func (r *running) configureFiles(f *serverFlags, n *nodeFlags, c *controllersFla
 	return nil
 }
 
-// runComponents runs controllers, scheduler, nodes and, if not nil, the ingress controller as clients of the server, each
-// with its own identity. It stops all of them when ctx ends or one of them returns, and returns their errors.
+// runComponents runs controllers, scheduler, nodes and, if not nil, the ingress controller as clients of the server,
+// each with its own identity. It stops all of them when ctx ends or one of them returns, and returns their errors.
 func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags,
 	s *schedulerFlags, ingresses *upIngress) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -34,10 +34,10 @@ type NodePort struct {
 	Port     uint16
 }
 
-// ReachNodePorts redirects the machine's own connections to node ports at its own addresses to the router's own address.
-// Connections from elsewhere, and to loopback addresses, stay on the machine. Earlier ports that are not in ports are no
-// longer redirected. It creates a chain in the table "coxswain" of the machine's packet filter, which stays when the
-// process ends, unless Close finds no pods. Without ports the chain is empty.
+// ReachNodePorts redirects the machine's own connections to node ports at its own addresses to the router's own
+// address. Connections from elsewhere, and to loopback addresses, stay on the machine. Earlier ports that are not in
+// ports are no longer redirected. It creates a chain in the table "coxswain" of the machine's packet filter, which
+// stays when the process ends, unless Close finds no pods. Without ports the chain is empty.
 func (r *Router) ReachNodePorts(ports []NodePort) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,7 +22,8 @@ func TestNodePortsOf_ListsEachPortOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, kept.(*corev1.Service).Spec.ClusterIP)
 	require.Equal(t, "default/a", kept.(*corev1.Service).Namespace+"/"+kept.(*corev1.Service).Name)
-	require.Equal(t, []router.NodePort{{Protocol: 6, Port: 30053}, {Protocol: 17, Port: 30053}, {Protocol: 6, Port: 32000}},
+	require.Equal(t, []router.NodePort{{Protocol: 6, Port: 30053}, {Protocol: 17, Port: 30053},
+		{Protocol: 6, Port: 32000}},
 		nodePortsOf([]*corev1.Service{service(corev1.ServicePort{Port: 80, NodePort: 32000}), kept.(*corev1.Service),
 			service(corev1.ServicePort{Port: 80}), service(corev1.ServicePort{Port: 80, NodePort: 32000})}))
 }

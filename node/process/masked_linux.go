@@ -76,8 +76,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// maskedPaths returns the paths that no container of this agent may see: its own, those of the machine's other agents, and
-// the volumes in memory of all of them.
+// maskedPaths returns the paths that no container of this agent may see: its own, those of the machine's other agents,
+// and the volumes in memory of all of them.
 func (r *Runtime) maskedPaths() []string {
 	all := append(slices.Clone(r.hide), memoryRoot)
 	if r.Agents == "" {

@@ -223,8 +223,8 @@ func TestUp_ServesLoadBalancersAndIngressesOfPrograms(t *testing.T) {
 	c.server.interrupt()
 }
 
-// TestUp_EachSimulatedNodeHasAnAddressOfItsOwn collects the metrics of a kubelet like Prometheus' role node does: at the
-// Node's first InternalIP and its port, without further parameters.
+// TestUp_EachSimulatedNodeHasAnAddressOfItsOwn collects the metrics of a kubelet like Prometheus' role node does: at
+// the Node's first InternalIP and its port, without further parameters.
 func TestUp_EachSimulatedNodeHasAnAddressOfItsOwn(t *testing.T) {
 	t.Parallel()
 	const count = 150 // more than have an identity each

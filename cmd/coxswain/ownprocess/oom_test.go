@@ -1,4 +1,4 @@
-package main
+package ownprocess
 
 import (
 	"os"
@@ -14,10 +14,10 @@ func TestOOMScore_IsOnlyLowered(t *testing.T) {
 	for _, c := range []struct{ current, want string }{{"0\n", "-999"}, {"1000\n", "-999"}, {"-1000\n", "-1000\n"},
 		{"-999\n", "-999\n"}, {"invalid", "invalid"}} {
 		require.NoError(t, os.WriteFile(path, []byte(c.current), 0o600))
-		writeOOMScore(path, agentOOMScore)
+		writeOOMScore(path, AgentOOMScore)
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Equal(t, c.want, string(text))
 	}
-	require.Less(t, agentOOMScore, apiServerOOMScore)
+	require.Less(t, AgentOOMScore, APIServerOOMScore)
 }

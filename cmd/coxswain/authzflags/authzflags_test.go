@@ -1,4 +1,4 @@
-package main
+package authzflags
 
 import (
 	"os"
@@ -32,11 +32,11 @@ func TestAuthorizationFlags_MakeOrReadConfiguration(t *testing.T) {
 		"a version": {args: []string{"--authorization-webhook-version=v2"}, words: `"v2" is not one of: v1, v1beta1`},
 		"no file":   {args: []string{"--authorization-config", "/nothing"}, words: "--authorization-config: "},
 	} {
-		var f authorizationFlags
+		var f Flags
 		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-		f.add(fs)
+		f.Add(fs)
 		require.NoError(t, fs.Parse(c.args), name)
-		o, err := f.options()
+		o, err := f.Options()
 		if c.words != "" {
 			require.ErrorContains(t, err, c.words, name)
 			continue
@@ -44,11 +44,11 @@ func TestAuthorizationFlags_MakeOrReadConfiguration(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, o.Configuration.Types(), name)
 	}
-	var f authorizationFlags
+	var f Flags
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	f.add(fs)
+	f.Add(fs)
 	require.NoError(t, fs.Parse([]string{"--authorization-mode=Webhook"}))
-	o, err := f.options()
+	o, err := f.Options()
 	require.NoError(t, err)
 	_, err = authz.New(o)
 	require.ErrorContains(t, err, "needs a webhook", "the mode Webhook needs a kubeconfig")

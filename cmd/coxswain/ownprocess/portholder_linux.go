@@ -1,4 +1,4 @@
-package main
+package ownprocess
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// portHolder names the process that listens on the port of an address, as a suffix of an error: ` (process 17:
+// PortHolder names the process that listens on the port of an address, as a suffix of an error: ` (process 17:
 // "nginx")`. It returns "" if it cannot find the process, which may be another user's or in another PID namespace.
-func portHolder(address string) string {
+func PortHolder(address string) string {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
 		return ""

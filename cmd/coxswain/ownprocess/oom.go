@@ -1,4 +1,4 @@
-package main
+package ownprocess
 
 import (
 	"os"
@@ -9,15 +9,15 @@ import (
 // When the machine has no memory left, the kernel kills the process with the highest score first. The agent has the
 // kubelet's score. The API server's is between that and the scores of pods, which are -997 or more.
 const (
-	agentOOMScore     = -999
-	apiServerOOMScore = -998
+	AgentOOMScore     = -999
+	APIServerOOMScore = -998
 )
 
 const oomScoreFile = "/proc/self/oom_score_adj"
 
-// preferToKeep lowers this process's OOM score to the given one, so that the kernel kills other processes first. It has
+// PreferToKeep lowers this process's OOM score to the given one, so that the kernel kills other processes first. It has
 // no effect without the capability SYS_RESOURCE, or if the score is lower already.
-func preferToKeep(score int) {
+func PreferToKeep(score int) {
 	if runtime.GOOS == "linux" {
 		writeOOMScore(oomScoreFile, score)
 	}

@@ -1,4 +1,6 @@
-package main
+// Package ownprocess arranges this process with the machine: the pace of its garbage collection, its rank when the
+// kernel must kill a process, and the process that holds a port which it needs.
+package ownprocess
 
 import (
 	"os"
@@ -30,8 +32,8 @@ const (
 	resting = 15 * time.Second
 )
 
-// paceCollections sets the headroom after each collection, until the process ends. It does not if GOGC is set.
-func paceCollections() {
+// PaceCollections sets the headroom after each collection, until the process ends. It does not if GOGC is set.
+func PaceCollections() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}

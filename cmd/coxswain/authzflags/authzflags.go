@@ -1,4 +1,5 @@
-package main
+// Package authzflags has the flags that select the API server's authorizers.
+package authzflags
 
 import (
 	"errors"
@@ -14,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
-// authorizationFlags select the authorizers.
-type authorizationFlags struct {
+// Flags select the authorizers. Add must be called first.
+type Flags struct {
 	configFile         string
 	modes              []string
 	webhookConfig      string
@@ -24,7 +25,8 @@ type authorizationFlags struct {
 	set                *pflag.FlagSet // records which flags are set
 }
 
-func (f *authorizationFlags) add(fs *pflag.FlagSet) {
+// Add adds the flags to a set.
+func (f *Flags) Add(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.StringVar(&f.configFile, "authorization-config", "", "AuthorizationConfiguration: the authorizers and their "+
 		"webhooks; reloaded when it changes. Excludes --authorization-mode and --authorization-webhook-*")
@@ -40,8 +42,15 @@ func (f *authorizationFlags) add(fs *pflag.FlagSet) {
 		"how long the webhook's other responses are cached")
 }
 
-// options returns the authorizers of the file or of the flags.
-func (f *authorizationFlags) options() (o authz.Options, err error) {
+// AddNode puts the mode Node before the others if RBAC is one of them: without it, Nodes have no rights.
+func (f *Flags) AddNode() {
+	if f.configFile == "" && slices.Contains(f.modes, "RBAC") && !slices.Contains(f.modes, "Node") {
+		f.modes = append([]string{"Node"}, f.modes...)
+	}
+}
+
+// Options returns the authorizers of the file or of the flags.
+func (f *Flags) Options() (o authz.Options, err error) {
 	if f.configFile != "" {
 		var flags bool
 		f.set.VisitAll(func(flag *pflag.Flag) {
