@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptFrom attaches a filter to a socket (socket(7), SO_ATTACH_FILTER) that accepts only packets which have arrived
-// by the device lo, or by another of the devices. All packets of the machine to its own addresses arrive by lo, and no
-// others. SO_BINDTODEVICE would not do: it takes a packet to the address of another device as one of that device.
+// acceptFrom attaches a filter to a socket (socket(7), SO_ATTACH_FILTER). It accepts packets that arrive by the device
+// lo, or by one of the devices. All packets of the machine to its own addresses arrive by lo, and no others.
+// SO_BINDTODEVICE would not do: it takes a packet to the address of another device as one of that device.
 func acceptFrom(fd uintptr, devices []int) error {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {

@@ -44,8 +44,8 @@ func (g *Group) Add(ln net.Listener) {
 	g.running.Go(func() { g.accept(ln) })
 }
 
-// accept passes on the connections of a listener, and errors after which Accept may be called again, such as too many
-// open files: the caller of the group's Accept waits before it calls again.
+// accept passes on the connections of a listener, and its temporary errors, such as too many open files: the caller of
+// the group's Accept waits before it calls again.
 func (g *Group) accept(ln net.Listener) {
 	for {
 		conn, err := ln.Accept()

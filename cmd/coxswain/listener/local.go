@@ -2,7 +2,7 @@
 // several listeners to one.
 //
 //	local.go   listeners for this machine   (filter_linux.go, filter_other.go: the kernel's part)
-//	group.go   several listeners as one, to which more can be added
+//	group.go   several listeners as one
 package listener
 
 import (
@@ -28,6 +28,7 @@ func Local(address string, devices ...int) (net.Listener, error) {
 		filtered = err == nil
 		return nil
 	}}
+	config.SetMultipathTCP(false) // its sockets take no filter
 	ln, err := config.Listen(context.Background(), "tcp", address)
 	if err != nil || filtered {
 		return ln, err
@@ -35,9 +36,8 @@ func Local(address string, devices ...int) (net.Listener, error) {
 	return local{ln}, nil
 }
 
-// Admit makes a listener of Local also accept connections by the devices with the given addresses, in place of those
-// that it has accepted connections by before. Connections that are open stay open. It has no effect where the kernel
-// does not drop packets of others.
+// Admit replaces the devices by which a listener of Local accepts connections: by the devices with the given addresses,
+// and lo. Connections that are open stay open. It has no effect where the kernel does not drop packets of others.
 func Admit(ln net.Listener, addresses ...netip.Addr) error {
 	var devices []int
 	for _, a := range addresses {
@@ -96,8 +96,8 @@ func (l local) Accept() (net.Conn, error) {
 // comes from the same address or from a loopback address, unless its client has chosen another one. The kernel drops
 // packets of others with such a source.
 func isLocal(conn net.Conn) bool {
-	from, to := addressOf(conn.RemoteAddr()), addressOf(conn.LocalAddr())
-	return from.IsValid() && (from.IsLoopback() || from == to)
+	remote, own := addressOf(conn.RemoteAddr()), addressOf(conn.LocalAddr())
+	return remote.IsValid() && (remote.IsLoopback() || remote == own)
 }
 
 func addressOf(a net.Addr) netip.Addr {
