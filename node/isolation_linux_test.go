@@ -152,11 +152,20 @@ func TestPrograms_HaveSecretsInMemoryAndConfigMapsOnDisk(t *testing.T) {
 	const tmpfs = 0x01021994
 	for name, memory := range map[string]bool{"s": true, "d": true, "p": true, "c": false} {
 		var st syscall.Statfs_t
-		require.NoError(t, syscall.Statfs(filepath.Join(p.dir, "pods", string(pod.UID), "volumes", name), &st))
+		folders := []string{filepath.Join(p.dir, "pods", string(pod.UID), "volumes", name)}
+		if memory {
+			var err error
+			folders, err = filepath.Glob(filepath.Join("/run/coxswain-volumes/*", string(pod.UID), name))
+			require.NoError(t, err)
+			require.Len(t, folders, 1, name)
+		}
+		require.NoError(t, syscall.Statfs(folders[0], &st))
 		require.Equal(t, memory, st.Type == tmpfs, name)
 	}
 	// another pod must not see it, although it is not on the hidden disk
-	volume := filepath.Join(p.dir, "pods", string(pod.UID), "volumes", "s")
+	volumes, err := filepath.Glob(filepath.Join("/run/coxswain-volumes/*", string(pod.UID), "s"))
+	require.NoError(t, err)
+	volume := volumes[0]
 	p.run("thief", "node-0", "cat /v/k", func(pod *corev1.Pod) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 			HostPath: &corev1.HostPathVolumeSource{Path: volume}}}}

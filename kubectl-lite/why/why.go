@@ -202,7 +202,7 @@ func paintWhy() terminal.Painter {
 			strings.Contains(line, " is not ready") ||
 			strings.Contains(line, " wrong in ") && !strings.HasPrefix(line, "Nothing is wrong ")):
 			return terminal.Color(terminal.Bold+";"+terminal.Red, line)
-		case answer:
+		case answer && strings.HasSuffix(line, "."): // not a line of JSON
 			return terminal.Color(terminal.Green, line)
 		case strings.HasSuffix(line, ":"):
 			cause = line == "Likely cause:"

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
@@ -231,8 +233,15 @@ func TestUp_EachSimulatedNodeHasAnAddressOfItsOwn(t *testing.T) {
 	const count = 150 // more than have an identity each
 	c := up(t, dataDir(t), "--nodes", strconv.Itoa(count))
 	c.nodesReady(count)
-	nodes, err := c.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	var nodes *corev1.NodeList
+	eventually(t, time.Minute, "every Node has an address of its own", func() bool {
+		var err error
+		nodes, err = c.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
+			return n.Status.Addresses[0].Address == "127.0.0.1"
+		})
+	})
 	config := rest.CopyConfig(c.config)
 	config.Insecure, config.CAData = true, nil
 	client, err := rest.HTTPClientFor(config)
