@@ -32,7 +32,7 @@ func TestGarbageCollector_CountsFailedDiscovery(t *testing.T) {
 	t.Parallel()
 	c := controllertest.NewBare(t)
 	left := &atomic.Int64{}
-	left.Store(2) // one discovery requests /api and /apis
+	left.Store(1)
 	c.Wrap = func(next http.RoundTripper) http.RoundTripper { return brokenDiscovery{left, next} }
 	c.StartControllers(controllers.Options{Controllers: []string{"garbagecollector"}})
 	c.AwaitMetric(1, "garbagecollector_controller_resources_sync_error_total")

@@ -64,7 +64,7 @@ func newTracking(t *testing.T) *tracking {
 	clock := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	tr.sync = &sync{key: "default/pi", job: j.DeepCopy(), was: j.Status.DeepCopy(), pods: pods, now: clock.Now(),
 		jobs: &jobs{client: func() kubernetes.Interface { return tr.server }, clock: clock,
-			recorder:          &record.FakeRecorder{},
+			recorder: &record.FakeRecorder{}, metrics: newMetrics(nil),
 			OwnerExpectations: controller.NewOwnerExpectations(clock, controller.MaxFailureDelay)}}
 	return tr
 }
