@@ -155,7 +155,8 @@ func TestNominatedPods_RespectThePlugins(t *testing.T) {
 	require.NotEqual(t, "a", nominated("a"))
 
 	p := s.profiles["default-scheduler"]
-	p.preFilter = append(p.preFilter, step[framework.PreFilterPlugin]{plugin: narrow{"b"}})
+	p.preFilter = append(p.preFilter, step[framework.PreFilterPlugin]{plugin: narrow{"b"},
+		evaluated: s.metrics.evaluations.WithLabelValues("Narrow", "PreFilter", "default-scheduler")})
 	for _, name := range []string{"a", "b", "c", "gone"} {
 		require.Equal(t, "b", nominated(name), "nominated for %s", name)
 	}
