@@ -25,7 +25,9 @@ func newUp() *cobra.Command {
 	registry := prometheus.NewRegistry()
 	f := &serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}}
 	show := false
-	n, c, s := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}, &schedulerFlags{metrics: registry}
+	n, s := &nodeFlags{}, &schedulerFlags{metrics: registry}
+	c := &controllersFlags{debug: &controllers.Debug{}, hold: &controllers.Hold{}}
+	f.hold = c.hold
 	i := &upIngress{}
 	n.port, n.anyPort = kubeletPort, true
 	cmd := &cobra.Command{

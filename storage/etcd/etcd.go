@@ -119,7 +119,10 @@ func (e *backend) Range(ctx context.Context, r storage.RangeRequest) (*storage.R
 	for i, kv := range response.Kvs {
 		result.KVs[i] = e.kv(kv)
 	}
-	return result, nil
+	if r.Stored {
+		err = e.readTTLs(ctx, response.Kvs, result.KVs)
+	}
+	return result, err
 }
 
 func (e *backend) kv(kv *mvccpb.KeyValue) storage.KV {
