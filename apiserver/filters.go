@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
-	"github.com/coxswain-dev/coxswain/apiserver/manualclock"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
@@ -172,7 +171,7 @@ func isCollectionPath(path string) bool {
 // isLongPath reports whether a request for a path that is not about objects has no deadline: a profile, or the move of
 // a clock.
 func isLongPath(path string) bool {
-	return strings.HasPrefix(path, "/debug/pprof/") || path == manualclock.Path
+	return strings.HasPrefix(path, "/debug/pprof/") || path == clockPath
 }
 
 // isWatchPath reports whether a path is a deprecated path of a watch: /api/v1/watch/pods.

@@ -52,30 +52,6 @@ func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http
 	}
 }
 
-// document returns the handler of a path whose answer is a JSON document.
-func (s *Server) document(answer func(r *http.Request) (any, error)) http.HandlerFunc {
-	return s.path(func(w http.ResponseWriter, r *http.Request) error {
-		document, err := answer(r)
-		if err != nil {
-			return err
-		}
-		return s.writeJSON(w, r, document)
-	})
-}
-
-// everything rejects requests of users without every right to every resource. A snapshot replaces all objects, roles
-// and bindings included, so that a right to its path must not suffice.
-func (s *Server) everything(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		a := authz.Attributes{User: authn.UserFrom(r.Context()), Verb: "*", Group: "*", Version: "*", Resource: "*"}
-		if err := s.authorizeFor(r.Context(), a, exchangeOf(r.Context()).Audit()); err != nil {
-			s.writeError(w, r, err)
-			return
-		}
-		next(w, r)
-	}
-}
-
 func (s *Server) serveNotFound(http.ResponseWriter, *http.Request) error { return notFoundPath() }
 
 func (s *Server) serveMethodNotAllowed(_ http.ResponseWriter, r *http.Request) error {

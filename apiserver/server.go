@@ -16,7 +16,7 @@
 // cluster. Package strategy prepares and checks objects, and pods does for a pod's binding and eviction. Packages
 // fieldmanager, servicealloc and ttl add to the transactions. Answers that are not stored come from discovery, review,
 // resourcemetrics, componentstatus and proxy. Package status turns errors into the answers that clients know, and
-// metrics counts requests. Package snapshots saves all objects and puts them back.
+// metrics counts requests.
 //
 // Controllers, scheduler and nodes are clients of this server like any other, and must
 // never be imported here.
@@ -60,13 +60,11 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
 	"github.com/coxswain-dev/coxswain/apiserver/health"
 	"github.com/coxswain-dev/coxswain/apiserver/loopback"
-	"github.com/coxswain-dev/coxswain/apiserver/manualclock"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/apiserver/responsewriter"
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
-	"github.com/coxswain-dev/coxswain/apiserver/snapshots"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
@@ -121,8 +119,6 @@ type Options struct {
 	// Debug maps paths to the handlers of components in the same process. They answer GET at their path or, if it ends
 	// with a slash, below it. The requests are authorized like all others.
 	Debug map[string]http.Handler
-	// Snapshots, if not nil, saves and loads the objects at /debug/snapshots.
-	Snapshots *snapshots.Keeper
 	// Metrics are the metrics of components in the same process. They are served at /metrics beside the server's own.
 	Metrics []prometheus.Gatherer
 	// Flags are the command line's flags and their values, for /flagz.
@@ -206,9 +202,6 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
-	}
-	if o.Snapshots != nil {
-		o.Snapshots.Store = o.Store
 	}
 	s := &Server{
 		Options: o,
@@ -352,13 +345,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	r.Get("/debug/admission_webhooks", s.path(s.serveWebhookCalls))
 	if c, ok := s.Clock.(*virtualtime.Clock); ok {
-		answer := s.document(func(r *http.Request) (any, error) { return manualclock.Answer(r, c) })
-		r.Get(manualclock.Path, answer)
-		r.Post(manualclock.Path, answer)
-	}
-	if s.Snapshots != nil {
-		r.Handle(snapshots.Path, s.document(s.Snapshots.Answer))
-		r.Handle(snapshots.Path+"/*", s.everything(s.document(s.Snapshots.Answer)))
+		s.clockRoutes(r, c)
 	}
 	for path, h := range s.Debug {
 		if strings.HasSuffix(path, "/") {

@@ -30,9 +30,6 @@ import (
 // Settings are the settings of single controllers.
 type Settings = controller.Settings
 
-// Hold stops controllers while all objects of the cluster are replaced at once.
-type Hold = controller.Hold
-
 // Options select the controllers to run, and how they run. The zero value runs all of them, without
 // leader election.
 type Options struct {
@@ -63,8 +60,6 @@ type Options struct {
 	Debug *Debug
 	// Quiescence, if set, gets a probe of the controllers' remaining work.
 	Quiescence *quiescence.Group
-	// Hold, if set, can stop the controllers for a moment.
-	Hold *Hold
 	// Ready, if set, is called once the caches of all controllers are filled and their workers run.
 	Ready func()
 }
@@ -132,7 +127,7 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, reco
 		Informers: informer.NewFactory(clients.typed, informer.Options{Transform: dropManagedFields, Log: o.Log}),
 		Recorder:  recorder.As, Clock: o.Clock, Log: o.Log,
 		RootCA: rootCA(clients.config, o.Settings), ServerCertificate: clients.serverCertificate,
-		QueueMetrics: queues, Metrics: runningMetrics(enabled), Settings: o.Settings, Hold: o.Hold,
+		QueueMetrics: queues, Metrics: runningMetrics(enabled), Settings: o.Settings,
 		Workers: func(name string) int { return o.workers(name) },
 	}
 	parent := ctx // ends only if the caller stops the controllers
@@ -182,7 +177,6 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, reco
 	defer o.Quiescence.Add(func(revision int64) string {
 		return busy(revision, env.Informers, recorder, all)
 	})()
-	defer o.Hold.AddCaches(func(revision int64) string { return behind(revision, env.Informers, all) })()
 	for _, c := range all {
 		select {
 		case <-c.Started():
@@ -204,15 +198,6 @@ func failure(parent, ctx context.Context) error {
 		return nil
 	}
 	return context.Cause(ctx)
-}
-
-// behind describes a cache of the controllers that has not reached a revision, or returns "".
-func behind(revision int64, shared *informer.Factory, all []*controller.Controller) string {
-	work := shared.Busy(revision)
-	for i := 0; i < len(all) && work == ""; i++ {
-		work = all[i].Behind(revision)
-	}
-	return work
 }
 
 // busy describes the controllers' remaining work. It follows the direction in which work flows, from the

@@ -13,10 +13,6 @@ type Backend interface {
 	// Commit applies all writes in one etcd transaction, or none. A failed compare is not an error:
 	// Outcome reports it. Commit does not read or keep any Value after it has returned, with or without an error.
 	Commit(ctx context.Context, writes []Write) (*Outcome, error)
-	// Replace applies creations, updates and deletions without comparing revisions, in one transaction that may be much
-	// larger than one of Commit, and returns its revision. No document has the revision before that one, or after it.
-	// Only an etcd that no other process uses, and a backend in memory, can do so; others return ErrUnsupported.
-	Replace(ctx context.Context, writes []Write) (int64, error)
 	// Revision returns etcd's current revision, by a linearizable read.
 	Revision(ctx context.Context) (int64, error)
 	// Range reads documents below prefix in key order at a revision (0: now).
@@ -71,8 +67,6 @@ type RangeRequest struct {
 	Start    string // first path to read; "" starts at Prefix
 	Revision int64  // 0 reads the newest
 	Limit    int64  // 0 reads all
-	// Stored reads documents as they are stored, perhaps encrypted, and what is left of their times to live.
-	Stored bool
 }
 
 // RangeResult is one answer of Backend.Range.
@@ -92,8 +86,6 @@ type KV struct {
 	Err error
 	// Stale reports that the document is stored in another form than a write would give it now.
 	Stale bool
-	// TTL is the time that the document has left to live, 0 for ever. Only a Range with Stored sets it.
-	TTL time.Duration
 }
 
 // FollowRequest opens a Backend.Watch.
@@ -136,12 +128,6 @@ type Write struct {
 	// lead to deletions. It holds for the whole commit.
 	Ending bool
 }
-
-// The limits of one Commit are etcd's defaults.
-const (
-	MaxWrites      = 128
-	MaxCommitBytes = 3 << 19
-)
 
 // AnyRevision, as Write.Expect of an Update or a Delete, makes the write unconditional: the document is written or
 // deleted, whether or not it existed. It is for a document that depends on another document in the same commit, and

@@ -218,11 +218,10 @@ func (c *Collection) prepend(b *backfill) error {
 	if c.log.floor != b.end || c.log.dropped || c.schema.Load() != b.schema {
 		return fmt.Errorf("%w: the log has changed while history was read", ErrExpired)
 	}
-	entries := splitReplaced(b.entries)
-	first := c.log.first - uint64(len(entries))
+	first := c.log.first - uint64(len(b.entries))
 	log := newEventLog(&c.store.options, b.begin)
 	log.first, log.next = first, first
-	for _, e := range entries {
+	for _, e := range b.entries {
 		log.append(e)
 	}
 	for n := c.log.first; n < c.log.next; n++ {

@@ -207,8 +207,6 @@ func (c *Collection) apply(changes []change) {
 		c.keptSnapshots.prune(time.Now())
 	}
 	sc := c.schema.Load()
-	var room [4]*entry
-	entries, reborn := room[:0], false
 	for _, ch := range changes {
 		if ch.object != nil && ch.schema != sc {
 			ch.object = sc.at(ch.object, ch.revision)
@@ -234,14 +232,8 @@ func (c *Collection) apply(changes []change) {
 		}
 		c.indexDelete(e.previous)
 		c.indexPut(e.object)
-		entries, reborn = append(entries, e), reborn || e.replaces()
-		c.revision, c.shared = ch.revision, nil
-	}
-	if reborn {
-		entries = splitReplaced(entries)
-	}
-	for _, e := range entries {
 		c.alarms.notify(sc, e, c.log.append(e))
+		c.revision, c.shared = ch.revision, nil
 	}
 }
 

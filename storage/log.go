@@ -1,8 +1,6 @@
 package storage
 
 import (
-	"cmp"
-	"slices"
 	"sort"
 	"sync/atomic"
 )
@@ -22,27 +20,6 @@ func (e *entry) key() Key {
 		return e.object.Key
 	}
 	return e.previous.Key
-}
-
-// replaces reports whether the entry puts another object in the place of one of the same name (Store.Restore).
-func (e *entry) replaces() bool {
-	return e.object != nil && e.previous != nil && e.object.UID != e.previous.UID
-}
-
-// splitReplaced divides each entry that replaces an object into its deletion and the creation of the other. The
-// deletion has the revision before, which no other change has (Backend.Replace). The result is in order of revision.
-func splitReplaced(entries []*entry) []*entry {
-	split := make([]*entry, 0, 2*len(entries))
-	for _, e := range entries {
-		if e.replaces() {
-			split = append(split, &entry{revision: e.revision - 1, previous: e.previous}, &entry{revision: e.revision,
-				object: e.object})
-		} else {
-			split = append(split, e)
-		}
-	}
-	slices.SortStableFunc(split, func(a, b *entry) int { return cmp.Compare(a.revision, b.revision) })
-	return split
 }
 
 // concerns reports whether the entry may be an event in a scope.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,11 +84,9 @@ func (s *Store) ForgetEvents(gone func(collection string) bool) {
 	})
 }
 
-// meter is a Backend that times another. All writes of documents pass it: it makes them wait for a Replace.
+// meter is a Backend that times another.
 type meter struct {
 	Backend
-	// replacing is held for reading by a Commit, and for writing while Store.Restore compares and replaces documents.
-	replacing          sync.RWMutex
 	duration           *prometheus.HistogramVec
 	requests, failures *prometheus.CounterVec
 	recent             *series.Recent[operation, *metered]
@@ -178,8 +175,6 @@ func groupResource(collection string) (group, resource string) {
 var operations = [...]string{Create: "create", Update: "update", Delete: "delete", Check: "check"}
 
 func (m *meter) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
-	m.replacing.RLock()
-	defer m.replacing.RUnlock()
 	began := time.Now()
 	outcome, err := m.Backend.Commit(ctx, writes)
 	operation := "txn"

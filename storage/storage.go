@@ -16,7 +16,6 @@
 //	log.go         the event log of a Collection
 //	history.go     which revisions can still be read; compactor.go drops the others from etcd
 //	damage.go      documents that cannot be read
-//	restore.go     saves all documents, and puts them back in one transaction
 //
 // # Concurrency
 //
@@ -97,8 +96,6 @@ var (
 	ErrNoSpace = errors.New("etcd is out of space")
 	// ErrUnavailable: etcd did not answer; the request was not sent, or it was a read.
 	ErrUnavailable = errors.New("etcd is unavailable")
-	// ErrUnsupported: this backend cannot do it.
-	ErrUnsupported = errors.New("not supported")
 	// ErrUnknownOutcome: a write was sent and no answer came. It may have happened.
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
 )

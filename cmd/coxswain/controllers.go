@@ -22,7 +22,6 @@ type controllersFlags struct {
 	settings    controllers.Settings
 	signing     signingFlags
 	debug       *controllers.Debug
-	hold        *controllers.Hold
 	workers     map[string]*int
 	log         *slog.Logger // nil is slog.Default
 
@@ -234,7 +233,7 @@ func (f *controllersFlags) options() controllers.Options {
 	return controllers.Options{
 		Controllers: f.controllers, Log: f.log,
 		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug, Metrics: controllers.Metrics(),
-		Clock: f.time.clock(), Quiescence: f.time.parts, Hold: f.hold,
+		Clock: f.time.clock(), Quiescence: f.time.parts,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{
 			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline,

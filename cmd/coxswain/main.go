@@ -23,7 +23,6 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/ownprocess"
-	"github.com/coxswain-dev/coxswain/cmd/coxswain/snapshots"
 	"github.com/coxswain-dev/coxswain/network/cni"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 )
@@ -74,8 +73,7 @@ func newCommand() *cobra.Command {
 		"least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
 	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newProxy(), newDNS(),
-		newIngress(), newCNI(), newEtcd(), certs.New(), newHealth(), newVersion(), newAssets(), newTestServer(),
-		snapshots.New())
+		newIngress(), newCNI(), newEtcd(), certs.New(), newHealth(), newVersion(), newAssets(), newTestServer())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

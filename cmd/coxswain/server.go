@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,17 +28,14 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
-	"github.com/coxswain-dev/coxswain/apiserver/snapshots"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/authzflags"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/certs"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/datadir"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/listener"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/ownprocess"
 	"github.com/coxswain-dev/coxswain/cmd/coxswain/serviceranges"
-	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/internal/zpages"
 	"github.com/coxswain-dev/coxswain/storage"
-	"github.com/coxswain-dev/coxswain/storage/encryption"
 	"github.com/coxswain-dev/coxswain/storage/etcd"
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
@@ -81,8 +76,6 @@ type serverFlags struct {
 	// clock is "real" or "manual"; setTime derives time from it.
 	clock string
 	time  timing
-	// hold stops controllers in this process while a snapshot is loaded; nil if there are none.
-	hold *controllers.Hold
 	// metrics has the metrics of components in this process.
 	metrics []prometheus.Gatherer
 	// checks has additional checks of /readyz.
@@ -265,10 +258,10 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 			defer stop()
 		}
 	}
-	return f.serve(ctx, ln, store, keys, ready)
+	return f.serve(ctx, ln, store, ready)
 }
 
-func (f *serverFlags) serve(ctx context.Context, ln *listener.Group, store *storage.Store, keys *encryption.Backend,
+func (f *serverFlags) serve(ctx context.Context, ln *listener.Group, store *storage.Store,
 	ready func(context.Context, *running) error) error {
 	own, err := certs.OpenAuthorities(f.dataDir)
 	if err != nil {
@@ -328,7 +321,6 @@ func (f *serverFlags) serve(ctx context.Context, ln *listener.Group, store *stor
 		Admission:      f.admission,
 		Authorization:  authorization,
 		Audit:          auditor,
-		Snapshots:      f.snapshots(own, keys),
 		Limits:         f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
 		ReadyChecks: f.checks, NoProfiling: !f.profiling, Flags: zpages.Flags(f.flags),
 		Clock: f.time.clock(),
@@ -397,27 +389,6 @@ func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
 	return etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{
 		Dir: filepath.Join(f.dataDir, "etcd"), Prefix: f.etcd.Prefix, QuotaBytes: f.quotaBytes,
 	})
-}
-
-// snapshots returns the keeper of the server's snapshots. An etcd that other processes may write to cannot be put back
-// in one transaction.
-func (f *serverFlags) snapshots(own *certs.Authorities, keys *encryption.Backend) *snapshots.Keeper {
-	ca := sha256.Sum256(own.Cluster.PEM())
-	o := snapshots.Options{Version: apiserver.Version, Cluster: hex.EncodeToString(ca[:8]), Clock: f.time.clock()}
-	switch {
-	case len(f.etcd.Servers) > 0:
-		o.Refusal = "this server keeps its objects in an external etcd (--etcd-servers), which others may write to: " +
-			"snapshots need the embedded etcd; use coxswain etcd snapshot for backups"
-	case f.embedded():
-		o.Dir = filepath.Join(f.dataDir, "snapshots")
-	}
-	if keys != nil {
-		o.Open = keys.Open
-	}
-	if f.hold != nil {
-		o.Hold = f.hold
-	}
-	return snapshots.New(o)
 }
 
 // recallShare limits how much of etcd's history is read after a start, to 1/recallShare of the process's memory.

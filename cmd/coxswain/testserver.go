@@ -44,7 +44,7 @@ func newTestServer() *cobra.Command {
 	registry := prometheus.NewRegistry()
 	t := &testServer{
 		server:      serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}},
-		controllers: controllersFlags{debug: &controllers.Debug{}, hold: &controllers.Hold{}},
+		controllers: controllersFlags{debug: &controllers.Debug{}},
 		scheduler:   schedulerFlags{metrics: registry},
 	}
 	cmd := &cobra.Command{
@@ -70,7 +70,6 @@ that started it has exited, and removes its files.
 			return nil // the error is a consequence of the shutdown
 		},
 	}
-	t.server.hold = t.controllers.hold
 	t.add(cmd.Flags())
 	return cmd
 }

@@ -25,9 +25,7 @@ func newUp() *cobra.Command {
 	registry := prometheus.NewRegistry()
 	f := &serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}}
 	show := false
-	n, s := &nodeFlags{}, &schedulerFlags{metrics: registry}
-	c := &controllersFlags{debug: &controllers.Debug{}, hold: &controllers.Hold{}}
-	f.hold = c.hold
+	n, c, s := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}, &schedulerFlags{metrics: registry}
 	i := &upIngress{}
 	n.port, n.anyPort = kubeletPort, true
 	cmd := &cobra.Command{

@@ -40,7 +40,8 @@ import (
 const (
 	// parallel bounds the concurrent requests for the dependents of one owner.
 	parallel = 20
-	// rememberAbsent bounds the cache of owners that do not exist.
+	// rememberAbsent bounds the cache of owners that do not exist. An entry never becomes wrong: uids are not
+	// reused.
 	rememberAbsent = 1000
 )
 
@@ -49,9 +50,7 @@ type collector struct {
 	client   func() metadata.Interface
 	graph    *graph
 	monitors *monitors
-	// absent has ownerLocations that do not exist, and the newest revision in the graph when that was asked. Uids are
-	// not reused, but a snapshot can restore owners, and with them dependents of a newer revision.
-	absent   *lru.Cache
+	absent   *lru.Cache // ownerLocations that do not exist
 	unknown  *lru.Cache // hashes of the unknown kinds that have been logged
 	seed     maphash.Seed
 	recorder record.EventRecorder

@@ -2,7 +2,6 @@ package garbagecollector
 
 import (
 	"slices"
-	"strconv"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,8 +70,7 @@ type graph struct {
 	nodes map[types.UID]*node
 	// named maps the uid of an owner to the uids of the objects with a reference to it. It has an entry for
 	// every reference of nodes, and no empty sets.
-	named  map[types.UID]map[types.UID]struct{}
-	newest uint64 // the newest revision of all nodes so far
+	named map[types.UID]map[types.UID]struct{}
 }
 
 func newGraph() *graph {
@@ -92,7 +90,6 @@ func (g *graph) put(n *node) (old *node) {
 	old = g.nodes[n.uid]
 	g.unlink(old)
 	g.nodes[n.uid] = n
-	g.newest = max(g.newest, revisionOf(n))
 	for _, ref := range n.owners {
 		if g.named[ref.UID] == nil {
 			g.named[ref.UID] = map[types.UID]struct{}{}
@@ -100,19 +97,6 @@ func (g *graph) put(n *node) (old *node) {
 		g.named[ref.UID][n.uid] = struct{}{}
 	}
 	return old
-}
-
-// newestRevision returns the newest revision that a node has had.
-func (g *graph) newestRevision() uint64 {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return g.newest
-}
-
-// revisionOf returns the revision of a node, or 0 if its resourceVersion is not a number.
-func revisionOf(n *node) uint64 {
-	revision, _ := strconv.ParseUint(n.version, 10, 64)
-	return revision
 }
 
 // remove deletes a node and returns it, or nil.

@@ -163,7 +163,7 @@ func (g *collector) unremembered(q *inquiry, open []int) (ask []int, err error) 
 		if err != nil {
 			return nil, err
 		}
-		if asked, ok := g.absent.Get(location); ok && revisionOf(q.n) <= asked.(uint64) {
+		if _, ok := g.absent.Get(location); ok {
 			q.answers[i], q.found[i] = lost, lost
 		} else {
 			ask = append(ask, i)
@@ -225,14 +225,13 @@ func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference)
 		g.recordInvalid(n, ref)
 		return solid, nil // it cannot be judged, so it is left alone
 	}
-	newest := g.graph.newestRevision()
 	live, err := g.client().Resource(res.gvr).Namespace(location.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && live.UID != ref.UID:
 		if len(n.owners) > askAtOnce {
 			return lost, nil // too many for the cache and for Events
 		}
-		g.absent.Add(location, newest)
+		g.absent.Add(location, nil)
 		if other := g.graph.node(ref.UID); other != nil && other.namespace != location.namespace {
 			g.recordInvalid(n, ref)
 		}

@@ -112,41 +112,7 @@ const maxPooled = 64 << 10
 // Commit implements storage.Backend. If a document cannot be encrypted, it writes no document.
 func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
 	t := b.table.Load()
-	below, free, err := b.sealAll(t, writes)
-	defer free()
-	if err != nil {
-		return nil, err
-	}
-	outcome, err := b.Backend.Commit(ctx, below)
-	if err != nil {
-		return nil, err
-	}
-	for i := range outcome.Before {
-		b.open(ctx, t, &outcome.Before[i])
-	}
-	return outcome, nil
-}
-
-// Replace implements storage.Backend.
-func (b *Backend) Replace(ctx context.Context, writes []storage.Write) (int64, error) {
-	below, free, err := b.sealAll(b.table.Load(), writes)
-	defer free()
-	if err != nil {
-		return 0, err
-	}
-	return b.Backend.Replace(ctx, below)
-}
-
-// sealAll encrypts the documents of writes. The caller calls free, also after an error, when it needs the result no
-// longer.
-func (b *Backend) sealAll(t *table, writes []storage.Write) (below []storage.Write, free func(), err error) {
-	below = writes
-	var buffers []*[]byte
-	free = func() {
-		for _, buffer := range buffers {
-			release(buffer)
-		}
-	}
+	below := writes
 	for i, w := range writes {
 		if w.Op != storage.Create && w.Op != storage.Update {
 			continue
@@ -159,13 +125,21 @@ func (b *Backend) sealAll(t *table, writes []storage.Write) (below []storage.Wri
 			below = append([]storage.Write(nil), writes...)
 		}
 		buffer := sealed.Get().(*[]byte)
-		buffers = append(buffers, buffer)
+		defer release(buffer)
+		var err error
 		if *buffer, err = c.seal((*buffer)[:0], w.Value, b.place(w.Key.String())); err != nil {
-			return nil, free, fmt.Errorf("encrypt %s: %w", w.Key, err)
+			return nil, fmt.Errorf("encrypt %s: %w", w.Key, err)
 		}
 		below[i].Value = *buffer
 	}
-	return below, free, nil
+	outcome, err := b.Backend.Commit(ctx, below)
+	if err != nil {
+		return nil, err
+	}
+	for i := range outcome.Before {
+		b.open(ctx, t, &outcome.Before[i])
+	}
+	return outcome, nil
 }
 
 func release(buffer *[]byte) {
@@ -178,9 +152,6 @@ func release(buffer *[]byte) {
 func (b *Backend) place(path string) []byte {
 	return append(append(make([]byte, 0, len(b.prefix)+len(path)), b.prefix...), path...)
 }
-
-// Open decrypts a document that a Range with Stored has read, now or earlier, in place. It sets kv.Err if it cannot.
-func (b *Backend) Open(ctx context.Context, kv *storage.KV) { b.open(ctx, b.table.Load(), kv) }
 
 // open decrypts a document in place.
 func (b *Backend) open(ctx context.Context, t *table, kv *storage.KV) {
@@ -209,8 +180,8 @@ func (b *Backend) open(ctx context.Context, t *table, kv *storage.KV) {
 // Range implements storage.Backend. A document that cannot be decrypted has an error instead of its value.
 func (b *Backend) Range(ctx context.Context, r storage.RangeRequest) (*storage.RangeResult, error) {
 	result, err := b.Backend.Range(ctx, r)
-	if err != nil || r.Stored {
-		return result, err
+	if err != nil {
+		return nil, err
 	}
 	t := b.table.Load()
 	for i := range result.KVs {

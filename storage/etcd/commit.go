@@ -22,9 +22,6 @@ func (e *backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 	if err := e.disk.admit(writes); err != nil {
 		return nil, err
 	}
-	if err := e.withinLimits(writes); err != nil {
-		return nil, err
-	}
 	outcome, err := e.commit(ctx, writes)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		// A lease that is still shared here was revoked, so the transaction was rejected. Retry it with new leases.
@@ -36,25 +33,6 @@ func (e *backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 	}
 	e.disk.wrote()
 	return outcome, nil
-}
-
-// withinLimits returns ErrTooLarge for a transaction beyond etcd's default limits. The embedded etcd has others, for
-// the sake of Replace.
-func (e *backend) withinLimits(writes []storage.Write) error {
-	if !e.inProcess() {
-		return nil
-	}
-	if len(writes) > storage.MaxWrites {
-		return fmt.Errorf("%w: %d writes", storage.ErrTooLarge, len(writes))
-	}
-	size := 0
-	for _, w := range writes {
-		size += 3*len(w.Key.String()) + len(w.Value) // the path is in the compare, the write and the alternative read
-	}
-	if size > storage.MaxCommitBytes {
-		return fmt.Errorf("%w: %d bytes", storage.ErrTooLarge, size)
-	}
-	return nil
 }
 
 // commit performs one transaction. Its else branch reads every key, so that a failed compare can be explained without a

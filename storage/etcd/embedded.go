@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -146,6 +145,5 @@ func embeddedConfig(dir string, o EmbeddedOptions) *embed.Config {
 	c.SnapshotCatchUpEntries = embeddedCatchUpEntries
 	c.QuotaBackendBytes = o.QuotaBytes
 	c.UnsafeNoFsync = o.Unsafe
-	c.MaxTxnOps, c.MaxRequestBytes = math.MaxInt32, maxReplace // Commit has limits of its own
 	return c
 }

@@ -119,10 +119,7 @@ func (e *backend) Range(ctx context.Context, r storage.RangeRequest) (*storage.R
 	for i, kv := range response.Kvs {
 		result.KVs[i] = e.kv(kv)
 	}
-	if r.Stored {
-		err = e.readTTLs(ctx, response.Kvs, result.KVs)
-	}
-	return result, err
+	return result, nil
 }
 
 func (e *backend) kv(kv *mvccpb.KeyValue) storage.KV {

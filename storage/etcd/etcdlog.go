@@ -88,10 +88,9 @@ func (c slogCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 	return checked
 }
 
-// advice are the warnings that etcd logs at every start but that do not apply to an embedded one: it has no listeners
-// and no users, only Replace sends large requests, and a new one learns its schema version with its first term.
+// advice are the warnings that etcd logs at every start but that do not apply to an embedded one: it
+// has no listeners and no users, and a new one learns its schema version with its first term.
 var advice = map[string]bool{
-	"exceeded recommended request limit":                                                               true,
 	"Running http and grpc server on single port. This is not recommended for production.":             true,
 	"simple token is not cryptographically signed":                                                     true,
 	"Failed to detect schema version":                                                                  true,

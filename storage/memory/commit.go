@@ -10,6 +10,12 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
+// The limits of one transaction are etcd's.
+const (
+	maxWrites  = 128
+	maxRequest = 3 << 19
+)
+
 // Commit applies all writes at one new revision, or none.
 func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
 	paths, err := pathsOf(writes)
@@ -64,40 +70,9 @@ func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 
 func isRecord(r *record) bool { return r != nil }
 
-// Replace implements storage.Backend.
-func (b *Backend) Replace(ctx context.Context, writes []storage.Write) (int64, error) {
-	paths := make([]string, len(writes))
-	for i, w := range writes {
-		paths[i] = w.Key.String()
-	}
-	records := b.recordsOf(writes, paths)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.usable(ctx); err != nil {
-		return 0, err
-	}
-	size := b.size + b.history.size
-	changes := make([]change, 0, len(writes))
-	for i, after := range records {
-		if before := b.get(paths[i]); before != nil || after != nil {
-			changes = append(changes, change{before, after})
-		}
-		if after != nil {
-			size += after.size()
-		}
-	}
-	if size > b.quota {
-		return 0, fmt.Errorf("%w: %d bytes, of a quota of %d", storage.ErrNoSpace, size, b.quota)
-	}
-	revision := b.now.Load() + 2
-	b.apply(revision, changes)
-	b.now.Store(revision + 1)
-	return revision, nil
-}
-
 // pathsOf returns the paths of writes, and rejects the transactions that etcd rejects.
 func pathsOf(writes []storage.Write) ([]string, error) {
-	if len(writes) > storage.MaxWrites {
+	if len(writes) > maxWrites {
 		return nil, fmt.Errorf("%w: %d writes", storage.ErrTooLarge, len(writes))
 	}
 	paths := make([]string, len(writes))
@@ -111,7 +86,7 @@ func pathsOf(writes []storage.Write) ([]string, error) {
 			}
 		}
 	}
-	if size > storage.MaxCommitBytes {
+	if size > maxRequest {
 		return nil, fmt.Errorf("%w: %d bytes", storage.ErrTooLarge, size)
 	}
 	return paths, nil

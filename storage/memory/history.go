@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 
 	"github.com/google/btree"
 
@@ -147,7 +146,7 @@ func (b *Backend) Range(ctx context.Context, r storage.RangeRequest) (*storage.R
 	if r.Revision > now {
 		return nil, fmt.Errorf("%w: %d", storage.ErrFuture, r.Revision)
 	}
-	return b.read(b.present, r, now), nil
+	return read(b.present, r, now), nil
 }
 
 // rangePast reads records at a past revision.
@@ -163,22 +162,18 @@ func (b *Backend) rangePast(ctx context.Context, r storage.RangeRequest) (*stora
 	}
 	records := b.history.past(r.Revision, r.Prefix, b.present)
 	b.mu.Unlock()
-	return b.read(records, r, now), nil
+	return read(records, r, now), nil
 }
 
 // read returns the records of a tree that a request selects.
-func (b *Backend) read(records *btree.BTreeG[*record], r storage.RangeRequest, now int64) *storage.RangeResult {
+func read(records *btree.BTreeG[*record], r storage.RangeRequest, now int64) *storage.RangeResult {
 	result := &storage.RangeResult{Revision: now}
 	records.AscendGreaterOrEqual(&record{path: max(r.Prefix, r.Start)}, func(found *record) bool {
 		if !strings.HasPrefix(found.path, r.Prefix) {
 			return false
 		}
 		if result.Count++; r.Limit <= 0 || result.Count <= r.Limit {
-			kv := found.kv()
-			if r.Stored && !found.expires.IsZero() {
-				kv.TTL = max(found.expires.Sub(b.clock.Now()), time.Second)
-			}
-			result.KVs = append(result.KVs, kv)
+			result.KVs = append(result.KVs, found.kv())
 		} else {
 			result.More = true
 		}

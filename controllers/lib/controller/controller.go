@@ -67,8 +67,6 @@ type Env struct {
 	Metrics *Metrics
 	// Settings are set by flags with the names of kube-controller-manager's.
 	Settings Settings
-	// Hold, if not nil, can stop reconciliations for a moment.
-	Hold *Hold
 	// Workers returns how many keys the named controller reconciles concurrently.
 	Workers func(name string) int
 }
@@ -91,7 +89,6 @@ type Controller struct {
 	Debug     http.Handler
 	queue     *workqueue.Queue[string]
 	reconcile Reconcile
-	hold      *Hold
 	synced    []cache.DoneChecker
 	runnables []func(context.Context)
 	informers []*informer.Factory // of this controller alone; Start starts and Wait stops them
@@ -116,7 +113,6 @@ func NewWithBackoff(env *Env, name string, reconcile Reconcile, minRetry, maxRet
 		Name:      name,
 		Log:       env.Log.With("controller", name),
 		reconcile: reconcile,
-		hold:      env.Hold,
 		started:   make(chan struct{}),
 	}
 	c.queue = workqueue.New(workqueue.Options{
@@ -183,8 +179,10 @@ func (c *Controller) AddProbe(p quiescence.Probe) { c.probes = append(c.probes, 
 // Busy describes work that is left: caches that are not filled or not at the revision, or keys in the queue. It
 // returns "" if the controller is idle.
 func (c *Controller) Busy(revision int64) string {
-	if work := c.Behind(revision); work != "" {
-		return work
+	for _, own := range c.informers {
+		if work := own.Busy(revision); work != "" {
+			return work
+		}
 	}
 	for _, probe := range c.probes {
 		if work := probe(revision); work != "" {
@@ -197,16 +195,6 @@ func (c *Controller) Busy(revision int64) string {
 	default:
 		return "its caches are being filled"
 	}
-}
-
-// Behind describes a cache of the controller's own that has not reached the revision, or returns "".
-func (c *Controller) Behind(revision int64) string {
-	for _, own := range c.informers {
-		if work := own.Busy(revision); work != "" {
-			return work
-		}
-	}
-	return ""
 }
 
 // NeedsSync delays the start of the workers until synced is done.
@@ -281,11 +269,10 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 func (c *Controller) work(ctx context.Context, key string) {
-	if !c.hold.enter(ctx) {
+	if ctx.Err() != nil {
 		return
 	}
 	err := c.reconcile(ctx, key)
-	c.hold.leave()
 	switch {
 	case err == nil:
 		c.queue.Forget(key)
