@@ -4,7 +4,7 @@
 // The API server records the use of tokens: a ConfigMap has the day since when it has done so, and a label of
 // each Secret the day of its last use. A Secret that its account lists, that no pod refers to, and that was not
 // used within the clean-up period is first marked as invalid, by a label with the day. From then on the API
-// server rejects its token. A user who still needs it removes the label. When the Secret has been invalid and
+// server rejects its token. To keep using it, a user removes the label. When the Secret has been invalid and
 // unused for the same period again, it is deleted.
 // https://kubernetes.io/docs/concepts/security/service-accounts/#legacy-serviceaccount-token-cleaner
 package legacytokencleaner

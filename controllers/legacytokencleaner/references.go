@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// referredTo returns the names of the Secrets to which the pods of a namespace refer.
+// referredTo returns the names of the Secrets that the pods of a namespace use.
 func (c *cleaner) referredTo(namespace string) (map[string]bool, error) {
 	pods, err := c.pods.Pods(namespace).List(labels.Everything())
 	if err != nil {

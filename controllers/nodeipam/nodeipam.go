@@ -39,7 +39,7 @@ type ipam struct {
 	pending map[string]bool
 }
 
-// New returns the controller. Its keys are Nodes. It does nothing unless Settings.NodeIPAM.Allocate is set.
+// New returns the controller. Its keys are Nodes. It has no effect unless Settings.NodeIPAM.Allocate is set.
 func New(env *controller.Env) (*controller.Controller, error) {
 	s := env.Settings.NodeIPAM
 	nodes := env.Informers.Core().V1().Nodes()
@@ -148,8 +148,8 @@ func reference(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: types.UID(node.Name)}
 }
 
-// used returns the subnets of all Nodes and the ranges of Services. It drops the entry in assigned of each Node whose
-// cached state shows its subnets.
+// used returns the subnets of all Nodes and the ranges of Services. If the cached state of a Node shows its
+// subnets, used drops the Node's entry in assigned.
 func (n *ipam) used() ([]netip.Prefix, error) {
 	nodes, err := n.nodes.List(labels.Everything())
 	if err != nil {

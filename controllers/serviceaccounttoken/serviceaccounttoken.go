@@ -35,7 +35,7 @@ type tokens struct {
 const accountIndex = "account" // the index of secrets by their account
 
 // New returns the controller. Its keys are Secrets. Without Settings.ServiceAccountKey it cannot sign
-// tokens, and does nothing.
+// tokens, and has no effect.
 func New(env *controller.Env) (*controller.Controller, error) {
 	t := &tokens{client: env.Client, rootCA: env.RootCA}
 	t.Controller = controller.New(env, "serviceaccount-token-controller", t.reconcile)

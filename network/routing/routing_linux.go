@@ -32,7 +32,7 @@ type Options struct {
 	Nodes []string
 	// Mode is router.VXLAN or router.Routes. If empty, pods of other machines are not reachable.
 	Mode string
-	// Address is this machine's address, by which others reach it. It is required with a Mode.
+	// Address is this machine's address for other machines. It is required with a Mode.
 	Address netip.Addr
 	// Balancers are networks of load balancers' addresses that the machine reaches by the router, like cluster IPs.
 	Balancers []netip.Prefix

@@ -56,7 +56,7 @@ func (*Runtime) SetUp(_ context.Context, _ *corev1.Pod, addresses []string) (run
 	return runtime.Sandbox{Addresses: addresses}, nil
 }
 
-// TearDown does nothing: a simulated pod leaves no traces. The same is true of Forget, Sweep and Close.
+// TearDown has no effect: a simulated pod leaves no traces. The same is true of Forget, Sweep and Close.
 func (*Runtime) TearDown(context.Context, *corev1.Pod) error { return nil }
 func (*Runtime) Forget(context.Context, types.UID) error     { return nil }
 func (*Runtime) Sweep(context.Context, func(types.UID) bool) {}

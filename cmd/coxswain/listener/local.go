@@ -36,8 +36,8 @@ func Local(address string, devices ...int) (net.Listener, error) {
 	return local{ln}, nil
 }
 
-// Admit replaces the devices by which a listener of Local accepts connections: by the devices with the given addresses,
-// and lo. Connections that are open stay open. It has no effect where the kernel does not drop packets of others.
+// Admit replaces the devices of a listener of Local: it then accepts connections by lo and the devices with the given
+// addresses. Connections that are open stay open. It has no effect where the kernel does not drop packets of others.
 func Admit(ln net.Listener, addresses ...netip.Addr) error {
 	var devices []int
 	for _, a := range addresses {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// balancers are the networks from which load balancers of programs have their addresses: in the part of 10.0.0.0/8 that
-// no pods have, and elsewhere. They are no one else's in most networks.
+// balancers are the candidates for the network of load balancers' addresses if pods are programs: parts of 10.0.0.0/8
+// without pods, and a part of 198.18.0.0/15 (RFC 2544). Few networks use them.
 var balancers = []netip.Prefix{netip.MustParsePrefix("10.111.0.0/20"), netip.MustParsePrefix("10.95.0.0/20"),
 	netip.MustParsePrefix("198.18.0.0/20")}
 
@@ -20,7 +20,7 @@ func Balancers(ranges []netip.Prefix) netip.Prefix {
 }
 
 // SimulatedBalancers is the network of load balancers' addresses in a cluster of simulated pods. It is on loopback,
-// where a connection is refused at once: nothing answers.
+// where the kernel refuses a connection at once.
 var SimulatedBalancers = netip.MustParsePrefix("127.96.0.0/20")
 
 // balancers6 is the same for clusters with a range of IPv6. It is a unique local prefix (RFC 4193) of the project.
