@@ -135,10 +135,14 @@ func TestStaticPods_AreRecognizedByTheRecordOnly(t *testing.T) {
 	forgery := first.DeepCopy()
 	forgery.UID, forgery.ResourceVersion, forgery.Status = "somebody else's", "", corev1.PodStatus{}
 	forgery.Spec.Containers[0].Image = "two"
-	require.NoError(t, c.CoreV1().Pods("default").Delete(t.Context(), "web-node-0", metav1.DeleteOptions{}))
-	c.later(time.Second, "the agent restores it", func() bool { return c.pod("web-node-0").UID != "" })
-	_, err := c.CoreV1().Pods("default").Update(t.Context(), forgery, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	c.eventually("a namesake takes the place of the agent's own before that is back", func() bool {
+		pods := c.CoreV1().Pods("default")
+		if err := pods.Delete(t.Context(), "web-node-0", metav1.DeleteOptions{}); err != nil {
+			return false
+		}
+		_, err := pods.Create(t.Context(), forgery, metav1.CreateOptions{})
+		return err == nil
+	})
 	c.later(time.Second, "the agent's own is back", func() bool {
 		pod := c.pod("web-node-0")
 		return ready(pod) && pod.UID != forgery.UID && pod.Spec.Containers[0].Image == "one"
